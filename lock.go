@@ -1,0 +1,1219 @@
+package mysqllock
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// The errors to test for with [errors.Is]. Operations wrap them with the name of
+// the lock; [Lock.Err] and the cause of [Lock.Context] are these values.
+var (
+	ErrNotAcquired  = errors.New("not acquired")  // somebody else held the lock for the whole wait
+	ErrLost         = errors.New("lock lost")     // the lease ended, or was taken away, before Unlock
+	ErrNotHeld      = errors.New("lock not held") // this handle was unlocked before
+	ErrClosed       = errors.New("locker closed") // Locker.Close was called
+	ErrInvalidName  = errors.New("invalid name")  // not 1 to 255 bytes of UTF-8 without control characters
+	ErrInvalidLease = errors.New("invalid lease") // negative, or shorter than 10 ms
+	ErrNoTable      = errors.New("no such table") // the table was not created
+)
+
+const (
+	// AutoRenew, as a lease, keeps the lock until Unlock: the watchdog renews it.
+	AutoRenew time.Duration = 0
+	// WaitForever, as a wait, waits until the context ends.
+	WaitForever time.Duration = math.MaxInt64
+	// DefaultLease is the lease that the watchdog keeps, unless [WithLease] says
+	// otherwise: for so long others wait for a process that died.
+	DefaultLease = 30 * time.Second
+
+	minLease     = 10 * time.Millisecond
+	minAutoLease = time.Second
+	minPoll      = 10 * time.Millisecond
+
+	// patience bounds a call that does not wait, and the rest of one whose wait
+	// is over, behind a row that a transaction has locked.
+	patience = 800 * time.Millisecond
+	// unlockBound bounds Unlock, closeBound each of the steps of Close.
+	unlockBound = 3 * time.Second
+	closeBound  = 3 * time.Second
+)
+
+// An Option changes a default of [New].
+type Option func(*config) error
+
+type config struct {
+	table    string
+	lease    time.Duration
+	poll     time.Duration
+	log      *slog.Logger
+	identity string
+	notifier Notifier
+}
+
+// WithTable sets the table: "table" or "db.table", of letters, digits, _, $ and
+// -. The default is "mysqllock" in the database of the connection.
+func WithTable(name string) Option {
+	return func(c *config) error {
+		if _, err := quoteTable(name); err != nil {
+			return fmt.Errorf("WithTable: %w", err)
+		}
+		c.table = name
+		return nil
+	}
+}
+
+// WithLease sets the lease that the watchdog keeps for [AutoRenew]; it is
+// renewed each third of it. The default is [DefaultLease], the least 1 s. A
+// longer one survives longer outages of the database, a shorter one frees the
+// locks of a process that died sooner.
+func WithLease(d time.Duration) Option {
+	return func(c *config) error {
+		if d < minAutoLease {
+			return fmt.Errorf("WithLease: %v is shorter than %v", d, minAutoLease)
+		}
+		c.lease = d
+		return nil
+	}
+}
+
+// WithPollInterval sets how often the process looks whether the rows that its
+// waiters wait for are free, all in one statement. The default is 1 s, the least
+// 10 ms.
+func WithPollInterval(d time.Duration) Option {
+	return func(c *config) error {
+		if d < minPoll {
+			return fmt.Errorf("WithPollInterval: %v is shorter than %v", d, minPoll)
+		}
+		c.poll = d
+		return nil
+	}
+}
+
+// WithLogger sets where losses (level error), failed renewals (warn) and the
+// failures of background work go. The default discards them.
+func WithLogger(log *slog.Logger) Option {
+	return func(c *config) error {
+		if log == nil {
+			return errors.New("WithLogger: nil logger")
+		}
+		c.log = log
+		return nil
+	}
+}
+
+// WithIdentity sets what operators see as the holder of this process' locks: 1
+// to 255 bytes of UTF-8 without control characters. The default is "host:pid".
+func WithIdentity(label string) Option {
+	return func(c *config) error {
+		if err := checkText(label); err != nil {
+			return fmt.Errorf("WithIdentity: %w", err)
+		}
+		c.identity = label
+		return nil
+	}
+}
+
+// WithNotifier adds a message queue that tells waiters in other processes of a
+// release before their next poll. The default is none.
+func WithNotifier(n Notifier) Option {
+	return func(c *config) error {
+		if n == nil {
+			return errors.New("WithNotifier: nil notifier")
+		}
+		c.notifier = n
+		return nil
+	}
+}
+
+// A Locker takes and keeps locks in one table. It is safe for concurrent use; a
+// process needs one per table.
+type Locker struct {
+	repo    repository
+	table   *table
+	names   *registry
+	dog     *watchdog
+	log     *slog.Logger
+	lease   time.Duration
+	process string // random, the first half of every owner id
+	serial  atomic.Uint64
+
+	waiting                                          atomic.Int64
+	acquired, notAcquired, reentered, released, lost atomic.Int64
+
+	background context.Context // of statements that outlive their caller; ends with Close
+	stop       context.CancelFunc
+	done       chan struct{}  // closed by Close
+	attempts   sync.WaitGroup // goroutines that ask the database; none is added after done
+	result     error          // of Close
+	closing    sync.Once
+
+	mu     sync.Mutex // guards the following, and the fields of every term and Lock; held before watchdog.mu, never with registry.mu
+	closed bool
+	terms  map[termKey]*term // until the last handle is unlocked, also once lost
+	held   int               // terms that live
+}
+
+type termKey struct {
+	own  *owner
+	name string
+}
+
+// A term is one tenure of a row by this process: from the grant until it is
+// released or lost.
+type term struct {
+	key     termKey
+	token   uint64
+	lease   *lease
+	place   *waiter // the turn on the name in this process
+	handles map[*Lock]struct{}
+	over    error // nil while the term lives; then ErrLost, ErrNotHeld, ErrClosed
+}
+
+// A Lock is a handle: one acquisition, to be ended by one [Lock.Unlock]. It is
+// safe for concurrent use.
+type Lock struct {
+	locker *Locker
+	term   *term
+	want   want
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	over   error // nil while open; then ErrLost, ErrNotHeld, ErrClosed
+}
+
+// owner is compared by its address.
+type owner struct{ _ byte }
+
+type ownerKey struct{}
+
+// WithOwner returns a context that starts an owner: whatever is acquired under
+// it, or under a context made from it, belongs to that owner, who re-enters its
+// own locks. A middleware calls it once a request. Goroutines that share an
+// owner share its locks, and do not exclude each other by them.
+func WithOwner(ctx context.Context) context.Context {
+	return context.WithValue(ctx, ownerKey{}, new(owner))
+}
+
+// New returns a Locker on db. It checks the options and sends nothing. The
+// Locker uses db's pool as it is and never closes it; call [Locker.Close] to end
+// the Locker.
+//
+// While it holds locks, the Locker keeps one connection of a pool of two or more
+// to itself, so that an application that uses up the pool cannot starve the
+// renewals. A pool in which a goroutine needs a connection of its own to go on
+// while it holds others (a lock taken within a transaction) must be large
+// enough for both; if that cannot be said of it, give the Locker a pool of its
+// own, of two connections or more.
+func New(db *sql.DB, opts ...Option) (*Locker, error) {
+	if db == nil {
+		return nil, errors.New("mysqllock: New: nil db")
+	}
+	host, _ := os.Hostname()
+	c := config{
+		table: "mysqllock", lease: DefaultLease, poll: time.Second,
+		log: slog.New(slog.DiscardHandler), identity: fmt.Sprintf("%s:%d", host, os.Getpid()),
+	}
+	for _, opt := range opts {
+		if err := opt(&c); err != nil {
+			return nil, fmt.Errorf("mysqllock: New: %w", err)
+		}
+	}
+	t, err := newTable(db, c.table, c.identity)
+	if err != nil {
+		return nil, fmt.Errorf("mysqllock: New: %w", err)
+	}
+	l := newLocker(t, c)
+	l.table = t
+	return l, nil
+}
+
+func newLocker(repo repository, c config) *Locker {
+	var id [8]byte
+	rand.Read(id[:]) // never fails
+	l := &Locker{
+		repo: repo, log: c.log, lease: c.lease, process: hex.EncodeToString(id[:]),
+		done: make(chan struct{}), terms: map[termKey]*term{},
+	}
+	l.background, l.stop = context.WithCancel(context.Background())
+	l.names = newRegistry(repo, c.poll, c.notifier, c.log)
+	l.dog = newWatchdog(repo, c.lease, func(names []string) {
+		for _, name := range names {
+			l.names.freed(name)
+		}
+	}, c.log)
+	return l
+}
+
+// TryLock acquires the lock name and returns a handle that must be unlocked.
+//
+// It waits up to wait for whoever holds it; with wait <= 0 it makes one attempt
+// (at most 1 s where a transaction has the row locked), with [WaitForever] it
+// waits until ctx ends. Waiters of one process are served first come, first
+// served. With lease [AutoRenew] the lock is kept until Unlock; a fixed lease (at
+// least 10 ms) ends by itself unless [Lock.Extend] prolongs it. If the owner in
+// ctx (see [WithOwner], [Lock.Context]) holds the lock already, TryLock re-enters
+// it and sends nothing.
+//
+// ctx bounds the wait; once the lock is acquired, the end of ctx ends
+// [Lock.Context] but not the lock.
+//
+// It returns [ErrNotAcquired] if the wait ran out (with the last error of the
+// database, if that was why), and if ctx ended, then with [context.Cause] of ctx;
+// [ErrLost] if the owner's hold on name was lost; [ErrClosed], [ErrInvalidName],
+// [ErrInvalidLease], [ErrNoTable]; otherwise what the database said. Deadlocks,
+// lock wait timeouts and broken connections are retried within the wait. An
+// error leaves no lock behind: an attempt with unknown outcome is undone in the
+// background.
+func (l *Locker) TryLock(ctx context.Context, name string, wait, lease time.Duration) (*Lock, error) {
+	k, err := l.tryLock(ctx, name, wait, lease)
+	if err != nil {
+		if errors.Is(err, ErrNotAcquired) {
+			l.notAcquired.Add(1)
+		}
+		return nil, opError("acquire", name, err)
+	}
+	return k, nil
+}
+
+// Lock is TryLock with [WaitForever].
+func (l *Locker) Lock(ctx context.Context, name string, lease time.Duration) (*Lock, error) {
+	return l.TryLock(ctx, name, WaitForever, lease)
+}
+
+// Do calls fn under the lock, with the context of the handle, and unlocks also
+// if fn panics. It returns the error of TryLock, or that of fn, joined with
+// [ErrLost] if the lock was lost under it.
+func (l *Locker) Do(ctx context.Context, name string, wait, lease time.Duration, fn func(ctx context.Context) error) (err error) {
+	k, err := l.TryLock(ctx, name, wait, lease)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if unlockErr := k.Unlock(); errors.Is(unlockErr, ErrLost) {
+			err = errors.Join(err, unlockErr)
+		} else if unlockErr != nil {
+			l.log.Warn("mysqllock: release", "name", name, "err", unlockErr)
+		}
+	}()
+	return fn(k.Context())
+}
+
+func opError(op, name string, err error) error {
+	return fmt.Errorf("mysqllock: %s %q: %w", op, name, err)
+}
+
+func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Duration) (*Lock, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	if lease != AutoRenew && lease < minLease {
+		return nil, fmt.Errorf("%w: %v; want AutoRenew or at least %v", ErrInvalidLease, lease, minLease)
+	}
+	c := &call{l: l, ctx: ctx, name: name, lease: lease, once: wait <= 0}
+	c.own, c.shared = ctx.Value(ownerKey{}).(*owner)
+	if !c.shared {
+		c.own = new(owner)
+	}
+	if k, err := c.reenter(); k != nil || err != nil {
+		return k, err
+	}
+	if err := c.ended(); err != nil {
+		return nil, err
+	}
+	if c.once {
+		wait = patience
+	}
+	if wait != WaitForever {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		c.timeout = timer.C
+	}
+	return c.acquire()
+}
+
+// A call is one TryLock on its way.
+type call struct {
+	l       *Locker
+	ctx     context.Context
+	name    string
+	lease   time.Duration
+	own     *owner
+	shared  bool             // the owner came with ctx: others may acquire for it
+	once    bool             // do not wait for a holder
+	timeout <-chan time.Time // nil: never
+	place   *waiter
+	waiting bool  // counted in Stats.Waiting
+	trouble error // the last passing error of the database
+}
+
+// ended tells whether the call has to end before anything is asked.
+func (c *call) ended() error {
+	if c.ctx.Err() != nil {
+		return c.canceled()
+	}
+	select {
+	case <-c.l.done:
+		return ErrClosed
+	default:
+		return nil
+	}
+}
+
+func (c *call) canceled() error {
+	cause := context.Cause(c.ctx)
+	if err := c.ctx.Err(); !errors.Is(cause, err) {
+		cause = fmt.Errorf("%w (%w)", cause, err)
+	}
+	return fmt.Errorf("%w: %w", ErrNotAcquired, cause)
+}
+
+// timedOut is the error of a wait that ran out.
+func (c *call) timedOut() error {
+	trouble := c.trouble
+	if trouble == nil && c.place != nil {
+		trouble = c.l.names.trouble(c.place)
+	}
+	if trouble != nil {
+		return fmt.Errorf("%w: the database could not be asked: %w", ErrNotAcquired, trouble)
+	}
+	return ErrNotAcquired
+}
+
+// reenter returns a further handle if the owner of the call holds the lock, and
+// an error if it has lost it; nil and nil if it has nothing to do with it.
+func (c *call) reenter() (*Lock, error) {
+	if !c.shared {
+		return nil, nil
+	}
+	l := c.l
+	l.mu.Lock()
+	t := l.terms[termKey{c.own, c.name}]
+	if t == nil {
+		l.mu.Unlock()
+		return nil, nil
+	}
+	if lost := l.check(t); lost || t.over != nil {
+		err := t.over
+		l.mu.Unlock()
+		l.bury(t, lost)
+		return nil, err
+	}
+	defer l.mu.Unlock()
+	if c.ctx.Err() != nil {
+		return nil, c.canceled()
+	}
+	k := l.handle(c, t, time.Now())
+	l.dog.ask(t.lease, t.want(), len(t.handles))
+	l.reentered.Add(1)
+	return k, nil
+}
+
+// acquire queues for the turn on the name, and then asks the database until it
+// grants or the call ends.
+func (c *call) acquire() (*Lock, error) {
+	names := c.l.names
+	place, ok := names.join(c.name, c.own, c.once)
+	if !ok {
+		// Who holds the lock may have got it for our owner just now.
+		if k, err := c.reenter(); k != nil || err != nil {
+			return k, err
+		}
+		return nil, ErrNotAcquired
+	}
+	c.place = place
+	defer c.count(false)
+	if k, err := c.queue(); k != nil || err != nil {
+		names.leave(place)
+		return k, err
+	}
+	for pause := 10 * time.Millisecond; ; {
+		// The owner's earlier term may have been lost, and not yet unlocked.
+		if k, err := c.reenter(); k != nil || err != nil {
+			names.leave(place)
+			return k, err
+		}
+		a, err := c.ask()
+		if err == nil {
+			if err = await(c, a.done); err != nil && a.abandon() {
+				return nil, err // the attempt gives up the turn when it is answered
+			}
+			err = a.err
+		}
+		switch {
+		case err != nil:
+			a.undoUnknown()
+			c.trouble = err
+			if !transient(err) || c.once && (unknown(err) || pause > 40*time.Millisecond) {
+				names.leave(place)
+				return nil, err
+			}
+			err = await(c, time.After(pause))
+			pause = min(2*pause, 500*time.Millisecond)
+		case a.grant.token > 0:
+			if k, err := c.begin(a); k != nil || err != nil {
+				return k, err
+			}
+		case c.once:
+			err = ErrNotAcquired
+		default:
+			c.trouble, pause = nil, 10*time.Millisecond
+			err = c.sleep(a.grant.left)
+		}
+		if err != nil {
+			names.leave(place)
+			return nil, err
+		}
+	}
+}
+
+// count counts the call as waiting, or no longer.
+func (c *call) count(waiting bool) {
+	if waiting != c.waiting {
+		c.waiting = waiting
+		if waiting {
+			c.l.waiting.Add(1)
+		} else {
+			c.l.waiting.Add(-1)
+		}
+	}
+}
+
+// queue waits for the turn, unless the owner gets the lock otherwise.
+func (c *call) queue() (*Lock, error) {
+	for {
+		select {
+		case <-c.place.turn:
+			return nil, nil
+		default:
+		}
+		if k, err := c.reenter(); k != nil || err != nil {
+			return k, err
+		}
+		c.count(true)
+		select {
+		case <-c.place.turn:
+		case <-c.place.wake:
+		case <-c.place.refused:
+			return nil, ErrNotAcquired
+		case <-c.ctx.Done():
+			return nil, c.canceled()
+		case <-c.timeout:
+			return nil, c.timedOut()
+		case <-c.l.done:
+			return nil, ErrClosed
+		}
+	}
+}
+
+// await waits for c; it returns why the call has to end before.
+func await[T any](c *call, ready <-chan T) error {
+	select {
+	case <-ready:
+		return nil
+	case <-c.ctx.Done():
+		return c.canceled()
+	case <-c.timeout:
+		return c.timedOut()
+	case <-c.l.done:
+		return ErrClosed
+	}
+}
+
+// sleep waits, with the turn, until the row may be free.
+func (c *call) sleep(left time.Duration) error {
+	c.count(true)
+	c.l.names.asking(c.place, false)
+	c.l.names.watch(c.place, left)
+	defer c.l.names.unwatch(c.place)
+	return await(c, c.place.wake)
+}
+
+// An attempt is one acquiring statement. It runs on a context of its own: one
+// whose caller has gone is undone when its answer arrives, because a statement
+// that is cut off can still be granted.
+type attempt struct {
+	l     *Locker
+	claim claim
+	lease time.Duration
+	place *waiter
+	done  chan struct{} // closed when answered
+	grant grant
+	err   error
+
+	mu       sync.Mutex // guards the following
+	answered bool
+	left     bool // the caller has gone
+}
+
+// ask sends an attempt.
+func (c *call) ask() (*attempt, error) {
+	l := c.l
+	lease := c.lease
+	if lease == AutoRenew {
+		lease = l.lease
+	}
+	a := &attempt{
+		l: l, lease: lease, place: c.place, done: make(chan struct{}),
+		claim: claim{c.name, l.process + "-" + strconv.FormatUint(l.serial.Add(1), 36)},
+	}
+	select {
+	case <-c.place.wake: // what it told is what this attempt will see
+	default:
+	}
+	l.names.asking(c.place, true)
+	if !l.spawn(a.run) {
+		return nil, ErrClosed
+	}
+	return a, nil
+}
+
+// spawn runs fn as a goroutine that Close waits for, but not after Close.
+func (l *Locker) spawn(fn func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.attempts.Go(fn)
+	return true
+}
+
+func (a *attempt) run() {
+	// A grant that arrives when its lease is nearly over is none. So long a
+	// statement waits at most, for a row that a transaction has locked or on a
+	// connection that is dead.
+	bound := min(max(a.lease*2/3, time.Second), 10*time.Second)
+	ctx, cancel := context.WithTimeout(a.l.background, bound)
+	defer cancel()
+	a.grant, a.err = a.l.repo.acquire(ctx, a.claim, a.lease)
+	a.mu.Lock()
+	a.answered = true
+	left := a.left
+	a.mu.Unlock()
+	close(a.done)
+	if !left {
+		return
+	}
+	if a.err != nil {
+		a.undoUnknown()
+	} else if a.grant.token > 0 {
+		a.giveBack()
+	}
+	a.l.names.leave(a.place)
+}
+
+// abandon leaves the attempt to itself. It returns false if it has been answered.
+func (a *attempt) abandon() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.left = !a.answered
+	return a.left
+}
+
+// undoUnknown makes sure that a failed attempt holds nothing.
+func (a *attempt) undoUnknown() {
+	if a != nil && unknown(a.err) {
+		a.l.dog.orphan(a.claim, a.lease)
+	}
+}
+
+// giveBack releases a grant that nobody wants any more.
+func (a *attempt) giveBack() {
+	if err := a.l.release(a.claim, a.lease); err != nil {
+		a.l.log.Debug("mysqllock: release of an unwanted grant, trying again", "name", a.claim.name, "err", err)
+	}
+	a.l.repo.relinquish()
+}
+
+// begin makes a term of a grant, unless it came too late.
+func (c *call) begin(a *attempt) (*Lock, error) {
+	l := c.l
+	key := termKey{c.own, c.name}
+	l.mu.Lock()
+	late := !time.Now().Before(trustedUntil(a.grant.sent, a.lease))
+	if late || l.closed || l.terms[key] != nil {
+		closed := l.closed
+		l.mu.Unlock()
+		a.giveBack()
+		if closed {
+			l.names.leave(c.place)
+			return nil, ErrClosed
+		}
+		return nil, nil
+	}
+	t := &term{key: key, token: a.grant.token, place: c.place, handles: map[*Lock]struct{}{}}
+	k := l.handle(c, t, a.grant.sent)
+	t.lease = l.dog.start(a.claim, a.grant.sent, a.lease, k.want, func() { l.lose(t) })
+	l.terms[key] = t
+	l.held++
+	l.mu.Unlock()
+	l.acquired.Add(1)
+	l.names.asking(c.place, false)
+	if c.shared {
+		l.names.wakeOwner(c.name, c.own)
+	}
+	return k, nil
+}
+
+// handle makes a handle of a term. The caller holds mu.
+func (l *Locker) handle(c *call, t *term, from time.Time) *Lock {
+	k := &Lock{locker: l, term: t, want: want{auto: c.lease == AutoRenew, until: from.Add(c.lease)}}
+	ctx := c.ctx
+	if !c.shared {
+		ctx = context.WithValue(ctx, ownerKey{}, c.own)
+	}
+	k.ctx, k.cancel = context.WithCancelCause(ctx)
+	t.handles[k] = struct{}{}
+	return k
+}
+
+// want is what the open handles of the term ask together. The caller holds mu.
+func (t *term) want() want {
+	var all want
+	for k := range t.handles {
+		all.auto = all.auto || k.want.auto
+		if k.want.until.After(all.until) {
+			all.until = k.want.until
+		}
+	}
+	return all
+}
+
+// end ends a term and the contexts of its handles. The caller holds mu.
+func (l *Locker) end(t *term, why error) {
+	t.over = why
+	l.held--
+	for k := range t.handles {
+		k.over = why
+		k.cancel(why)
+	}
+}
+
+// check loses the term if its time is over; then the caller, who holds mu, has
+// to bury it when it has given up mu.
+func (l *Locker) check(t *term) (lost bool) {
+	if t.over != nil || l.dog.alive(t.lease) {
+		return false
+	}
+	l.end(t, ErrLost)
+	return true
+}
+
+// lose is told by the watchdog that the lease cannot be trusted any longer.
+func (l *Locker) lose(t *term) {
+	l.mu.Lock()
+	lost := l.check(t)
+	l.mu.Unlock()
+	l.bury(t, lost)
+}
+
+// bury passes on the turn of a term that was lost.
+func (l *Locker) bury(t *term, lost bool) {
+	if !lost {
+		return
+	}
+	l.lost.Add(1)
+	l.log.Error("mysqllock: lock lost", "name", t.key.name, "token", t.token)
+	l.repo.relinquish()
+	l.names.leave(t.place)
+}
+
+// Name returns the name of the lock.
+func (k *Lock) Name() string { return k.term.key.name }
+
+// Token returns the fencing token: it is higher than that of every earlier
+// holder of the name, and the same for all handles of one hold. A resource that
+// remembers the highest token it has seen can refuse a stale holder.
+func (k *Lock) Token() uint64 { return k.term.token }
+
+// Context returns the context that TryLock was given, with the owner added. It
+// ends with that context, and when the lock is lost (cause [ErrLost]), unlocked
+// (cause [ErrNotHeld]) or the Locker closed (cause [ErrClosed]).
+func (k *Lock) Context() context.Context { return k.ctx }
+
+// Err returns nil if the lease can be trusted at this very moment; else
+// [ErrLost], [ErrNotHeld] if the handle was unlocked, or [ErrClosed]. It asks
+// this process' clock, not the database.
+func (k *Lock) Err() error {
+	l := k.locker
+	l.mu.Lock()
+	lost := l.check(k.term)
+	err := k.over
+	l.mu.Unlock()
+	l.bury(k.term, lost)
+	return err
+}
+
+// Extend makes the lease last for at least the given time from now, at least 10
+// ms; also for a handle with [AutoRenew]. It blocks for one round trip, or until
+// ctx ends if a transaction has the row locked, and retries what may pass within
+// ctx. It returns [ErrInvalidLease], [ErrLost], [ErrNotHeld], [ErrClosed], the
+// cause of ctx, or what the database said; then the lease is what it was, or
+// longer.
+func (k *Lock) Extend(ctx context.Context, lease time.Duration) error {
+	if lease < minLease {
+		return opError("extend", k.Name(), fmt.Errorf("%w: %v; want at least %v", ErrInvalidLease, lease, minLease))
+	}
+	if err := k.extend(ctx, lease); err != nil {
+		return opError("extend", k.Name(), err)
+	}
+	return nil
+}
+
+func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
+	l, t := k.locker, k.term
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+		if err := k.Err(); err != nil {
+			return err
+		}
+		l.mu.Lock()
+		holds := len(t.handles)
+		l.mu.Unlock()
+		tryCtx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		mine, sent, err := l.repo.extend(tryCtx, t.lease.claim, lease, holds)
+		cancel()
+		switch {
+		case err == nil && mine:
+			l.dog.prolonged(t.lease, sent, lease)
+			l.mu.Lock()
+			if until := sent.Add(lease); until.After(k.want.until) {
+				k.want.until = until
+			}
+			l.dog.ask(t.lease, t.want(), len(t.handles))
+			l.mu.Unlock()
+			return k.Err()
+		case err == nil:
+			l.dog.stop(t.lease)
+			l.lose(t)
+			if err := k.Err(); err != nil {
+				return err
+			}
+			return ErrLost
+		case ctx.Err() != nil:
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case !transient(err):
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// A Queryer is a transaction, or a connection with an open one: [*sql.Tx],
+// *sqlx.Tx, [*sql.Conn].
+type Queryer interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// Guard puts the caller's transaction, which must be on the server of the
+// Locker's table, under the lock: if it returns nil, nobody can take the lock
+// over until tx ends, whatever becomes of the lease, of this process or of
+// Unlock. A stale holder cannot commit a transaction that it guarded. Guard
+// hinders no renewal, and a transaction may last longer than the lease.
+//
+// It blocks for one round trip, and returns [ErrLost] if the lock is no longer
+// this handle's, [ErrNotHeld], [ErrClosed], the error of ctx, or what the
+// database said. Call it first in the transaction: with a snapshot isolation that
+// refuses to lock what was changed since (MariaDB 11.6 and later) it may fail
+// with error 1020 if called later.
+func (k *Lock) Guard(ctx context.Context, tx Queryer) error {
+	err := k.Err()
+	if err == nil {
+		err = k.locker.table.guard(ctx, tx, k.Name(), k.term.token)
+	}
+	if err != nil {
+		return opError("guard", k.Name(), err)
+	}
+	return nil
+}
+
+// Unlock gives back this handle; with the last handle of its hold, it releases
+// the lock. The handle's Context ends. Unlock needs no context and blocks for one
+// round trip, at most 3 s.
+//
+// It returns nil if the handle was given back; [ErrNotHeld] if it was unlocked
+// before; [ErrLost] if the lease had ended before; [ErrClosed] after Close. After
+// any other error the outcome is unknown, and the library tries to release in the
+// background until it succeeds or the lease has ended. Unlock never releases an
+// acquisition of anybody else.
+func (k *Lock) Unlock() error {
+	if err := k.unlock(); err != nil {
+		return opError("unlock", k.Name(), err)
+	}
+	return nil
+}
+
+func (k *Lock) unlock() error {
+	l, t := k.locker, k.term
+	l.mu.Lock()
+	lost := l.check(t)
+	defer l.bury(t, lost)
+	err := k.over
+	if err == ErrNotHeld || err == ErrClosed {
+		l.mu.Unlock()
+		return err
+	}
+	k.over = ErrNotHeld
+	k.cancel(ErrNotHeld)
+	delete(t.handles, k)
+	if len(t.handles) > 0 {
+		if err == nil {
+			l.dog.ask(t.lease, t.want(), len(t.handles))
+		}
+		l.mu.Unlock()
+		return err
+	}
+	delete(l.terms, t.key)
+	if err != nil {
+		l.mu.Unlock()
+		return err
+	}
+	l.end(t, ErrNotHeld)
+	l.dog.stop(t.lease)
+	l.mu.Unlock()
+
+	switch err = l.release(t.lease.claim, l.lease); err {
+	case nil:
+		l.released.Add(1)
+	case ErrLost:
+		l.lost.Add(1)
+	}
+	l.repo.relinquish()
+	l.names.leave(t.place)
+	return err
+}
+
+// release frees a row. If that fails, it is tried again in the background until
+// a lease of the given length has ended.
+func (l *Locker) release(c claim, lease time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), unlockBound)
+	defer cancel()
+	maybe := false // an earlier try may have freed the row
+	for pause := 10 * time.Millisecond; ; pause *= 2 {
+		tryCtx, cancel := context.WithTimeout(ctx, unlockBound/2)
+		freed, err := l.repo.release(tryCtx, c)
+		cancel()
+		switch {
+		case err == nil && (freed || maybe):
+			l.names.publish(c.name)
+			return nil
+		case err == nil:
+			return ErrLost
+		case !transient(err) || ctx.Err() != nil:
+			l.dog.orphan(c, lease)
+			return err
+		}
+		maybe = maybe || unknown(err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Info is what the table says of a lock.
+type Info struct {
+	Name                  string
+	Held                  bool
+	Holder, Owner         string        // identity label of the process; opaque id of the acquisition
+	Holds                 int           // open handles, as of the last write to the row
+	Token                 uint64        // of the holder, or of the last one
+	AcquiredAt, ExpiresAt time.Time     // UTC, by the database's clock
+	ExpiresIn             time.Duration // by the database's clock, at the time of asking
+	Waiters               int           // waiting processes, where known
+}
+
+// Inspect returns what the table says of name; Held is false, without an error,
+// for a name that has no row. It blocks for one round trip.
+func (l *Locker) Inspect(ctx context.Context, name string) (info Info, err error) {
+	err = l.admin(func() (err error) {
+		if err = checkName(name); err == nil {
+			info, err = l.table.inspect(ctx, name)
+		}
+		return err
+	})
+	if err != nil {
+		return Info{}, opError("inspect", name, err)
+	}
+	return info, nil
+}
+
+// List returns every lock that is held now, by name. It reads the whole table.
+func (l *Locker) List(ctx context.Context) (infos []Info, err error) {
+	err = l.admin(func() (err error) {
+		infos, err = l.table.list(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("mysqllock: list: %w", err)
+	}
+	return infos, nil
+}
+
+// CreateTable creates the table if there is none. Any number of processes may
+// call it at once. It needs the CREATE privilege.
+func (l *Locker) CreateTable(ctx context.Context) error {
+	if err := l.admin(func() error { return l.table.createTable(ctx) }); err != nil {
+		return fmt.Errorf("mysqllock: create table: %w", err)
+	}
+	return nil
+}
+
+// ForceUnlock frees name whoever holds it, and tells whether anybody did. A
+// holder in this process is told at once, one in another process when it next
+// renews or looks, a third of its lease later: until then both may believe that
+// they hold the lock, and only tokens and [Lock.Guard] tell them apart. It waits,
+// until ctx ends, for the transactions that the holder has under Guard.
+func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err error) {
+	var token uint64
+	err = l.admin(func() (err error) {
+		if err = checkName(name); err == nil {
+			token, err = l.table.force(ctx, name)
+		}
+		return err
+	})
+	if err != nil {
+		return false, opError("force unlock", name, err)
+	}
+	if token == 0 {
+		return false, nil
+	}
+	var ours []*term
+	l.mu.Lock()
+	for key, t := range l.terms {
+		if key.name == name && t.token == token {
+			ours = append(ours, t)
+		}
+	}
+	l.mu.Unlock()
+	for _, t := range ours {
+		l.dog.stop(t.lease)
+		l.lose(t)
+	}
+	l.names.freed(name)
+	return true, nil
+}
+
+// Purge deletes the rows of locks that nobody has held for at least idle, and
+// returns how many. Tokens go on to rise after it. It works in small
+// transactions and passes over what somebody has locked; it needs the DELETE
+// privilege. If it fails midway, it returns what it had deleted by then with the
+// error.
+func (l *Locker) Purge(ctx context.Context, idle time.Duration) (deleted int64, err error) {
+	err = l.admin(func() error {
+		n, err := l.table.purge(ctx, max(idle, 0))
+		deleted += n
+		return err
+	})
+	if err != nil {
+		return deleted, fmt.Errorf("mysqllock: purge: %w", err)
+	}
+	return deleted, nil
+}
+
+// admin runs an operation on the table that has nothing to do with terms; again
+// if it was the victim of a deadlock.
+func (l *Locker) admin(fn func() error) error {
+	select {
+	case <-l.done:
+		return ErrClosed
+	default:
+	}
+	for try := 1; ; try++ {
+		if err := fn(); !deadlocked(err) || try == 10 {
+			return err
+		}
+	}
+}
+
+// Stats counts what a Locker has done and is doing; all but Held and Waiting
+// only ever rise.
+type Stats struct {
+	Held, Waiting                                    int // locks held, goroutines waiting now
+	Acquired, NotAcquired, Reentered, Released, Lost int64
+	Renewals, RenewalErrors, Statements              int64 // leases renewed; statements that failed to; all statements sent
+}
+
+// Stats returns the counters. It never blocks on the database.
+func (l *Locker) Stats() Stats {
+	l.mu.Lock()
+	held := l.held
+	l.mu.Unlock()
+	s := Stats{
+		Held: held, Waiting: int(l.waiting.Load()),
+		Acquired: l.acquired.Load(), NotAcquired: l.notAcquired.Load(), Reentered: l.reentered.Load(),
+		Released: l.released.Load(), Lost: l.lost.Load(),
+		Renewals: l.dog.renewals.Load(), RenewalErrors: l.dog.failures.Load(),
+	}
+	if l.table != nil {
+		s.Statements = l.table.statements.Load()
+	}
+	return s
+}
+
+// Close ends waiting calls with [ErrClosed], releases every lock still held and
+// ends their contexts (cause [ErrClosed]). It waits for the goroutines of the
+// Locker, at most 10 s, and returns an error if locks could not be released: those
+// end with their leases. Further calls return what the first returned.
+func (l *Locker) Close() error {
+	l.closing.Do(func() { l.result = l.close() })
+	return l.result
+}
+
+func (l *Locker) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
+	defer cancel()
+	var held []*term
+	l.mu.Lock()
+	l.closed = true
+	close(l.done)
+	for _, t := range l.terms {
+		if l.check(t) {
+			defer l.bury(t, true)
+		} else if t.over == nil {
+			l.end(t, ErrClosed)
+			l.dog.stop(t.lease)
+			held = append(held, t)
+		}
+	}
+	clear(l.terms)
+	l.mu.Unlock()
+
+	claims := make([]claim, len(held))
+	for i, t := range held {
+		claims[i] = t.lease.claim
+	}
+	err := l.releaseAll(ctx, claims)
+	for _, t := range held {
+		l.repo.relinquish()
+		l.names.leave(t.place)
+	}
+
+	// Attempts under way get a moment to be answered and undone.
+	answered := make(chan struct{})
+	go func() {
+		l.attempts.Wait()
+		close(answered)
+	}()
+	select {
+	case <-answered:
+	case <-time.After(time.Second):
+		l.stop()
+		<-answered // every statement ends with its context
+	}
+	l.stop()
+	l.names.close()
+	l.dog.close()
+	if orphanErr := l.dog.lastCall(ctx); err == nil {
+		err = orphanErr
+	}
+	if err != nil {
+		return fmt.Errorf("mysqllock: close: locks may stay held until their leases end: %w", err)
+	}
+	return nil
+}
+
+// releaseAll frees rows in batches, those that somebody has locked too if they
+// come free within ctx.
+func (l *Locker) releaseAll(ctx context.Context, claims []claim) error {
+	var failed error
+	for pause := 10 * time.Millisecond; len(claims) > 0; pause *= 2 {
+		var still []claim
+		for part := range slices.Chunk(claims, batchSize) {
+			freed, err := l.releaseBatch(ctx, part)
+			l.released.Add(freed)
+			switch {
+			case err != nil:
+				failed = err
+				still = append(still, part...)
+			case freed < int64(len(part)):
+				left, err := l.ours(ctx, part)
+				if err != nil {
+					failed, left = err, part
+				}
+				still = append(still, left...)
+			}
+		}
+		claims = still
+		if len(claims) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			if failed == nil {
+				failed = errors.New("rows locked by a transaction")
+			}
+			return fmt.Errorf("%d not released, the first %q: %w", len(claims), claims[0].name, failed)
+		case <-time.After(pause):
+		}
+	}
+	return nil
+}
+
+func (l *Locker) releaseBatch(ctx context.Context, claims []claim) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, closeBound/3)
+	defer cancel()
+	freed, err := l.repo.releaseAll(ctx, claims)
+	if freed > 0 {
+		for _, c := range claims {
+			l.names.publish(c.name)
+		}
+	}
+	return freed, err
+}
+
+// ours returns the claims that still hold their rows.
+func (l *Locker) ours(ctx context.Context, claims []claim) ([]claim, error) {
+	ctx, cancel := context.WithTimeout(ctx, closeBound/3)
+	defer cancel()
+	names := make([]string, len(claims))
+	for i, c := range claims {
+		names[i] = c.name
+	}
+	rows, _, err := l.repo.look(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(claims), func(c claim) bool { return rows[c.name].owner != c.owner }), nil
+}
+
+func checkName(name string) error {
+	if err := checkText(name); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalidName, err)
+	}
+	return nil
+}
+
+// checkText says what is wrong with a name or a label.
+func checkText(s string) error {
+	switch {
+	case s == "":
+		return errors.New("it is empty")
+	case len(s) > 255:
+		return fmt.Errorf("it has %d bytes; 255 are the limit", len(s))
+	case !utf8.ValidString(s):
+		return errors.New("it is not valid UTF-8")
+	}
+	for i, c := range s {
+		if unicode.IsControl(c) {
+			return fmt.Errorf("it has the control character %U at byte %d", c, i)
+		}
+	}
+	return nil
+}

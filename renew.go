@@ -1,0 +1,500 @@
+package mysqllock
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// watchdog keeps the leases of this process: it renews those that shall go on,
+// looks after those that shall not, tells each one's loss by a timer of its own
+// that needs no answer from the database, and frees the rows of acquisitions
+// that came to nothing.
+type watchdog struct {
+	repo     repository
+	length   time.Duration        // what a renewal promises
+	freed    func(names []string) // called, without locks, when orphans may have been freed
+	log      *slog.Logger
+	renewals atomic.Int64
+	failures atomic.Int64
+
+	ctx    context.Context // ends with close
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mu      sync.Mutex // guards the following, and the fields of every lease
+	leases  map[*lease]struct{}
+	orphans map[claim]*orphan
+	running bool          // the goroutine runs; it ends when it has nothing to do
+	next    time.Time     // when the goroutine wakes
+	replan  chan struct{} // capacity 1: it wakes sooner
+}
+
+// A lease is one term's promise by the row, as this process may trust it.
+type lease struct {
+	claim  claim
+	onLoss func() // called once, without locks, when the timer or the row tells the loss
+
+	promised time.Time // the row is ours at least until then, unless it is taken away
+	trusted  time.Time // the end of trust: promised less the margin
+	want     want      // what the handles ask
+	holds    int
+	due      time.Time // the next renewal or look; zero: none
+	over     bool      // ended, or lost: never to be trusted again
+	timer    *time.Timer
+}
+
+// want is what the handles of a term ask of its lease: for ever, or until.
+type want struct {
+	auto  bool
+	until time.Time
+}
+
+// An orphan is an acquisition that this process does not want and whose
+// outcome, or whose release, it does not know. A statement under way can still
+// grant it, so it is released again and again, until its lease must be over
+// although the statement was executed only when the database answered again.
+type orphan struct {
+	lease time.Duration
+	until time.Time // zero while the database has not answered
+	due   time.Time
+	tries int
+}
+
+func newWatchdog(repo repository, length time.Duration, freed func([]string), log *slog.Logger) *watchdog {
+	d := &watchdog{
+		repo: repo, length: length, freed: freed, log: log,
+		leases: map[*lease]struct{}{}, orphans: map[claim]*orphan{}, replan: make(chan struct{}, 1),
+	}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	return d
+}
+
+// close ends the goroutine and waits for it.
+func (d *watchdog) close() {
+	d.mu.Lock()
+	d.cancel()
+	d.mu.Unlock()
+	d.done.Wait()
+}
+
+// margin is what is taken off a lease before it is trusted, for clocks that run
+// at different rates and for the time that the word of a loss takes to arrive.
+func margin(length time.Duration) time.Duration { return min(length/10, time.Second) }
+
+// trustedUntil is the end of trust in a lease of that length which the database
+// granted to a request sent at sent, that is, not before.
+func trustedUntil(sent time.Time, length time.Duration) time.Time {
+	return sent.Add(length - margin(length))
+}
+
+// start begins to keep a lease of the given length that was granted by a request
+// sent at sent.
+func (d *watchdog) start(c claim, sent time.Time, length time.Duration, w want, onLoss func()) *lease {
+	ls := &lease{
+		claim: c, onLoss: onLoss, want: w, holds: 1,
+		promised: sent.Add(length), trusted: trustedUntil(sent, length),
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.leases[ls] = struct{}{}
+	ls.timer = time.AfterFunc(time.Until(ls.trusted), func() { d.expire(ls) })
+	d.plan(ls, sent, length)
+	return ls
+}
+
+// plan sets when ls is due, given that the row was promised for length at sent.
+// The caller holds mu.
+func (d *watchdog) plan(ls *lease, sent time.Time, length time.Duration) {
+	switch {
+	case ls.over:
+		return
+	case ls.want.auto:
+		ls.due = sent.Add(min(length, d.length) / 3)
+	case ls.wanting():
+		ls.due = sent.Add(length / 3)
+	default:
+		// Nothing to renew; but a lock that was taken away shall be told.
+		ls.due = sent.Add(max(length/3, time.Second))
+	}
+	if ls.due.After(ls.trusted) {
+		ls.due = time.Time{}
+		return
+	}
+	d.wake(ls.due)
+}
+
+// wake makes the goroutine run at that time at the latest. The caller holds mu.
+func (d *watchdog) wake(at time.Time) {
+	switch {
+	case !d.running:
+		if d.ctx.Err() == nil {
+			d.running, d.next = true, at
+			d.done.Go(d.run)
+		}
+	case at.Before(d.next):
+		d.next = at
+		notify(d.replan)
+	}
+}
+
+// ask changes what the handles ask of the lease. It sends nothing: if the row
+// has to be promised for longer, a renewal will do that in time.
+func (d *watchdog) ask(ls *lease, w want, holds int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ls.want, ls.holds = w, holds
+	if ls.over || !ls.wanting() {
+		return
+	}
+	now := time.Now()
+	soon := now.Add(ls.trusted.Sub(now) / 3)
+	if w.auto {
+		// At the latest when it would have been renewed had it been so from the start.
+		soon = now.Add(min(ls.trusted.Sub(now), d.length) / 3)
+	}
+	if ls.due.IsZero() || soon.Before(ls.due) {
+		ls.due = soon
+		d.wake(soon)
+	}
+}
+
+// wanting tells whether the row has to be promised for longer. The caller holds
+// the watchdog's mu.
+func (ls *lease) wanting() bool { return ls.want.auto || ls.want.until.After(ls.promised) }
+
+// stop ends the keeping of a lease.
+func (d *watchdog) stop(ls *lease) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.drop(ls)
+}
+
+// drop marks a lease as over. The caller holds mu.
+func (d *watchdog) drop(ls *lease) {
+	ls.over = true
+	ls.timer.Stop()
+	delete(d.leases, ls)
+}
+
+// alive tells whether the lease can be trusted at this very moment, whether or
+// not the timer of its loss has had its turn on the processor. Once it has said
+// no, it never says yes again.
+func (d *watchdog) alive(ls *lease) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !ls.over && !time.Now().Before(ls.trusted) {
+		d.lapse(ls)
+	}
+	return !ls.over
+}
+
+// lapse ends a lease whose time is over. A renewal on its way can still prolong
+// the row's promise to nobody's use, so what would have been renewed is freed.
+// The caller holds mu.
+func (d *watchdog) lapse(ls *lease) {
+	d.drop(ls)
+	if ls.wanting() {
+		d.disown(ls.claim, d.length)
+	}
+}
+
+// expire is the timer of a loss.
+func (d *watchdog) expire(ls *lease) {
+	d.mu.Lock()
+	if left := time.Until(ls.trusted); !ls.over && left > 0 {
+		ls.timer.Reset(left) // the lease was prolonged as the timer went off
+		d.mu.Unlock()
+		return
+	}
+	if !ls.over {
+		d.lapse(ls)
+	}
+	d.mu.Unlock()
+	ls.onLoss()
+}
+
+// prolonged notes a success: the row was promised for length at sent.
+func (d *watchdog) prolonged(ls *lease, sent time.Time, length time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.trust(ls, sent, length)
+	d.plan(ls, sent, length)
+}
+
+// trust moves the end of trust, but only forward and not once it has passed:
+// who may have been told of a loss is not told otherwise. The caller holds mu.
+func (d *watchdog) trust(ls *lease, sent time.Time, length time.Duration) {
+	until := trustedUntil(sent, length)
+	if !ls.over && time.Now().Before(ls.trusted) && until.After(ls.trusted) {
+		ls.promised, ls.trusted = sent.Add(length), until
+		ls.timer.Reset(time.Until(until))
+	}
+}
+
+// orphan makes sure that an unwanted acquisition, made for the given lease, holds
+// nothing.
+func (d *watchdog) orphan(c claim, lease time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.disown(c, lease)
+}
+
+// disown is orphan for a caller that holds mu.
+func (d *watchdog) disown(c claim, lease time.Duration) {
+	now := time.Now()
+	d.orphans[c] = &orphan{lease: lease, due: now}
+	d.wake(now)
+}
+
+// The delays between the attempts to free an orphan; the last is repeated. The
+// statement that would take the row can be overtaken by the one that frees it.
+var orphanDelays = []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second}
+
+// run serves what is due, until there is nothing left to serve.
+func (d *watchdog) run() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		d.mu.Lock()
+		if !d.schedule() {
+			d.running = false
+			d.mu.Unlock()
+			return
+		}
+		timer.Reset(time.Until(d.next))
+		d.mu.Unlock()
+		select {
+		case <-d.ctx.Done():
+			return
+		case <-d.replan:
+			continue
+		case <-timer.C:
+		}
+		for _, b := range d.dueBatches() {
+			d.serve(b)
+		}
+		d.freeOrphans()
+	}
+}
+
+// schedule sets next, and tells whether there is anything to wait for. The
+// caller holds mu.
+func (d *watchdog) schedule() bool {
+	d.next = time.Time{}
+	sooner := func(at time.Time) {
+		if !at.IsZero() && (d.next.IsZero() || at.Before(d.next)) {
+			d.next = at
+		}
+	}
+	for ls := range d.leases {
+		sooner(ls.due)
+	}
+	for _, o := range d.orphans {
+		sooner(o.due)
+	}
+	return !d.next.IsZero()
+}
+
+// A batch is what one statement can serve: leases that are to be promised the
+// same, or (length 0) only looked at.
+type renewalBatch struct {
+	length time.Duration
+	holds  int
+	leases []*lease
+}
+
+// dueBatches collects what is due, and with it what will be due within half the
+// time between renewals: locks that were taken at different times come to be
+// renewed together.
+func (d *watchdog) dueBatches() []renewalBatch {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	soon := now.Add(d.length / 6)
+	due := map[renewalBatchKey][]*lease{}
+	urgent := false
+	for ls := range d.leases {
+		if ls.due.IsZero() || ls.due.After(soon) {
+			continue
+		}
+		urgent = urgent || !ls.due.After(now)
+		key := renewalBatchKey{holds: ls.holds}
+		switch {
+		case ls.want.auto:
+			key.length = d.length
+		case ls.wanting():
+			// In whole milliseconds, upwards, so that equal wishes meet.
+			key.length = max(ls.want.until.Sub(now), time.Millisecond).Truncate(time.Millisecond) + time.Millisecond
+		default:
+			key.holds = 0
+		}
+		due[key] = append(due[key], ls)
+	}
+	if !urgent {
+		return nil
+	}
+	var batches []renewalBatch
+	for key, leases := range due {
+		// Who is nearest to its loss goes first.
+		slices.SortFunc(leases, func(a, b *lease) int { return a.trusted.Compare(b.trusted) })
+		for part := range slices.Chunk(leases, batchSize) {
+			batches = append(batches, renewalBatch{key.length, key.holds, part})
+		}
+	}
+	slices.SortFunc(batches, func(a, b renewalBatch) int {
+		return cmp.Or(cmp.Compare(min(a.length, 1), min(b.length, 1))*-1, a.leases[0].trusted.Compare(b.leases[0].trusted))
+	})
+	return batches
+}
+
+type renewalBatchKey struct {
+	length time.Duration
+	holds  int
+}
+
+// serve sends one batch and draws its conclusions. What failed, or was passed
+// over because somebody has the row locked, is tried again soon.
+func (d *watchdog) serve(b renewalBatch) {
+	claims := make([]claim, len(b.leases))
+	names := make([]string, len(b.leases))
+	for i, ls := range b.leases {
+		claims[i], names[i] = ls.claim, ls.claim.name
+	}
+	// Whatever the database does, there is time left to try again.
+	bound := min(cmp.Or(b.length, d.length)/4, 5*time.Second)
+	ctx, cancel := context.WithTimeout(d.ctx, bound)
+	defer cancel()
+	retry := min(bound/2, time.Second)
+
+	var all bool
+	var sent time.Time
+	var err error
+	if b.length > 0 {
+		all, sent, err = d.repo.renew(ctx, claims, b.length, b.holds)
+	}
+	if err == nil && all {
+		for _, ls := range b.leases {
+			d.prolonged(ls, sent, b.length)
+		}
+		d.renewals.Add(int64(len(b.leases)))
+		return
+	}
+	var rows map[string]row
+	var looked time.Time
+	if err == nil {
+		rows, looked, err = d.repo.look(ctx, names)
+	}
+	if err != nil {
+		if d.ctx.Err() != nil {
+			return
+		}
+		if b.length > 0 {
+			d.failures.Add(1)
+		}
+		d.log.Warn("mysqllock: renewal failed, trying again", "locks", len(b.leases), "first", names[0], "err", err)
+		d.mu.Lock()
+		for _, ls := range b.leases {
+			ls.due = time.Now().Add(retry)
+		}
+		d.mu.Unlock()
+		return
+	}
+	var lost []*lease
+	d.mu.Lock()
+	for _, ls := range b.leases {
+		r, ok := rows[ls.claim.name]
+		switch {
+		case ls.over:
+		case !ok || r.owner != ls.claim.owner:
+			d.drop(ls)
+			lost = append(lost, ls)
+		case b.length == 0:
+			d.plan(ls, looked, r.left)
+		default:
+			// The row promises r.left from a moment not before looked.
+			d.trust(ls, looked, r.left)
+			if r.left >= b.length-time.Since(sent)-margin(b.length) {
+				d.renewals.Add(1)
+				d.plan(ls, sent, b.length)
+			} else {
+				ls.due = time.Now().Add(retry)
+			}
+		}
+	}
+	d.mu.Unlock()
+	for _, ls := range lost {
+		ls.onLoss()
+	}
+}
+
+// freeOrphans releases the orphans that are due.
+func (d *watchdog) freeOrphans() {
+	now := time.Now()
+	var claims []claim
+	d.mu.Lock()
+	for c, o := range d.orphans {
+		switch {
+		case !o.until.IsZero() && now.After(o.until):
+			delete(d.orphans, c)
+		case !o.due.After(now):
+			claims = append(claims, c)
+			o.due = now.Add(orphanDelays[min(o.tries, len(orphanDelays)-1)])
+			o.tries++
+		}
+	}
+	d.mu.Unlock()
+	for part := range slices.Chunk(claims, batchSize) {
+		d.freeBatch(d.ctx, part)
+	}
+}
+
+// freeBatch releases orphans in one statement.
+func (d *watchdog) freeBatch(ctx context.Context, claims []claim) error {
+	ctx, cancel := context.WithTimeout(ctx, min(d.length/4, 5*time.Second))
+	defer cancel()
+	freed, err := d.repo.releaseAll(ctx, claims)
+	if err != nil {
+		d.log.Debug("mysqllock: release in the background failed, trying again", "locks", len(claims), "first", claims[0].name, "err", err)
+		return err
+	}
+	names := make([]string, len(claims))
+	d.mu.Lock()
+	for i, c := range claims {
+		names[i] = c.name
+		o := d.orphans[c]
+		switch {
+		case o == nil:
+		case freed == int64(len(claims)):
+			delete(d.orphans, c)
+		case o.until.IsZero():
+			o.until = time.Now().Add(o.lease)
+		}
+	}
+	d.mu.Unlock()
+	if freed > 0 {
+		d.freed(names)
+	}
+	return nil
+}
+
+// lastCall tries once more to free every orphan.
+func (d *watchdog) lastCall(ctx context.Context) error {
+	d.mu.Lock()
+	claims := make([]claim, 0, len(d.orphans))
+	for c := range d.orphans {
+		claims = append(claims, c)
+	}
+	d.mu.Unlock()
+	var failed error
+	for part := range slices.Chunk(claims, batchSize) {
+		if err := d.freeBatch(ctx, part); err != nil {
+			failed = err
+		}
+	}
+	return failed
+}

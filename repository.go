@@ -1,0 +1,692 @@
+package mysqllock
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jmoiron/sqlx"
+)
+
+// Schema is the table that the library keeps its locks in, as one CREATE TABLE
+// statement for the default name. [Locker.CreateTable] applies it.
+//
+//go:embed schema.sql
+var Schema string
+
+// repository is what terms and waiters need of the table. Each method is one
+// statement and one round trip, but for acquire on a name that has no row yet
+// (two) and on the very first call (one more, to look at the session).
+//
+// Every statement is conditional on the owner id of one acquisition and safe to
+// repeat. sent is the instant before the request left this process: the
+// database cannot have judged the statement by an earlier time.
+type repository interface {
+	// acquire takes the row if nobody holds it. Every grant is followed by one
+	// call of relinquish.
+	acquire(ctx context.Context, c claim, lease time.Duration) (grant, error)
+	// extend prolongs one lease; it waits for the row if somebody has it locked.
+	extend(ctx context.Context, c claim, lease time.Duration, holds int) (mine bool, sent time.Time, err error)
+	// renew prolongs many, passing over rows that somebody has locked. all is
+	// false if any was passed over, gone, or already promised for longer.
+	renew(ctx context.Context, cs []claim, lease time.Duration, holds int) (all bool, sent time.Time, err error)
+	// look reads what the rows of the names say; a name without row is missing.
+	look(ctx context.Context, names []string) (rows map[string]row, sent time.Time, err error)
+	// release frees the row if it is still the claim's.
+	release(ctx context.Context, c claim) (freed bool, err error)
+	// releaseAll frees many, passing over rows that somebody has locked.
+	releaseAll(ctx context.Context, cs []claim) (freed int64, err error)
+	// relinquish tells that a granted term is over.
+	relinquish()
+}
+
+// A claim is one acquisition of one row: its owner id is never used again.
+type claim struct{ name, owner string }
+
+// A grant answers acquire: a token, or what is left of the holder's lease.
+type grant struct {
+	token uint64
+	left  time.Duration
+	sent  time.Time
+}
+
+// A row is what look sees: who has it and for how long yet (negative: expired).
+type row struct {
+	owner string
+	left  time.Duration
+}
+
+// batchSize bounds the rows of one statement. A batch of 1,000 rows holds other
+// statements up for 5 ms, and from 1,000 elements on MariaDB turns IN into a
+// join that locks the whole table
+// (https://mariadb.com/kb/en/conversion-of-big-in-predicates-into-subqueries/).
+const batchSize = 800
+
+// table is the repository on a real server.
+type table struct {
+	db         *sqlx.DB
+	name       string // quoted
+	label      string // literal
+	trusted    atomic.Bool
+	statements atomic.Int64
+
+	mu    sync.Mutex // guards the following
+	terms int        // grants that were not relinquished
+	spare *sqlx.Conn // idle connection kept from the pool while terms > 0; nil while in use
+}
+
+func newTable(db *sql.DB, name, label string) (*table, error) {
+	quoted, err := quoteTable(name)
+	if err != nil {
+		return nil, err
+	}
+	return &table{db: sqlx.NewDb(db, "mysql"), name: quoted, label: literal(label)}, nil
+}
+
+// The statements. {t} is the table; UTC_TIMESTAMP(6) is one instant within a
+// statement, and expires_at alone decides who holds. Assignments read the row
+// either before the statement or after the assignments left of them (sql_mode
+// SIMULTANEOUS_ASSIGNMENT of MariaDB), so expires_at and owner are written after
+// everything that depends on them. LAST_INSERT_ID(x) carries x to the client in
+// the answer to the statement itself: a token is positive, what is left of
+// another's lease negative.
+// (https://dev.mysql.com/doc/refman/8.4/en/information-functions.html#function_last-insert-id)
+const (
+	sqlNow = "UTC_TIMESTAMP(6)"
+
+	// A new token is above the last one and above every token granted earlier by
+	// this clock on a server whose last grants did not reach this one.
+	sqlMicros = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', " + sqlNow + ")"
+
+	// {r} qualifies the columns of the row, which acquire and insert share.
+	sqlTake = `
+  token = IF({r}expires_at <= ` + sqlNow + `,
+    LAST_INSERT_ID(GREATEST({r}token + 1, ` + sqlMicros + `)),
+    {r}token + 0 * LAST_INSERT_ID(IF({r}owner = {owner}, {r}token, -TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, {r}expires_at)))),
+  holds = IF({r}expires_at <= ` + sqlNow + `, 1, {r}holds),
+  holder = IF({r}expires_at <= ` + sqlNow + `, {label}, {r}holder),
+  owner = IF({r}expires_at <= ` + sqlNow + `, {owner}, {r}owner),
+  acquired_at = IF({r}expires_at <= ` + sqlNow + `, ` + sqlNow + `, {r}acquired_at),
+  expires_at = IF({r}expires_at <= ` + sqlNow + `, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND, {r}expires_at)`
+
+	// Without autocommit a grant would be a promise that nobody else can see:
+	// there both statements match nothing.
+	sqlAcquire = `UPDATE {t} SET` + sqlTake + `
+WHERE name = {name} AND @@autocommit`
+
+	// The shared lock on the high-water row makes Purge wait for this statement
+	// and this statement for Purge: without it a token could fall behind one
+	// that was deleted while the statement was under way.
+	sqlInsert = `INSERT INTO {t} (name, owner, holder, holds, token, acquired_at, expires_at)
+SELECT {name}, {owner}, {label}, 1, LAST_INSERT_ID(GREATEST(COALESCE(w.token, 0) + 1, ` + sqlMicros + `)),
+  ` + sqlNow + `, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND
+FROM (SELECT @@autocommit AS trusted) AS s LEFT JOIN {t} AS w ON w.name = '' WHERE s.trusted
+LOCK IN SHARE MODE
+ON DUPLICATE KEY UPDATE` + sqlTake
+
+	sqlExtend = `UPDATE {t} SET holds = {holds},
+  token = token + 0 * LAST_INSERT_ID(1),
+  expires_at = GREATEST(expires_at, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND)
+WHERE name = {name} AND owner = {owner} AND @@autocommit`
+
+	// The derived table picks and locks the rows, and passes over those that
+	// somebody has locked. MySQL would merge it without the LIMIT, and both
+	// servers would scan, and lock, a small table as a whole without FORCE INDEX.
+	sqlMine = `UPDATE (
+  SELECT name FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) AND owner IN ({owners}) AND @@autocommit
+  LIMIT {count} FOR UPDATE SKIP LOCKED
+) AS mine STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name`
+
+	// A late older renewal cannot shorten a newer one.
+	sqlRenew = sqlMine + `
+SET l.holds = {holds}, l.expires_at = GREATEST(l.expires_at, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND)`
+
+	// The token stays: its index entry, which a guard may have locked, too.
+	sqlFree = `owner = '', holds = 0, released_at = ` + sqlNow + `, expires_at = '1970-01-01'`
+
+	sqlRelease = `UPDATE {t} SET ` + sqlFree + ` WHERE name = {name} AND owner = {owner} AND @@autocommit`
+
+	sqlReleaseAll = sqlMine + `
+SET l.owner = '', l.holds = 0, l.released_at = ` + sqlNow + `, l.expires_at = '1970-01-01'`
+
+	// An explicit LIMIT overrules sql_select_limit.
+	sqlLook = `SELECT name, owner, TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, expires_at) AS micros
+FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) LIMIT {count}`
+
+	// Moving the token makes a guard that is open hold this statement up, and
+	// every later one fail.
+	sqlForce = `UPDATE {t} SET token = LAST_INSERT_ID(token) + 1, ` + sqlFree + `
+WHERE name = {name} AND expires_at > ` + sqlNow + ` AND @@autocommit`
+
+	// Read only from the index, this locks only the index.
+	sqlGuard = `SELECT token FROM {t} FORCE INDEX (guard) WHERE name = {name} AND token = {token} LOCK IN SHARE MODE`
+
+	sqlInfo = `SELECT name, owner, CAST(holder AS BINARY) AS holder, holds, token,
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', acquired_at) AS acquired,
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires,
+  TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, expires_at) AS micros
+FROM {t} `
+
+	sqlInspect = sqlInfo + `WHERE name = {name} LIMIT 1`
+	sqlList    = sqlInfo + `WHERE name <> '' AND expires_at > ` + sqlNow + ` ORDER BY name LIMIT 18446744073709551615`
+
+	sqlMark = `INSERT INTO {t} (name) VALUES ('') ON DUPLICATE KEY UPDATE name = ''`
+
+	sqlIdle = `name <> '' AND expires_at <= ` + sqlNow + ` - INTERVAL {idle} MICROSECOND AND released_at <= ` + sqlNow + ` - INTERVAL {idle} MICROSECOND`
+
+	// Purge works along the primary key. The locking read goes through the
+	// guard index to pass over rows that a guard has locked.
+	sqlIdleNames = `SELECT name, token FROM {t} FORCE INDEX (PRIMARY) WHERE name > {name} AND ` + sqlIdle + ` ORDER BY name LIMIT {count}`
+	sqlHighWater = `SELECT token FROM {t} WHERE name = '' LIMIT 1 FOR UPDATE`
+	sqlIdleLock  = `SELECT name, token FROM {t} FORCE INDEX (guard) WHERE token IN ({tokens}) AND name IN ({names}) AND ` + sqlIdle + `
+LIMIT {count} FOR UPDATE SKIP LOCKED`
+	sqlRaise  = `UPDATE {t} SET token = GREATEST(token, {token}) WHERE name = ''`
+	sqlDelete = `DELETE FROM {t} WHERE name IN ({names})`
+
+	// Unless timestamp is fixed for the session, NOW() follows the clock that
+	// SYSDATE() reads.
+	sqlSession = `SELECT @@autocommit AS autocommit, ABS(TIMESTAMPDIFF(SECOND, NOW(), SYSDATE())) < 2 AS ticking`
+)
+
+// query puts the table and pairs of placeholder and text into a statement.
+// Values stand in the text as literals: an argument would cost a second round
+// trip on every DSN without interpolateParams.
+func (t *table) query(statement string, pairs ...string) string {
+	return strings.NewReplacer(append(pairs, "{t}", t.name, "{label}", t.label)...).Replace(statement)
+}
+
+func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
+
+func (t *table) acquire(ctx context.Context, c claim, lease time.Duration) (g grant, err error) {
+	pairs := []string{"{name}", literal(c.name), "{owner}", literal(c.owner), "{lease}", micros(lease)}
+	err = t.on(ctx, t.pooled, func(conn *sqlx.Conn) error {
+		answer, sent, err := t.ask(ctx, conn, t.query(sqlAcquire, append(pairs, "{r}", "")...))
+		if err == nil && answer == 0 {
+			answer, sent, err = t.ask(ctx, conn, t.query(sqlInsert, append(pairs, "{r}", t.name+".")...))
+		}
+		if err != nil {
+			return err
+		}
+		g.sent = sent
+		switch {
+		case answer > 0:
+			g.token = uint64(answer)
+			t.mu.Lock()
+			t.terms++ // before conn goes back: it may stay as the spare
+			t.mu.Unlock()
+		case answer < 0:
+			g.left = -time.Duration(answer) * time.Microsecond
+		default:
+			return errAutocommit
+		}
+		return nil
+	})
+	return g, err
+}
+
+var (
+	errAutocommit = errors.New("this session has autocommit off, so that a lock would not be visible to others: set autocommit=1 in the DSN")
+	errFixedClock = errors.New("this session has a fixed timestamp, so that leases would be judged by a standing clock: remove timestamp from the DSN")
+)
+
+// checkSession looks once at a session of the pool, and refuses those in which
+// the statements would be wrong.
+func (t *table) checkSession(ctx context.Context, conn *sqlx.Conn) error {
+	if t.trusted.Load() {
+		return nil
+	}
+	var s struct{ Autocommit, Ticking bool }
+	t.statements.Add(1)
+	if err := conn.GetContext(ctx, &s, sqlSession); err != nil {
+		return notSent{err}
+	}
+	switch {
+	case !s.Autocommit:
+		return errAutocommit
+	case !s.Ticking:
+		return errFixedClock
+	}
+	t.trusted.Store(true)
+	return nil
+}
+
+// ask runs a statement and returns what its LAST_INSERT_ID carried.
+func (t *table) ask(ctx context.Context, conn *sqlx.Conn, query string) (answer int64, sent time.Time, err error) {
+	t.statements.Add(1)
+	sent = time.Now()
+	res, err := conn.ExecContext(ctx, query)
+	if err != nil {
+		return 0, sent, err
+	}
+	answer, err = res.LastInsertId()
+	return answer, sent, err
+}
+
+func (t *table) extend(ctx context.Context, c claim, lease time.Duration, holds int) (mine bool, sent time.Time, err error) {
+	query := t.query(sqlExtend, "{name}", literal(c.name), "{owner}", literal(c.owner),
+		"{lease}", micros(lease), "{holds}", strconv.Itoa(holds))
+	err = t.on(ctx, t.kept, func(conn *sqlx.Conn) (err error) {
+		var answer int64
+		answer, sent, err = t.ask(ctx, conn, query)
+		mine = answer != 0
+		return err
+	})
+	return mine, sent, err
+}
+
+func (t *table) renew(ctx context.Context, cs []claim, lease time.Duration, holds int) (all bool, sent time.Time, err error) {
+	affected, sent, err := t.change(ctx, t.query(sqlRenew, append(batch(cs), "{lease}", micros(lease), "{holds}", strconv.Itoa(holds))...))
+	return affected == int64(len(cs)), sent, err
+}
+
+func (t *table) release(ctx context.Context, c claim) (bool, error) {
+	affected, _, err := t.change(ctx, t.query(sqlRelease, "{name}", literal(c.name), "{owner}", literal(c.owner)))
+	return affected > 0, err
+}
+
+func (t *table) releaseAll(ctx context.Context, cs []claim) (int64, error) {
+	affected, _, err := t.change(ctx, t.query(sqlReleaseAll, batch(cs)...))
+	return affected, err
+}
+
+func batch(cs []claim) []string {
+	names, owners := make([]string, len(cs)), make([]string, len(cs))
+	for i, c := range cs {
+		names[i], owners[i] = c.name, c.owner
+	}
+	return []string{"{names}", literals(names), "{owners}", literals(owners), "{count}", strconv.Itoa(len(cs))}
+}
+
+// change runs a statement on behalf of what is held.
+func (t *table) change(ctx context.Context, query string) (affected int64, sent time.Time, err error) {
+	err = t.on(ctx, t.kept, func(conn *sqlx.Conn) error {
+		t.statements.Add(1)
+		sent = time.Now()
+		res, err := conn.ExecContext(ctx, query)
+		if err == nil {
+			affected, err = res.RowsAffected()
+		}
+		return err
+	})
+	return affected, sent, err
+}
+
+func (t *table) look(ctx context.Context, names []string) (rows map[string]row, sent time.Time, err error) {
+	query := t.query(sqlLook, "{names}", literals(names), "{count}", strconv.Itoa(len(names)))
+	var found []struct {
+		Name, Owner string
+		Micros      int64
+	}
+	err = t.on(ctx, t.kept, func(conn *sqlx.Conn) error {
+		t.statements.Add(1)
+		sent = time.Now()
+		return conn.SelectContext(ctx, &found, query)
+	})
+	rows = make(map[string]row, len(found))
+	for _, f := range found {
+		rows[f.Name] = row{f.Owner, time.Duration(f.Micros) * time.Microsecond}
+	}
+	return rows, sent, err
+}
+
+func (t *table) relinquish() {
+	t.mu.Lock()
+	var conn *sqlx.Conn
+	if t.terms--; t.terms == 0 {
+		conn, t.spare = t.spare, nil
+	}
+	t.mu.Unlock()
+	if conn != nil {
+		conn.Close()
+	}
+}
+
+// on runs fn on one connection. A connection that was found dead before
+// anything was sent is replaced by another.
+func (t *table) on(ctx context.Context, borrow func(context.Context) (*sqlx.Conn, error), fn func(*sqlx.Conn) error) error {
+	for try := 1; ; try++ {
+		conn, err := borrow(ctx)
+		if err != nil {
+			return told(notSent{err})
+		}
+		if err = t.checkSession(ctx, conn); err == nil {
+			err = fn(conn)
+		}
+		t.giveBack(conn, err)
+		if !errors.Is(err, driver.ErrBadConn) {
+			return told(err)
+		}
+		if try == 3 {
+			return told(notSent{err})
+		}
+		borrow = t.pooled
+	}
+}
+
+func (t *table) pooled(ctx context.Context) (*sqlx.Conn, error) { return t.db.Connx(ctx) }
+
+// kept prefers the connection that was kept for what is held.
+func (t *table) kept(ctx context.Context) (*sqlx.Conn, error) {
+	t.mu.Lock()
+	conn := t.spare
+	t.spare = nil
+	t.mu.Unlock()
+	if conn != nil {
+		return conn, nil
+	}
+	return t.pooled(ctx)
+}
+
+// giveBack returns a connection to the pool, or keeps it: an application that
+// uses up its pool must not starve the renewals of what it holds.
+func (t *table) giveBack(conn *sqlx.Conn, err error) {
+	t.mu.Lock()
+	keep := answered(err) && t.terms > 0 && t.spare == nil && t.db.Stats().MaxOpenConnections != 1
+	if keep {
+		t.spare = conn
+	}
+	t.mu.Unlock()
+	if !keep {
+		conn.Close()
+	}
+}
+
+// answered tells whether the server has answered, whatever it said.
+func answered(err error) bool {
+	var refused *mysql.MySQLError
+	return err == nil || errors.As(err, &refused)
+}
+
+// notSent marks an error that came before the statement could reach the server.
+type notSent struct{ error }
+
+func (e notSent) Unwrap() error { return e.error }
+
+// told puts the class of a server's error into words. The numbers are those of
+// https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html.
+func told(err error) error {
+	var refused *mysql.MySQLError
+	if !errors.As(err, &refused) {
+		return err
+	}
+	switch refused.Number {
+	case 1146: // ER_NO_SUCH_TABLE
+		return fmt.Errorf("%w: call Locker.CreateTable or apply schema.sql: %w", ErrNoTable, err)
+	case 1290, 1792, 1836: // read-only server, transaction, mode
+		return fmt.Errorf("the server or the session is read-only (a replica or a demoted primary? rejectReadOnly=true in the DSN makes the pool reconnect): %w", err)
+	case 1044, 1045, 1142, 1143: // access denied
+		return fmt.Errorf("a privilege is missing (SELECT, INSERT and UPDATE on the table; DELETE for Purge, CREATE for CreateTable): %w", err)
+	}
+	return err
+}
+
+// transient tells whether the same statement may succeed if it is sent again.
+func transient(err error) bool {
+	var refused *mysql.MySQLError
+	if !errors.As(err, &refused) {
+		// Not the server's word: the connection broke, could not be had, or
+		// did not answer in time. database/sql does not export its errDBClosed.
+		return !errors.Is(err, errAutocommit) && !errors.Is(err, errFixedClock) &&
+			!strings.HasSuffix(err.Error(), "sql: database is closed")
+	}
+	switch refused.Number {
+	case 1205, 1213, 1020, // lock wait timeout, deadlock, changed since the snapshot (MariaDB)
+		1317, 1969, 3024, // interrupted by KILL QUERY or a time limit
+		1040, 1203, // too many connections
+		1053, 1927, 1152, 1184: // shutdown, connection killed or aborted
+		return true
+	}
+	return false
+}
+
+// unknown tells whether a statement that failed may have been executed, or may
+// yet be: then what it would have done must be undone.
+func unknown(err error) bool {
+	var never notSent
+	if err == nil || errors.As(err, &never) || errors.Is(err, errAutocommit) || errors.Is(err, errFixedClock) {
+		return false
+	}
+	var refused *mysql.MySQLError
+	if errors.As(err, &refused) {
+		switch refused.Number {
+		case 1053, 1927, 1152, 1184, 1180: // the connection ended, or COMMIT failed
+			return true
+		}
+		return false
+	}
+	return true
+}
+
+// What follows is for people, not for terms.
+
+func (t *table) createTable(ctx context.Context) error {
+	const head = "CREATE TABLE IF NOT EXISTS "
+	schema := strings.Replace(Schema, head+"mysqllock", head+t.name, 1)
+	return t.on(ctx, t.pooled, func(conn *sqlx.Conn) error {
+		if err := t.repeat(ctx, conn, schema); err != nil {
+			return err
+		}
+		return t.repeat(ctx, conn, t.query(sqlMark))
+	})
+}
+
+// repeat runs a statement until it is not the victim of a deadlock.
+func (t *table) repeat(ctx context.Context, conn *sqlx.Conn, query string) error {
+	for try := 1; ; try++ {
+		t.statements.Add(1)
+		_, err := conn.ExecContext(ctx, query)
+		if !deadlocked(err) || try == 10 {
+			return err
+		}
+	}
+}
+
+func deadlocked(err error) bool {
+	var refused *mysql.MySQLError
+	return errors.As(err, &refused) && (refused.Number == 1213 || refused.Number == 1205)
+}
+
+func (t *table) infos(ctx context.Context, query string) ([]Info, error) {
+	var found []struct {
+		Name, Owner, Holder       string
+		Holds                     int
+		Token                     uint64
+		Acquired, Expires, Micros int64
+	}
+	err := t.on(ctx, t.kept, func(conn *sqlx.Conn) error {
+		t.statements.Add(1)
+		return conn.SelectContext(ctx, &found, query)
+	})
+	infos := make([]Info, 0, len(found))
+	for _, f := range found {
+		info := Info{Name: f.Name, Token: f.Token}
+		if f.Micros > 0 {
+			info.Held = true
+			info.Holder, info.Owner, info.Holds = f.Holder, f.Owner, f.Holds
+			info.AcquiredAt = time.UnixMicro(f.Acquired).UTC()
+			info.ExpiresAt = time.UnixMicro(f.Expires).UTC()
+			info.ExpiresIn = time.Duration(f.Micros) * time.Microsecond
+		}
+		infos = append(infos, info)
+	}
+	return infos, err
+}
+
+func (t *table) inspect(ctx context.Context, name string) (Info, error) {
+	infos, err := t.infos(ctx, t.query(sqlInspect, "{name}", literal(name)))
+	if err != nil || len(infos) == 0 {
+		return Info{Name: name}, err
+	}
+	return infos[0], nil
+}
+
+func (t *table) list(ctx context.Context) ([]Info, error) { return t.infos(ctx, t.query(sqlList)) }
+
+// force frees the row whoever holds it and returns the token it had, 0 if none.
+func (t *table) force(ctx context.Context, name string) (token uint64, err error) {
+	err = t.on(ctx, t.kept, func(conn *sqlx.Conn) error {
+		answer, _, err := t.ask(ctx, conn, t.query(sqlForce, "{name}", literal(name)))
+		token = uint64(answer)
+		return err
+	})
+	return token, err
+}
+
+// purge deletes idle rows in batches, each in one transaction that first raises
+// the high-water row above every token it deletes.
+func (t *table) purge(ctx context.Context, idle time.Duration) (deleted int64, err error) {
+	pause, err := t.mark(ctx)
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case <-time.After(pause):
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+	for after := ""; ; {
+		var found []idleRow
+		err = t.on(ctx, t.pooled, func(conn *sqlx.Conn) error {
+			t.statements.Add(1)
+			return conn.SelectContext(ctx, &found, t.query(sqlIdleNames,
+				"{name}", literal(after), "{idle}", micros(idle), "{count}", strconv.Itoa(batchSize)))
+		})
+		if err != nil || len(found) == 0 {
+			return deleted, err
+		}
+		after = found[len(found)-1].Name
+		for try := 1; ; try++ {
+			n, err := t.deleteIdle(ctx, found, idle)
+			if err == nil {
+				deleted += n
+				break
+			}
+			if !deadlocked(err) || try == 10 {
+				return deleted, told(err)
+			}
+		}
+	}
+}
+
+type idleRow struct {
+	Name  string
+	Token uint64
+}
+
+// mark makes sure of the high-water row. Where it was missing, a first grant
+// that did not see it may be under way: pause is long enough for that to end.
+func (t *table) mark(ctx context.Context) (pause time.Duration, err error) {
+	err = t.on(ctx, t.pooled, func(conn *sqlx.Conn) error {
+		var n int
+		t.statements.Add(2)
+		if err := conn.GetContext(ctx, &n, t.query("SELECT COUNT(*) FROM {t} WHERE name = ''")); err != nil || n > 0 {
+			return err
+		}
+		pause = time.Second
+		return t.repeat(ctx, conn, t.query(sqlMark))
+	})
+	return pause, err
+}
+
+func (t *table) deleteIdle(ctx context.Context, found []idleRow, idle time.Duration) (int64, error) {
+	tx, err := t.db.BeginTxx(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer tx.Rollback()
+	t.statements.Add(6)
+	var mark uint64
+	if err := tx.GetContext(ctx, &mark, t.query(sqlHighWater)); err != nil {
+		return 0, err
+	}
+	tokens, names := make([]string, len(found)), make([]string, len(found))
+	for i, f := range found {
+		tokens[i], names[i] = strconv.FormatUint(f.Token, 10), f.Name
+	}
+	var locked []idleRow
+	if err := tx.SelectContext(ctx, &locked, t.query(sqlIdleLock, "{tokens}", strings.Join(tokens, ","), "{names}", literals(names),
+		"{idle}", micros(idle), "{count}", strconv.Itoa(len(found)))); err != nil || len(locked) == 0 {
+		return 0, err
+	}
+	names = names[:0]
+	for _, f := range locked {
+		names = append(names, f.Name)
+		mark = max(mark, f.Token)
+	}
+	if _, err := tx.ExecContext(ctx, t.query(sqlRaise, "{token}", strconv.FormatUint(mark, 10))); err != nil {
+		return 0, err
+	}
+	res, err := tx.ExecContext(ctx, t.query(sqlDelete, "{names}", literals(names)))
+	if err != nil {
+		return 0, err
+	}
+	if err := tx.Commit(); err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+// guard locks the index entry of the token within tx.
+func (t *table) guard(ctx context.Context, tx Queryer, name string, token uint64) error {
+	t.statements.Add(1)
+	err := tx.QueryRowContext(ctx, t.query(sqlGuard, "{name}", literal(name), "{token}", strconv.FormatUint(token, 10))).Scan(&token)
+	if errors.Is(err, sql.ErrNoRows) {
+		return ErrLost
+	}
+	return told(err)
+}
+
+// literal writes s so that every session reads the same bytes. In plain quotes
+// stand only bytes that no client charset (sjis and gbk eat a backslash) and no
+// sql_mode (ANSI_QUOTES, NO_BACKSLASH_ESCAPES) can misread; the rest is
+// hexadecimal.
+func literal(s string) string {
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte(" _.:/@=,+-", c) >= 0:
+		default:
+			return fmt.Sprintf("x'%x'", s)
+		}
+	}
+	return "'" + s + "'"
+}
+
+func literals(ss []string) string {
+	var b strings.Builder
+	for i, s := range ss {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(literal(s))
+	}
+	return b.String()
+}
+
+// quoteTable checks and quotes "table" or "db.table".
+func quoteTable(name string) (string, error) {
+	parts := strings.Split(name, ".")
+	if len(parts) > 2 {
+		return "", fmt.Errorf("%q has more than one dot; want table or db.table", name)
+	}
+	for i, part := range parts {
+		if part == "" || len(part) > 64 {
+			return "", fmt.Errorf("%q: an identifier has 1 to 64 characters", name)
+		}
+		for _, c := range part {
+			if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '$' || c == '-') {
+				return "", fmt.Errorf("%q: %q is not allowed; want letters, digits, _, $ and -", name, c)
+			}
+		}
+		parts[i] = "`" + part + "`"
+	}
+	return strings.Join(parts, "."), nil
+}

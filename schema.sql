@@ -1,0 +1,27 @@
+-- One row is one lock. Only the library writes here; whoever is on call may read:
+--   SELECT name_text, holder, acquired_at, expires_at FROM mysqllock WHERE expires_at > UTC_TIMESTAMP(6);
+CREATE TABLE IF NOT EXISTS mysqllock (
+  name        VARBINARY(255)  NOT NULL
+              COMMENT 'the lock, byte by byte; the row with the empty name holds the highest token that Purge deleted',
+  owner       VARCHAR(64)     CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT ''
+              COMMENT 'id of the acquisition: process, dash, number; empty when released',
+  holder      VARCHAR(255)    CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT ''
+              COMMENT 'label of the process that holds or last held the lock (WithIdentity)',
+  holds       INT UNSIGNED    NOT NULL DEFAULT 0
+              COMMENT 'handles open on the acquisition, as of the last write to the row',
+  token       BIGINT UNSIGNED NOT NULL DEFAULT 0
+              COMMENT 'fencing token; rises with every change of owner, never falls',
+  acquired_at DATETIME(6)     NOT NULL DEFAULT '1970-01-01'
+              COMMENT 'UTC, by the clock of this server, like the two below',
+  expires_at  DATETIME(6)     NOT NULL DEFAULT '1970-01-01'
+              COMMENT 'the lock is held while this lies in the future; nothing else decides it',
+  released_at DATETIME(6)     NOT NULL DEFAULT '1970-01-01'
+              COMMENT 'the last release; a lease that ran out leaves it as it was',
+  name_text   VARCHAR(255)    CHARACTER SET utf8mb4 COLLATE utf8mb4_bin
+              GENERATED ALWAYS AS (CONVERT(name USING utf8mb4)) VIRTUAL
+              COMMENT 'name, for people',
+  PRIMARY KEY (name),
+  -- A guarded transaction locks its entry of this index and nothing else. A
+  -- change of owner must move that entry and waits; a renewal need not.
+  KEY guard (token)
+) ENGINE = InnoDB
