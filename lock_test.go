@@ -8,9 +8,11 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/mysqllock/mysqllock"
@@ -52,6 +54,7 @@ func leakedGoroutines(grace time.Duration) string {
 // onEach runs a test on every server, with a database of its own that has the
 // table.
 func onEach(t *testing.T, test func(t *testing.T, e env)) {
+	t.Parallel()
 	for _, kind := range mysqltest.Kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -90,44 +93,620 @@ func newLocker(t testing.TB, db *sql.DB, opts ...mysqllock.Option) *mysqllock.Lo
 	return l
 }
 
-func TestSmoke(t *testing.T) {
+// eventually waits for something that another goroutine or process brings about.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+		require.True(t, time.Now().Before(end), what)
+	}
+}
+
+// acquire takes a lock that must be free.
+func acquire(t testing.TB, l *mysqllock.Locker, name string, lease time.Duration) *mysqllock.Lock {
+	t.Helper()
+	k, err := l.TryLock(ctx, name, 5*time.Second, lease)
+	require.NoError(t, err)
+	return k
+}
+
+func requireHeld(t testing.TB, l *mysqllock.Locker, name string, held bool) mysqllock.Info {
+	t.Helper()
+	info, err := l.Inspect(ctx, name)
+	require.NoError(t, err)
+	require.Equal(t, held, info.Held, "%+v", info)
+	return info
+}
+
+func requireOver(t testing.TB, k *mysqllock.Lock, why error) {
+	t.Helper()
+	select {
+	case <-k.Context().Done():
+	case <-time.After(20 * time.Second):
+		require.FailNow(t, "the context did not end")
+	}
+	require.ErrorIs(t, context.Cause(k.Context()), why)
+	require.ErrorIs(t, k.Err(), why)
+}
+
+func TestAcquireAndRelease(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
-		a, b := e.locker(t), e.locker(t)
-		k, err := a.TryLock(ctx, "x", 0, mysqllock.AutoRenew)
-		require.NoError(t, err)
-		info, err := b.Inspect(ctx, "x")
-		require.NoError(t, err)
-		t.Logf("%+v", info)
-		_, err = b.TryLock(ctx, "x", 0, mysqllock.AutoRenew)
+		a, b := e.locker(t, mysqllock.WithIdentity("host-a ☃")), e.locker(t)
+		k := acquire(t, a, "order:42", mysqllock.AutoRenew)
+		require.Equal(t, "order:42", k.Name())
+		require.NoError(t, k.Err())
+		require.NoError(t, k.Context().Err())
+
+		info := requireHeld(t, b, "order:42", true)
+		require.Equal(t, "order:42", info.Name)
+		require.Equal(t, "host-a ☃", info.Holder)
+		require.NotEmpty(t, info.Owner)
+		require.Equal(t, 1, info.Holds)
+		require.Equal(t, k.Token(), info.Token)
+		require.InDelta(t, mysqllock.DefaultLease.Seconds(), info.ExpiresIn.Seconds(), 5)
+		require.Equal(t, mysqllock.DefaultLease, info.ExpiresAt.Sub(info.AcquiredAt))
+		require.Equal(t, time.UTC, info.ExpiresAt.Location())
+		require.WithinDuration(t, time.Now(), info.AcquiredAt, time.Minute)
+
+		_, err := b.TryLock(ctx, "order:42", 0, mysqllock.AutoRenew)
 		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
-		go func() {
-			time.Sleep(300 * time.Millisecond)
-			t.Log(k.Unlock())
-		}()
-		start := time.Now()
-		k2, err := b.TryLock(ctx, "x", 5*time.Second, 500*time.Millisecond)
+		require.ErrorContains(t, err, `"order:42"`)
+		list, err := b.List(ctx)
 		require.NoError(t, err)
-		t.Log(time.Since(start), k2.Token()-k.Token())
-		db := e.db(t, "")
-		tx, _ := db.Begin()
-		require.NoError(t, k2.Guard(ctx, tx))
-		<-k2.Context().Done()
-		t.Log(time.Since(start), context.Cause(k2.Context()), k2.Err(), k2.Unlock(), k2.Unlock())
-		_, err = a.TryLock(ctx, "x", 0, mysqllock.AutoRenew)
-		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
-		require.NoError(t, tx.Commit())
-		k3, err := a.TryLock(ctx, "x", time.Second, mysqllock.AutoRenew)
-		require.NoError(t, err)
-		ok, err := b.ForceUnlock(ctx, "x")
-		require.True(t, ok)
-		require.NoError(t, err)
-		require.True(t, errors.Is(k3.Unlock(), mysqllock.ErrLost))
-		n, err := a.Purge(ctx, 0)
-		require.NoError(t, err)
-		require.EqualValues(t, 1, n)
-		t.Logf("%+v", a.Stats())
-		list, err := a.List(ctx)
+		require.Len(t, list, 1)
+		require.Equal(t, 1, a.Stats().Held)
+
+		require.NoError(t, k.Unlock())
+		requireOver(t, k, mysqllock.ErrNotHeld)
+		requireHeld(t, b, "order:42", false)
+		list, err = b.List(ctx)
 		require.NoError(t, err)
 		require.Empty(t, list)
+		next := acquire(t, b, "order:42", time.Minute)
+		require.Greater(t, next.Token(), k.Token())
+		require.ErrorIs(t, k.Unlock(), mysqllock.ErrNotHeld)
+		require.ErrorIs(t, k.Extend(ctx, time.Minute), mysqllock.ErrNotHeld)
+		requireHeld(t, a, "order:42", true)
+		require.NoError(t, next.Unlock())
+
+		none := requireHeld(t, a, "never locked", false)
+		require.Zero(t, none.Token)
+		stats := a.Stats()
+		require.EqualValues(t, 1, stats.Acquired)
+		require.EqualValues(t, 1, stats.Released)
+		require.EqualValues(t, 1, b.Stats().NotAcquired)
+		require.Zero(t, stats.Held)
 	})
+}
+
+func TestNames(t *testing.T) {
+	distinct := []string{
+		"Foo", "foo", "foo ", " foo", "föö", "fo\u0308o\u0308", "fóó", "😀", "😁", "ß", "ss", "%", "_", "?", ":x", "'", `"`, "`", `\`, `\'`, "--", "/*", ";",
+		"' OR '1'='1", "'; DROP TABLE mysqllock; -- ", "x'00'", "{name}", "{owner}", "\u00a0", "\u200b", "\ufeff", "表", "0", "00", "NULL",
+		strings.Repeat("a", 255), strings.Repeat("a", 254), strings.Repeat("é", 127),
+	}
+	invalid := map[string]string{
+		"": "empty", strings.Repeat("a", 256): "256 bytes", strings.Repeat("é", 128): "256 bytes",
+		"\x00": "U+0000", "a\nb": "U+000A", "\x7f": "U+007F", "\u0085": "U+0085", "\xff": "UTF-8", "a\xc3": "UTF-8", "\x1b[2J": "U+001B",
+	}
+	onEach(t, func(t *testing.T, e env) {
+		l, other := e.locker(t), e.locker(t)
+		var locks []*mysqllock.Lock
+		for _, name := range distinct {
+			k, err := l.TryLock(ctx, name, 0, mysqllock.AutoRenew)
+			require.NoError(t, err, "%q", name)
+			locks = append(locks, k)
+		}
+		for i, name := range distinct {
+			require.Equal(t, locks[i].Token(), requireHeld(t, other, name, true).Token, "%q", name)
+			_, err := other.TryLock(ctx, name, 0, mysqllock.AutoRenew)
+			require.ErrorIs(t, err, mysqllock.ErrNotAcquired, "%q", name)
+		}
+		list, err := other.List(ctx)
+		require.NoError(t, err)
+		require.Len(t, list, len(distinct))
+		for _, k := range locks {
+			require.NoError(t, k.Unlock())
+		}
+		purged, err := l.Purge(ctx, 0)
+		require.NoError(t, err)
+		require.EqualValues(t, len(distinct), purged)
+
+		for name, why := range invalid {
+			_, err := l.TryLock(ctx, name, 0, mysqllock.AutoRenew)
+			require.ErrorIs(t, err, mysqllock.ErrInvalidName, "%q", name)
+			require.ErrorContains(t, err, why)
+			_, err = l.Inspect(ctx, name)
+			require.ErrorIs(t, err, mysqllock.ErrInvalidName)
+			_, err = l.ForceUnlock(ctx, name)
+			require.ErrorIs(t, err, mysqllock.ErrInvalidName)
+		}
+	})
+}
+
+func TestBadInput(t *testing.T) {
+	db, err := sql.Open("mysql", "nobody@tcp(127.0.0.1:1)/none") // New must not ask it
+	require.NoError(t, err)
+	defer db.Close()
+	for option, opt := range map[string]mysqllock.Option{
+		"WithTable":        mysqllock.WithTable("a`; DROP TABLE b"),
+		"WithTable: ":      mysqllock.WithTable("a.b.c"),
+		"WithTable: \"\"":  mysqllock.WithTable(""),
+		"WithLease":        mysqllock.WithLease(999 * time.Millisecond),
+		"WithPollInterval": mysqllock.WithPollInterval(9 * time.Millisecond),
+		"WithLogger":       mysqllock.WithLogger(nil),
+		"WithIdentity":     mysqllock.WithIdentity("a\nb"),
+		"WithNotifier":     mysqllock.WithNotifier(nil),
+	} {
+		_, err := mysqllock.New(db, opt)
+		require.ErrorContains(t, err, option)
+	}
+	_, err = mysqllock.New(nil)
+	require.Error(t, err)
+
+	l, err := mysqllock.New(db, mysqllock.WithTable("db.locks"), mysqllock.WithLease(time.Second), mysqllock.WithPollInterval(10*time.Millisecond))
+	require.NoError(t, err)
+	defer l.Close()
+	for _, lease := range []time.Duration{-1, 1, 9 * time.Millisecond} {
+		_, err := l.TryLock(ctx, "x", 0, lease)
+		require.ErrorIs(t, err, mysqllock.ErrInvalidLease)
+	}
+	_, err = l.TryLock(ctx, "x", 0, mysqllock.AutoRenew)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, mysqllock.ErrNotAcquired, "a server that cannot be reached is not contention")
+	_, err = l.TryLock(ctx, "x", 100*time.Millisecond, mysqllock.AutoRenew)
+	require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+	require.ErrorContains(t, err, "refused", "the wait ran out, and why")
+	ended, cancel := context.WithCancelCause(ctx)
+	cause := errors.New("shutting down")
+	cancel(cause)
+	_, err = l.TryLock(ended, "x", 0, mysqllock.AutoRenew)
+	require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+	require.ErrorIs(t, err, cause)
+}
+
+func TestWait(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		holder, l := e.locker(t), e.locker(t)
+		acquire(t, holder, "x", time.Minute)
+
+		start := time.Now()
+		_, err := l.TryLock(ctx, "x", 300*time.Millisecond, mysqllock.AutoRenew)
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+		require.GreaterOrEqual(t, time.Since(start), 300*time.Millisecond)
+
+		cause := errors.New("client went away")
+		waiting, cancel := context.WithCancelCause(ctx)
+		time.AfterFunc(100*time.Millisecond, func() { cancel(cause) })
+		_, err = l.Lock(waiting, "x", mysqllock.AutoRenew)
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+		require.ErrorIs(t, err, cause)
+		require.ErrorIs(t, err, context.Canceled)
+
+		short, cancelShort := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancelShort()
+		_, err = l.TryLock(short, "x", time.Hour, mysqllock.AutoRenew)
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Zero(t, l.Stats().Waiting)
+		require.EqualValues(t, 3, l.Stats().NotAcquired)
+
+		// The end of the holder's lease ends the wait, long before the next poll.
+		slow := e.locker(t, mysqllock.WithPollInterval(time.Hour))
+		acquire(t, holder, "y", 700*time.Millisecond)
+		k, err := slow.Lock(ctx, "y", mysqllock.AutoRenew)
+		require.NoError(t, err)
+		require.NoError(t, k.Unlock())
+	})
+}
+
+func TestContextOfTheLock(t *testing.T) {
+	type key struct{}
+	onEach(t, func(t *testing.T, e env) {
+		l := e.locker(t, mysqllock.WithLease(time.Second))
+		request, cancel := context.WithCancel(context.WithValue(ctx, key{}, "v"))
+		k, err := l.TryLock(request, "x", 0, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		require.Equal(t, "v", k.Context().Value(key{}))
+		cancel()
+		<-k.Context().Done()
+		require.ErrorIs(t, context.Cause(k.Context()), context.Canceled)
+		// The lock goes on: held, trusted and renewed.
+		renewals := l.Stats().Renewals
+		eventually(t, "two renewals", func() bool { return l.Stats().Renewals >= renewals+2 })
+		require.NoError(t, k.Err())
+		requireHeld(t, l, "x", true)
+		require.NoError(t, k.Unlock())
+		requireHeld(t, l, "x", false)
+	})
+}
+
+func TestReentry(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l, other := e.locker(t), e.locker(t)
+		outer := acquire(t, l, "x", mysqllock.AutoRenew)
+		statements := l.Stats().Statements
+		inner, err := l.TryLock(outer.Context(), "x", 0, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		innermost, err := l.TryLock(inner.Context(), "x", 0, 50*time.Millisecond)
+		require.NoError(t, err)
+		require.Equal(t, outer.Token(), innermost.Token())
+		_, err = l.TryLock(ctx, "x", 0, mysqllock.AutoRenew)
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired, "another owner in the same process")
+		// In whatever order.
+		require.NoError(t, outer.Unlock())
+		require.ErrorIs(t, outer.Unlock(), mysqllock.ErrNotHeld)
+		require.NoError(t, inner.Unlock())
+		require.Equal(t, statements, l.Stats().Statements, "nothing was sent")
+		require.EqualValues(t, 2, l.Stats().Reentered)
+		requireHeld(t, other, "x", true)
+		require.NoError(t, innermost.Err())
+		require.NoError(t, innermost.Unlock())
+		requireHeld(t, other, "x", false)
+
+		// An owner that a middleware started, and several locks under it.
+		request := mysqllock.WithOwner(ctx)
+		a, err := l.TryLock(request, "a", 0, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		b, err := l.TryLock(request, "b", 0, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		again, err := l.TryLock(request, "a", 0, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		require.Equal(t, a.Token(), again.Token())
+		_, err = other.TryLock(request, "a", 0, mysqllock.AutoRenew)
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired, "another Locker knows nothing of it")
+		for _, k := range []*mysqllock.Lock{a, b, again} {
+			require.NoError(t, k.Unlock())
+		}
+	})
+}
+
+func TestRenewalWritesHolds(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l := e.locker(t, mysqllock.WithLease(time.Second))
+		k := acquire(t, l, "x", mysqllock.AutoRenew)
+		_, err := l.TryLock(k.Context(), "x", 0, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		eventually(t, "holds", func() bool { return requireHeld(t, l, "x", true).Holds == 2 })
+	})
+}
+
+func TestFixedLease(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l, other := e.locker(t), e.locker(t)
+		k := acquire(t, l, "x", 400*time.Millisecond)
+		inner, err := l.TryLock(k.Context(), "x", 0, 10*time.Millisecond)
+		require.NoError(t, err)
+		requireOver(t, k, mysqllock.ErrLost)
+		requireOver(t, inner, mysqllock.ErrLost)
+		// Told before anyone else could own it.
+		next := acquire(t, other, "x", time.Minute)
+		require.Greater(t, next.Token(), k.Token())
+		_, err = l.TryLock(k.Context(), "x", 0, mysqllock.AutoRenew)
+		require.ErrorIs(t, err, mysqllock.ErrLost)
+		require.ErrorIs(t, k.Extend(ctx, time.Minute), mysqllock.ErrLost)
+		require.ErrorIs(t, k.Unlock(), mysqllock.ErrLost)
+		require.ErrorIs(t, k.Unlock(), mysqllock.ErrNotHeld)
+		require.ErrorIs(t, k.Err(), mysqllock.ErrNotHeld)
+		require.ErrorIs(t, inner.Unlock(), mysqllock.ErrLost)
+		requireHeld(t, l, "x", true)
+		require.NoError(t, next.Unlock())
+		require.EqualValues(t, 1, l.Stats().Lost)
+		require.Zero(t, l.Stats().Held)
+	})
+}
+
+func TestExtend(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l := e.locker(t)
+		k := acquire(t, l, "x", 500*time.Millisecond)
+		require.NoError(t, k.Extend(ctx, time.Minute))
+		info := requireHeld(t, l, "x", true)
+		require.InDelta(t, 60, info.ExpiresIn.Seconds(), 5)
+		require.NoError(t, k.Extend(ctx, time.Second), "never shortens")
+		info = requireHeld(t, l, "x", true)
+		require.InDelta(t, 60, info.ExpiresIn.Seconds(), 5)
+		for _, lease := range []time.Duration{0, -1, time.Millisecond} {
+			require.ErrorIs(t, k.Extend(ctx, lease), mysqllock.ErrInvalidLease)
+		}
+		auto := acquire(t, l, "y", mysqllock.AutoRenew)
+		require.NoError(t, auto.Extend(ctx, time.Hour))
+		require.InDelta(t, 3600, requireHeld(t, l, "y", true).ExpiresIn.Seconds(), 5)
+		require.NoError(t, auto.Unlock())
+		require.NoError(t, k.Unlock())
+
+		gone := acquire(t, l, "z", time.Minute)
+		_, err := e.db(t, "").Exec("DELETE FROM mysqllock WHERE name = 'z'")
+		require.NoError(t, err)
+		require.ErrorIs(t, gone.Extend(ctx, time.Minute), mysqllock.ErrLost)
+		requireOver(t, gone, mysqllock.ErrLost)
+	})
+}
+
+func TestLossIsLearnt(t *testing.T) {
+	ways := map[string]func(t *testing.T, e env, name string){
+		"force": func(t *testing.T, e env, name string) {
+			held, err := e.locker(t).ForceUnlock(ctx, name)
+			require.NoError(t, err)
+			require.True(t, held)
+		},
+		"deleted": func(t *testing.T, e env, name string) {
+			_, err := e.db(t, "").Exec("DELETE FROM mysqllock WHERE name = ?", name)
+			require.NoError(t, err)
+		},
+	}
+	onEach(t, func(t *testing.T, e env) {
+		for way, take := range ways {
+			for kind, lease := range map[string]time.Duration{"auto": mysqllock.AutoRenew, "fixed": 4 * time.Second} {
+				t.Run(way+"/"+kind, func(t *testing.T) {
+					t.Parallel()
+					name := way + kind
+					l := e.locker(t, mysqllock.WithLease(3*time.Second))
+					k := acquire(t, l, name, lease)
+					start := time.Now()
+					take(t, e, name)
+					next := acquire(t, e.locker(t), name, time.Minute)
+					require.Greater(t, next.Token(), k.Token())
+					requireOver(t, k, mysqllock.ErrLost)
+					require.Less(t, time.Since(start), 3*time.Second, "at its next renewal, or look")
+					require.ErrorIs(t, k.Unlock(), mysqllock.ErrLost)
+					requireHeld(t, l, name, true)
+				})
+			}
+		}
+	})
+}
+
+func TestForceUnlock(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l := e.locker(t)
+		k := acquire(t, l, "x", mysqllock.AutoRenew)
+		held, err := l.ForceUnlock(ctx, "x")
+		require.NoError(t, err)
+		require.True(t, held)
+		require.ErrorIs(t, k.Err(), mysqllock.ErrLost, "a holder in this process is told at once")
+		require.ErrorIs(t, context.Cause(k.Context()), mysqllock.ErrLost)
+		held, err = l.ForceUnlock(ctx, "x")
+		require.NoError(t, err)
+		require.False(t, held)
+		held, err = l.ForceUnlock(ctx, "never locked")
+		require.NoError(t, err)
+		require.False(t, held)
+		require.Greater(t, acquire(t, l, "x", mysqllock.AutoRenew).Token(), k.Token())
+	})
+}
+
+func TestDo(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l := e.locker(t)
+		failed := errors.New("failed")
+		do := func(fn func(context.Context) error) error {
+			return l.Do(ctx, "x", time.Second, mysqllock.AutoRenew, fn)
+		}
+		require.NoError(t, do(func(ctx context.Context) error {
+			return l.Do(ctx, "x", 0, mysqllock.AutoRenew, func(context.Context) error { return nil })
+		}))
+		require.Equal(t, failed, do(func(context.Context) error { return failed }))
+		err := do(func(context.Context) error {
+			_, err := l.ForceUnlock(ctx, "x")
+			require.NoError(t, err)
+			return failed
+		})
+		require.ErrorIs(t, err, failed)
+		require.ErrorIs(t, err, mysqllock.ErrLost)
+		require.PanicsWithValue(t, "boom", func() { _ = do(func(context.Context) error { panic("boom") }) })
+		requireHeld(t, l, "x", false)
+		acquire(t, l, "x", mysqllock.AutoRenew)
+		require.ErrorIs(t, l.Do(ctx, "x", 0, mysqllock.AutoRenew, nil), mysqllock.ErrNotAcquired)
+	})
+}
+
+func TestTokens(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l, db := e.locker(t), e.db(t, "")
+		var last uint64
+		next := func(after string) {
+			t.Helper()
+			k := acquire(t, l, "x", mysqllock.AutoRenew)
+			require.Greater(t, k.Token(), last, "after %s", after)
+			last = k.Token()
+			require.NoError(t, k.Unlock())
+		}
+		exec := func(query string) {
+			t.Helper()
+			_, err := db.Exec(query)
+			require.NoError(t, err)
+		}
+		next("nothing")
+		next("a release")
+		n, err := l.Purge(ctx, 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n)
+		next("a purge")
+		exec("DELETE FROM mysqllock WHERE name = 'x'")
+		next("a deleted row")
+		exec("TRUNCATE TABLE mysqllock")
+		next("a truncated table")
+		_, err = l.ForceUnlock(ctx, "x")
+		require.NoError(t, err)
+		next("a force unlock")
+		// A clock set back: what stands in the table is an hour ahead of it.
+		last += 3600_000_000
+		exec(fmt.Sprintf("UPDATE mysqllock SET token = %d WHERE name = 'x'", last))
+		next("a clock set back")
+		_, err = l.Purge(ctx, 0)
+		require.NoError(t, err)
+		next("a purge and a clock set back")
+	})
+}
+
+func TestPurge(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l, db := e.locker(t), e.db(t, "")
+		held := acquire(t, l, "held", mysqllock.AutoRenew)
+		for i := range 3 {
+			require.NoError(t, acquire(t, l, fmt.Sprint("released ", i), mysqllock.AutoRenew).Unlock())
+		}
+		requireOver(t, acquire(t, l, "expired", 10*time.Millisecond), mysqllock.ErrLost)
+		time.Sleep(20 * time.Millisecond)
+		n, err := l.Purge(ctx, time.Hour)
+		require.NoError(t, err)
+		require.Zero(t, n)
+		// A row that a guard has locked is passed over, not waited for.
+		guarded := acquire(t, l, "guarded", mysqllock.AutoRenew)
+		tx, err := db.Begin()
+		require.NoError(t, err)
+		require.NoError(t, guarded.Guard(ctx, tx))
+		require.NoError(t, guarded.Unlock())
+		n, err = l.Purge(ctx, 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 4, n)
+		require.NoError(t, tx.Commit())
+		n, err = l.Purge(ctx, -time.Hour)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n)
+		require.NoError(t, held.Err())
+		require.NoError(t, held.Unlock())
+		// More than one batch.
+		_, err = db.Exec("INSERT INTO mysqllock (name) WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 999) SELECT CONCAT('row ', n) FROM s")
+		require.NoError(t, err)
+		n, err = l.Purge(ctx, time.Minute)
+		require.NoError(t, err)
+		require.EqualValues(t, 999, n)
+	})
+}
+
+// Tokens must not fall when rows are purged while they are taken anew.
+func TestPurgeRace(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		for _, params := range []string{"", isolation(e, "READ-COMMITTED")} {
+			purger := newLocker(t, e.db(t, params))
+			stop := time.Now().Add(2 * time.Second)
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				for time.Now().Before(stop) {
+					_, err := purger.Purge(ctx, 0)
+					require.NoError(t, err)
+				}
+			})
+			var mu sync.Mutex
+			last := map[string]uint64{}
+			turns := 0
+			for range 6 {
+				l := newLocker(t, e.db(t, params), mysqllock.WithPollInterval(10*time.Millisecond))
+				wg.Go(func() {
+					for i := 0; time.Now().Before(stop); i++ {
+						name := fmt.Sprint("race ", i%2)
+						k, err := l.TryLock(ctx, name, 0, mysqllock.AutoRenew)
+						if errors.Is(err, mysqllock.ErrNotAcquired) {
+							continue
+						}
+						if !assert.NoError(t, err) {
+							return
+						}
+						mu.Lock()
+						assert.Greater(t, k.Token(), last[name])
+						last[name] = k.Token()
+						turns++
+						mu.Unlock()
+						assert.NoError(t, k.Unlock())
+					}
+				})
+			}
+			wg.Wait()
+			require.Greater(t, turns, 50)
+		}
+	})
+}
+
+func TestClose(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l, other := e.locker(t), e.locker(t)
+		var held []*mysqllock.Lock
+		for i := range 20 {
+			held = append(held, acquire(t, l, fmt.Sprint("held ", i), mysqllock.AutoRenew))
+		}
+		acquire(t, other, "x", mysqllock.AutoRenew)
+		waits := make(chan error, 3)
+		for i := range cap(waits) {
+			go func() {
+				name := "x"
+				if i == 2 {
+					name = "held 0"
+				}
+				_, err := l.Lock(ctx, name, mysqllock.AutoRenew)
+				waits <- err
+			}()
+		}
+		eventually(t, "waiters", func() bool { return l.Stats().Waiting == 3 })
+		require.NoError(t, l.Close())
+		for range cap(waits) {
+			require.ErrorIs(t, <-waits, mysqllock.ErrClosed)
+		}
+		for i, k := range held {
+			requireOver(t, k, mysqllock.ErrClosed)
+			require.ErrorIs(t, k.Unlock(), mysqllock.ErrClosed)
+			require.ErrorIs(t, k.Extend(ctx, time.Minute), mysqllock.ErrClosed)
+			requireHeld(t, other, fmt.Sprint("held ", i), false)
+		}
+		require.NoError(t, l.Close())
+		_, err := l.TryLock(ctx, "x", 0, mysqllock.AutoRenew)
+		require.ErrorIs(t, err, mysqllock.ErrClosed)
+		_, err = l.Inspect(ctx, "x")
+		require.ErrorIs(t, err, mysqllock.ErrClosed)
+		require.ErrorIs(t, l.CreateTable(ctx), mysqllock.ErrClosed)
+		require.Zero(t, l.Stats().Held)
+	})
+}
+
+// Many processes may create the table, and use it, at once.
+func TestCreateTableAtOnce(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		_, err := e.db(t, "").Exec("DROP TABLE mysqllock")
+		require.NoError(t, err)
+		var wg sync.WaitGroup
+		for range 20 {
+			l := e.locker(t)
+			wg.Go(func() {
+				assert.NoError(t, l.CreateTable(ctx))
+				assert.NoError(t, l.Do(ctx, "x", time.Minute, mysqllock.AutoRenew, func(context.Context) error { return nil }))
+			})
+		}
+		wg.Wait()
+	})
+}
+
+func TestWaitersOfOneProcess(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l := e.locker(t)
+		k := acquire(t, l, "x", mysqllock.AutoRenew)
+		const n = 1000
+		turns := make(chan int, n)
+		for i := range n {
+			go func() {
+				k, err := l.TryLock(ctx, "x", time.Minute, mysqllock.AutoRenew)
+				if assert.NoError(t, err) {
+					turns <- i
+					assert.NoError(t, k.Unlock())
+				}
+			}()
+			eventually(t, "waiting", func() bool { return l.Stats().Waiting == i+1 })
+		}
+		before := l.Stats().Statements
+		time.Sleep(1500 * time.Millisecond)
+		require.LessOrEqual(t, l.Stats().Statements-before, int64(1), "nobody asks while the lock is held in the process")
+		require.NoError(t, k.Unlock())
+		for i := range n {
+			require.Equal(t, i, <-turns, "first come, first served")
+		}
+		eventually(t, "no more waiters", func() bool { return l.Stats().Waiting == 0 })
+		require.LessOrEqual(t, l.Stats().Statements-before, int64(2*n+3), "an acquire and a release each")
+	})
+}
+
+// isolation returns the DSN parameter for an isolation level.
+func isolation(e env, level string) string {
+	if e.server.Kind == "mariadb" {
+		return "tx_isolation=%27" + level + "%27"
+	}
+	return "transaction_isolation=%27" + level + "%27"
 }
