@@ -158,8 +158,9 @@ SET l.holds = {holds}, l.expires_at = GREATEST(l.expires_at, ` + sqlNow + ` + IN
 	sqlReleaseAll = sqlMine + `
 SET l.owner = '', l.holds = 0, l.released_at = ` + sqlNow + `, l.expires_at = '1970-01-01'`
 
-	// An explicit LIMIT overrules sql_select_limit.
-	sqlLook = `SELECT name, owner, TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, expires_at) AS micros
+	// An explicit LIMIT overrules sql_select_limit. What is selected is never a
+	// mere column, because columnsWithAlias would put the table before its name.
+	sqlLook = `SELECT CAST(name AS BINARY) AS name, CAST(owner AS BINARY) AS owner, TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, expires_at) AS micros
 FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) LIMIT {count}`
 
 	// Moving the token makes a guard that is open hold this statement up, and
@@ -170,14 +171,15 @@ WHERE name = {name} AND expires_at > ` + sqlNow + ` AND @@autocommit`
 	// Read only from the index, this locks only the index.
 	sqlGuard = `SELECT token FROM {t} FORCE INDEX (guard) WHERE name = {name} AND token = {token} LOCK IN SHARE MODE`
 
-	sqlInfo = `SELECT name, owner, CAST(holder AS BINARY) AS holder, holds, token,
+	sqlInfo = `SELECT CAST(name AS BINARY) AS name, CAST(owner AS BINARY) AS owner, CAST(holder AS BINARY) AS holder,
+  holds + 0 AS holds, token + 0 AS token,
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', acquired_at) AS acquired,
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires,
   TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, expires_at) AS micros
 FROM {t} `
 
 	sqlInspect = sqlInfo + `WHERE name = {name} LIMIT 1`
-	sqlList    = sqlInfo + `WHERE name <> '' AND expires_at > ` + sqlNow + ` ORDER BY name LIMIT 18446744073709551615`
+	sqlList    = sqlInfo + `WHERE name <> '' AND expires_at > ` + sqlNow + ` ORDER BY {t}.name LIMIT 18446744073709551615`
 
 	sqlMark = `INSERT INTO {t} (name) VALUES ('') ON DUPLICATE KEY UPDATE name = ''`
 
@@ -185,9 +187,9 @@ FROM {t} `
 
 	// Purge works along the primary key. The locking read goes through the
 	// guard index to pass over rows that a guard has locked.
-	sqlIdleNames = `SELECT name, token FROM {t} FORCE INDEX (PRIMARY) WHERE name > {name} AND ` + sqlIdle + ` ORDER BY name LIMIT {count}`
+	sqlIdleNames = `SELECT CAST(name AS BINARY) AS name, token + 0 AS token FROM {t} FORCE INDEX (PRIMARY) WHERE name > {name} AND ` + sqlIdle + ` ORDER BY {t}.name LIMIT {count}`
 	sqlHighWater = `SELECT token FROM {t} WHERE name = '' LIMIT 1 FOR UPDATE`
-	sqlIdleLock  = `SELECT name, token FROM {t} FORCE INDEX (guard) WHERE token IN ({tokens}) AND name IN ({names}) AND ` + sqlIdle + `
+	sqlIdleLock  = `SELECT CAST(name AS BINARY) AS name, token + 0 AS token FROM {t} FORCE INDEX (guard) WHERE token IN ({tokens}) AND name IN ({names}) AND ` + sqlIdle + `
 LIMIT {count} FOR UPDATE SKIP LOCKED`
 	sqlRaise  = `UPDATE {t} SET token = GREATEST(token, {token}) WHERE name = ''`
 	sqlDelete = `DELETE FROM {t} WHERE name IN ({names})`
@@ -571,7 +573,7 @@ func (t *table) purge(ctx context.Context, idle time.Duration) (deleted int64, e
 				break
 			}
 			if !deadlocked(err) || try == 10 {
-				return deleted, told(err)
+				return deleted, err
 			}
 		}
 	}
@@ -597,42 +599,56 @@ func (t *table) mark(ctx context.Context) (pause time.Duration, err error) {
 	return pause, err
 }
 
-func (t *table) deleteIdle(ctx context.Context, found []idleRow, idle time.Duration) (int64, error) {
-	tx, err := t.db.BeginTxx(ctx, nil)
-	if err != nil {
-		return 0, err
-	}
-	defer tx.Rollback()
-	t.statements.Add(6)
-	var mark uint64
-	if err := tx.GetContext(ctx, &mark, t.query(sqlHighWater)); err != nil {
-		return 0, err
-	}
-	tokens, names := make([]string, len(found)), make([]string, len(found))
+func (t *table) deleteIdle(ctx context.Context, found []idleRow, idle time.Duration) (deleted int64, err error) {
+	names, tokens := make([]string, len(found)), make([]string, len(found))
 	for i, f := range found {
-		tokens[i], names[i] = strconv.FormatUint(f.Token, 10), f.Name
+		names[i], tokens[i] = f.Name, strconv.FormatUint(f.Token, 10)
 	}
-	var locked []idleRow
-	if err := tx.SelectContext(ctx, &locked, t.query(sqlIdleLock, "{tokens}", strings.Join(tokens, ","), "{names}", literals(names),
-		"{idle}", micros(idle), "{count}", strconv.Itoa(len(found)))); err != nil || len(locked) == 0 {
-		return 0, err
-	}
-	names = names[:0]
-	for _, f := range locked {
-		names = append(names, f.Name)
-		mark = max(mark, f.Token)
-	}
-	if _, err := tx.ExecContext(ctx, t.query(sqlRaise, "{token}", strconv.FormatUint(mark, 10))); err != nil {
-		return 0, err
-	}
-	res, err := tx.ExecContext(ctx, t.query(sqlDelete, "{names}", literals(names)))
-	if err != nil {
-		return 0, err
-	}
-	if err := tx.Commit(); err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
+	err = t.inTransaction(ctx, func(conn *sqlx.Conn) error {
+		t.statements.Add(4)
+		var mark uint64
+		if err := conn.GetContext(ctx, &mark, t.query(sqlHighWater)); err != nil {
+			return err
+		}
+		var locked []idleRow
+		if err := conn.SelectContext(ctx, &locked, t.query(sqlIdleLock, "{tokens}", strings.Join(tokens, ","), "{names}", literals(names),
+			"{idle}", micros(idle), "{count}", strconv.Itoa(len(found)))); err != nil || len(locked) == 0 {
+			return err
+		}
+		names = names[:0]
+		for _, f := range locked {
+			names = append(names, f.Name)
+			mark = max(mark, f.Token)
+		}
+		if _, err := conn.ExecContext(ctx, t.query(sqlRaise, "{token}", strconv.FormatUint(mark, 10))); err != nil {
+			return err
+		}
+		res, err := conn.ExecContext(ctx, t.query(sqlDelete, "{names}", literals(names)))
+		if err == nil {
+			deleted, err = res.RowsAffected()
+		}
+		return err
+	})
+	return deleted, err
+}
+
+// inTransaction does not leave a transaction open in the session, whatever its
+// completion_type.
+func (t *table) inTransaction(ctx context.Context, fn func(*sqlx.Conn) error) error {
+	return t.on(ctx, t.pooled, func(conn *sqlx.Conn) error {
+		t.statements.Add(2)
+		if _, err := conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
+			return err
+		}
+		err := fn(conn)
+		if err == nil {
+			_, err = conn.ExecContext(ctx, "COMMIT AND NO CHAIN NO RELEASE")
+		}
+		if err != nil && answered(err) {
+			conn.ExecContext(ctx, "ROLLBACK AND NO CHAIN NO RELEASE")
+		}
+		return err
+	})
 }
 
 // guard locks the index entry of the token within tx.

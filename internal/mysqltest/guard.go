@@ -1,0 +1,64 @@
+//go:build linux || darwin
+
+package mysqltest
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// guardScript reads the process id of each server that is started in directory
+// $1, and an empty line when that one has ended. Its input ends when our
+// process does, in whatever way: then nothing may remain.
+const guardScript = `
+while read -r line; do pid=$line; done
+[ -z "$pid" ] || kill -9 "$pid"
+for i in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$1" && break; sleep 0.1; done
+`
+
+// launchScript tells the guard its process id, which remains that of the
+// server, before the server exists: there is no moment without a guard.
+const launchScript = `echo $$ >&3; exec "$@" 3>&-`
+
+// guard is a process that outlives ours to clean up.
+type guard struct {
+	cmd   *exec.Cmd
+	input *os.File // closed by release
+}
+
+func newGuard(dir string) (*guard, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	cmd := exec.Command("sh", "-c", guardScript, "sh", dir)
+	cmd.Stdin = r
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // out of reach of ^C
+	if err := cmd.Start(); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return &guard{cmd, w}, nil
+}
+
+// command returns the command that runs a server in the guard's care. There is
+// one server at a time; ended is to be called after each.
+func (g *guard) command(argv ...string) *exec.Cmd {
+	cmd := exec.Command("sh", append([]string{"-c", launchScript, "sh"}, argv...)...)
+	cmd.ExtraFiles = []*os.File{g.input}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd
+}
+
+// ended tells the guard that the server it knows of is no more.
+func (g *guard) ended() {
+	g.input.WriteString("\n")
+}
+
+// release makes the guard clean up now and waits for it.
+func (g *guard) release() {
+	g.input.Close()
+	g.cmd.Wait()
+}

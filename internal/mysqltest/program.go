@@ -1,0 +1,91 @@
+//go:build linux || darwin
+
+package mysqltest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// program is a server binary that can be run.
+type program struct {
+	kind    string
+	argv    []string // the command, and the flags that only its place demands
+	share   []string // where its SQL files may be
+	version string   // what --version prints
+}
+
+// find looks for a server in the order of scripts/servers.sh, which can fetch what is missing.
+func find(kind string) (*program, error) {
+	names := map[string][]string{"mysql": {"mysqld"}, "mariadb": {"mariadbd", "mysqld"}}[kind]
+	for _, name := range names {
+		paths := []string{"/usr/sbin/" + name, "/usr/local/sbin/" + name, "/usr/libexec/" + name}
+		if path, err := exec.LookPath(name); err == nil {
+			paths = append([]string{path}, paths...)
+		}
+		for _, path := range paths {
+			prefix := filepath.Dir(filepath.Dir(path))
+			p := &program{kind: kind, argv: []string{path, "--no-defaults"}, share: []string{
+				prefix + "/share/mysql", prefix + "/share/mariadb", "/usr/share/mysql", "/usr/share/mariadb",
+			}}
+			if p.identify() {
+				return p, nil
+			}
+		}
+	}
+	if kind == "mysql" {
+		if p := extracted(filepath.Join(cacheDir(), "mysql")); p != nil && p.identify() {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("mysqltest: no %s server found: run `make servers`, or set %s to the DSN of one, "+
+		"or use Docker with `make integration`", kind, dsnVariable(kind))
+}
+
+// extracted is a MySQL whose packages were unpacked into root: nothing is
+// installed, so it runs with the C library and loader that came with it.
+func extracted(root string) *program {
+	loaders, _ := filepath.Glob(root + "/usr/lib/*/ld-linux*")
+	if len(loaders) == 0 {
+		return nil
+	}
+	return &program{kind: "mysql", argv: []string{
+		loaders[0], "--library-path", filepath.Dir(loaders[0]) + ":" + root + "/usr/lib/mysql/private",
+		root + "/usr/sbin/mysqld", "--no-defaults",
+		"--basedir=" + root + "/usr", "--lc-messages-dir=" + root + "/usr/share/mysql",
+	}}
+}
+
+// identify reports whether the program runs and is of its kind: mysqld is often MariaDB.
+func (p *program) identify() bool {
+	out, err := exec.Command(p.argv[0], append(p.argv[1:], "--version")...).Output()
+	p.version = strings.TrimSpace(string(out))
+	return err == nil && kindOf(p.version) == p.kind
+}
+
+// kindOf tells the kind of a server from its version string.
+func kindOf(version string) string {
+	if strings.Contains(version, "MariaDB") {
+		return "mariadb"
+	}
+	return "mysql"
+}
+
+// cacheDir is where scripts/servers.sh puts what it fetched. It survives the tests.
+func cacheDir() string {
+	if dir := os.Getenv("MYSQLLOCK_CACHE"); dir != "" {
+		return dir
+	}
+	dir, _ := os.Getwd()
+	for ; dir != "/" && dir != "."; dir = filepath.Dir(dir) {
+		mod, _ := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if strings.HasPrefix(string(mod), "module github.com/mysqllock/mysqllock\n") {
+			return filepath.Join(dir, ".cache")
+		}
+	}
+	dir, _ = os.UserCacheDir()
+	return filepath.Join(dir, "mysqllock")
+}

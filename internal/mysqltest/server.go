@@ -1,0 +1,344 @@
+//go:build linux || darwin
+
+// Package mysqltest runs private MySQL and MariaDB servers for tests and demos.
+//
+// A server lives in a temporary directory of its own, in memory where the
+// system has /dev/shm, and ends with the process that started it, even if that
+// is killed. Instead of a private server, one that already runs is used when
+// MYSQLLOCK_TEST_MYSQL_DSN or MYSQLLOCK_TEST_MARIADB_DSN is set.
+package mysqltest
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// Kinds are the servers that every test of the library runs against.
+var Kinds = []string{"mysql", "mariadb"}
+
+// startTimeout bounds one start of a server.
+const startTimeout = time.Minute
+
+var (
+	errExternal = errors.New("mysqltest: the server is not ours: it was given by a DSN in the environment")
+	errStopped  = errors.New("mysqltest: the server was stopped for good")
+	errKilled   = errors.New("mysqltest: the server does not run")
+)
+
+// Server is a running server. Its methods may be called from several goroutines.
+type Server struct {
+	Kind    string // one of Kinds
+	Version string // as SELECT VERSION() tells
+
+	config  *mysql.Config // how it is reached, without a database
+	program *program      // nil if the server is not ours, then there is neither guard nor directory
+	flags   []string
+	dir     string
+	guard   *guard
+
+	mu      sync.Mutex // guards the following fields, held while it starts and ends
+	pid     int        // 0 while it does not run
+	stopped bool       // the guard is released, the directory gone
+}
+
+// Start starts a server of a kind, with flags added to its command line, and
+// returns when it answers. The account root has no password.
+func Start(kind string, flags ...string) (*Server, error) {
+	s := &Server{Kind: kind, flags: flags}
+	if dsn := os.Getenv(dsnVariable(kind)); dsn != "" {
+		if err := s.wrap(dsn); err != nil {
+			return nil, fmt.Errorf("mysqltest: %s: %w", dsnVariable(kind), err)
+		}
+		return s, nil
+	}
+
+	var err error
+	if s.program, err = find(kind); err != nil {
+		return nil, err
+	}
+	if s.dir, err = tempDir(); err != nil {
+		return nil, err
+	}
+	if s.guard, err = newGuard(s.dir); err != nil {
+		os.RemoveAll(s.dir)
+		return nil, err
+	}
+	if err := s.create(); err != nil {
+		s.Stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+// dsnVariable is the environment variable with the DSN of a server to be used instead of a private one.
+func dsnVariable(kind string) string {
+	return "MYSQLLOCK_TEST_" + strings.ToUpper(kind) + "_DSN"
+}
+
+// wrap makes s a handle to a server that runs already.
+func (s *Server) wrap(dsn string) (err error) {
+	if s.config, err = mysql.ParseDSN(dsn); err != nil {
+		return err
+	}
+	s.config.DBName = ""
+	s.Version, err = hello(s.Kind, s.config)
+	return err
+}
+
+// tempDir is in memory if possible, where fsync costs nothing. Containers often
+// have a /dev/shm that is too small for a server.
+func tempDir() (string, error) {
+	var shm syscall.Statfs_t
+	if syscall.Statfs("/dev/shm", &shm) == nil && uint64(shm.Bavail)*uint64(shm.Bsize) > 1<<30 {
+		if dir, err := os.MkdirTemp("/dev/shm", "mysqllock-"); err == nil {
+			return dir, nil
+		}
+	}
+	return os.MkdirTemp("", "mysqllock-")
+}
+
+// create initialises the server and starts it on a port that nobody else has.
+func (s *Server) create() (err error) {
+	if err := s.program.initDatadir(filepath.Join(s.dir, "data"), s.guard); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for range 10 {
+		s.config = mysql.NewConfig()
+		s.config.User, s.config.Net, s.config.Addr = "root", "tcp", freeAddr()
+		if err = s.start(); err == nil {
+			s.Version, err = hello(s.Kind, s.config)
+			return err
+		}
+		if !strings.Contains(s.Log(), "Bind on TCP/IP port") {
+			return err
+		}
+	}
+	return err
+}
+
+// freeAddr returns an address that is free at this moment. Its port is below
+// those that the system gives to outgoing connections, so that nobody gets it
+// by chance between a Kill and a Restart.
+func freeAddr() string {
+	for {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(15000+rand.IntN(15000)))
+		if l, err := net.Listen("tcp", addr); err == nil {
+			l.Close()
+			return addr
+		}
+	}
+}
+
+// start runs the server and waits until it answers; s.mu is held.
+func (s *Server) start() error {
+	log, err := os.OpenFile(s.logFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := s.guard.command(s.argv()...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	s.pid = cmd.Process.Pid
+	cmd.Process.Release() // reap waits for it, without a goroutine
+
+	// Asked by its socket, which cannot be another server's, as the port can.
+	socket := mysql.NewConfig()
+	socket.User, socket.Net, socket.Addr = "root", "unix", s.Socket()
+	socket.Logger = &mysql.NopLogger{}
+	for deadline := time.Now().Add(startTimeout); ; time.Sleep(20 * time.Millisecond) {
+		_, err := hello(s.Kind, socket)
+		if err == nil {
+			return nil
+		}
+		if s.reap(syscall.WNOHANG) || time.Now().After(deadline) {
+			s.kill()
+			return fmt.Errorf("mysqltest: %s did not start: %w\n%s", s.program.version, err, s.Log())
+		}
+	}
+}
+
+// hello asks a server for its version, which must be of the kind.
+func hello(kind string, config *mysql.Config) (version string, err error) {
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		return "", err
+	}
+	db := sql.OpenDB(connector)
+	defer db.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
+		return "", err
+	}
+	if kindOf(version) != kind {
+		return "", fmt.Errorf("mysqltest: the server is not %s, it is %s", kind, version)
+	}
+	return version, nil
+}
+
+// argv is the server's command line.
+func (s *Server) argv() []string {
+	_, port, _ := net.SplitHostPort(s.Addr())
+	return slices.Concat(s.program.argv, s.program.flags(), []string{
+		"--datadir=" + filepath.Join(s.dir, "data"),
+		"--socket=" + s.Socket(),
+		"--bind-address=127.0.0.1",
+		"--port=" + port,
+	}, s.flags)
+}
+
+// flags are those that initialisation and start have in common: a small server without a binary log.
+func (p *program) flags() []string {
+	flags := []string{"--skip-log-bin", "--performance-schema=OFF", "--innodb-buffer-pool-size=16M"}
+	if p.kind == "mysql" {
+		flags = append(flags, "--innodb-redo-log-capacity=32M", "--mysqlx=OFF", "--secure-file-priv=NULL")
+	} else {
+		flags = append(flags, "--innodb-log-file-size=32M")
+	}
+	if os.Getuid() == 0 {
+		flags = append(flags, "--user=root") // else it refuses to run
+	}
+	return flags
+}
+
+// Addr is the server's TCP address.
+func (s *Server) Addr() string { return s.config.Addr }
+
+// Socket is the path of the server's socket, "" if the server is not ours.
+func (s *Server) Socket() string {
+	if s.program == nil {
+		return ""
+	}
+	return filepath.Join(s.dir, "socket") // a socket's path may have 107 characters
+}
+
+// DSN is a data source name for the driver: the database may be "", as may
+// params, which is like "parseTime=true&loc=UTC".
+func (s *Server) DSN(dbname, params string) string {
+	config := s.config.Clone()
+	config.DBName = dbname
+	dsn := config.FormatDSN()
+	switch {
+	case params == "":
+		return dsn
+	case strings.Contains(dsn, "?"):
+		return dsn + "&" + params
+	default:
+		return dsn + "?" + params
+	}
+}
+
+// Kill ends the server at once (SIGKILL) and keeps its files. If it does not run, nothing happens.
+func (s *Server) Kill() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.check(); err != nil {
+		return err
+	}
+	s.kill()
+	return nil
+}
+
+// Restart kills the server if it runs, starts it with the same address and
+// files, and returns when it answers.
+func (s *Server) Restart() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.check(); err != nil {
+		return err
+	}
+	s.kill()
+	return s.start()
+}
+
+// Pause makes the server stand still with all its connections open (SIGSTOP), until Continue.
+func (s *Server) Pause() error { return s.signal(syscall.SIGSTOP) }
+
+// Continue ends a Pause.
+func (s *Server) Continue() error { return s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(sig syscall.Signal) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.check(); err != nil {
+		return err
+	}
+	if s.pid == 0 {
+		return errKilled
+	}
+	return syscall.Kill(s.pid, sig)
+}
+
+// check tells whether the process of the server is in our hands; s.mu is held.
+func (s *Server) check() error {
+	switch {
+	case s.program == nil:
+		return errExternal
+	case s.stopped:
+		return errStopped
+	}
+	return nil
+}
+
+// kill kills the server if it runs, and waits for its end; s.mu is held.
+func (s *Server) kill() {
+	if s.pid == 0 {
+		return
+	}
+	syscall.Kill(s.pid, syscall.SIGKILL)
+	for !s.reap(0) {
+	}
+}
+
+// reap waits for the server's end, with WNOHANG not for long, and reports whether it came; s.mu is held.
+func (s *Server) reap(options int) bool {
+	if pid, err := syscall.Wait4(s.pid, nil, options, nil); pid == 0 || errors.Is(err, syscall.EINTR) {
+		return false
+	}
+	s.pid = 0
+	s.guard.ended()
+	return true
+}
+
+// Stop ends the server for good and removes its directory. A second call does nothing.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.check() != nil {
+		return
+	}
+	s.kill()
+	s.guard.release()
+	s.stopped = true
+}
+
+// Log is the end of the server's error log, "" if the server is not ours or was stopped.
+func (s *Server) Log() string {
+	const tail = 4096
+	if s.program == nil {
+		return ""
+	}
+	log, _ := os.ReadFile(s.logFile())
+	return string(log[max(0, len(log)-tail):])
+}
+
+func (s *Server) logFile() string { return filepath.Join(s.dir, "error.log") }

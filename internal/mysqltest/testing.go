@@ -1,0 +1,113 @@
+//go:build linux || darwin
+
+package mysqltest
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"time"
+)
+
+// shared holds the outcome of the one start of each kind.
+var shared struct {
+	mu     sync.Mutex // held during a start
+	starts map[string]start
+}
+
+type start struct {
+	server *Server
+	err    error
+}
+
+// Shared returns the server of a kind that the tests of a process have in
+// common, and starts it at the first call. It fails the test if it cannot.
+func Shared(tb testing.TB, kind string) *Server {
+	tb.Helper()
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	s, ok := shared.starts[kind]
+	if !ok {
+		s.server, s.err = Start(kind)
+		if shared.starts == nil {
+			shared.starts = map[string]start{}
+		}
+		shared.starts[kind] = s
+	}
+	if s.err != nil {
+		tb.Fatal(s.err)
+	}
+	return s.server
+}
+
+// StopShared stops the servers that Shared started. It is for TestMain, after the tests.
+func StopShared() {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	for _, s := range shared.starts {
+		if s.err == nil {
+			s.server.Stop()
+		}
+	}
+	shared.starts = nil
+}
+
+// New starts a server for one test alone and stops it at the test's end. When
+// the environment names the server to be used, there is none to be killed or
+// paused, and the test is skipped.
+func New(tb testing.TB, kind string, flags ...string) *Server {
+	tb.Helper()
+	if os.Getenv(dsnVariable(kind)) != "" {
+		tb.Skipf("needs a private server, but %s is set", dsnVariable(kind))
+	}
+	s, err := Start(kind, flags...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Logf("error log of %s:\n%s", s.Version, s.Log())
+		}
+		s.Stop()
+	})
+	return s
+}
+
+// NewDatabase creates a database for the test and drops it at the test's end.
+func NewDatabase(tb testing.TB, s *Server) (dbname string) {
+	tb.Helper()
+	dbname = fmt.Sprintf("mysqllock_test_%08x", rand.Uint32())
+	if err := s.exec("CREATE DATABASE " + dbname); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.exec("DROP DATABASE " + dbname); err != nil && s.runs() {
+			tb.Errorf("mysqltest: drop the test's database: %v", err)
+		}
+	})
+	return dbname
+}
+
+// exec executes a statement on a connection of its own.
+func (s *Server) exec(statement string) error {
+	db, err := sql.Open("mysql", s.DSN("", ""))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_, err = db.ExecContext(ctx, statement)
+	return err
+}
+
+// runs reports whether the server is thought to run.
+func (s *Server) runs() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.program == nil || s.pid != 0
+}

@@ -1,0 +1,91 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"compress/zlib"
+	"io"
+)
+
+// Commands that are treated specially.
+const (
+	comQuit             = 0x01
+	comQuery            = 0x03
+	comStmtSendLongData = 0x18
+	comStmtClose        = 0x19
+)
+
+// clientCompress is the capability flag in the client's first packet.
+const clientCompress = 0x20
+
+// packet is one packet as the client sent it.
+type packet struct {
+	bytes   []byte
+	command bool // the first packet of a command, then with:
+	name    byte
+	args    []byte
+}
+
+// packetReader splits what a client sends into packets.
+//
+// A packet has a header of 4 bytes: 3 for its length, 1 for its number within
+// the exchange. What the client says first has number 0 only when it begins
+// the exchange, with a command: in the handshake the server begins. If
+// compression was agreed upon, it starts after the handshake; then packets are
+// in packets, whose header begins alike, and has 3 more bytes for the
+// uncompressed length, or 0 if the content is too short to be compressed.
+type packetReader struct {
+	r          *bufio.Reader
+	greeted    bool // the client's first packet was read
+	compress   bool // agreed upon
+	compressed bool // in force
+}
+
+func (p *packetReader) next() (packet, error) {
+	header, err := p.r.Peek(4)
+	if err != nil {
+		return packet{}, err
+	}
+	command := header[3] == 0
+	p.compressed = p.compressed || p.compress && command
+	size := 4
+	if p.compressed {
+		size = 7
+	}
+	raw := make([]byte, size+uint24(header))
+	if _, err := io.ReadFull(p.r, raw); err != nil {
+		return packet{}, err
+	}
+	if !p.greeted {
+		p.greeted = true
+		p.compress = len(raw) > 4 && raw[4]&clientCompress != 0
+	}
+	if !command {
+		return packet{bytes: raw}, nil
+	}
+
+	content := raw
+	if p.compressed {
+		if content, err = uncompress(raw); err != nil {
+			return packet{}, err
+		}
+	}
+	if len(content) < 5 {
+		return packet{bytes: raw}, nil
+	}
+	return packet{bytes: raw, command: true, name: content[4], args: content[5:]}, nil
+}
+
+// uncompress returns what is in a compressed packet: plain ones.
+func uncompress(raw []byte) ([]byte, error) {
+	if uint24(raw[4:]) == 0 {
+		return raw[7:], nil
+	}
+	r, err := zlib.NewReader(bytes.NewReader(raw[7:]))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(r)
+}
+
+func uint24(b []byte) int { return int(b[0]) | int(b[1])<<8 | int(b[2])<<16 }

@@ -1,0 +1,455 @@
+package mysqllock_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mysqllock/mysqllock"
+	"github.com/mysqllock/mysqllock/internal/wire"
+)
+
+// through returns a pool whose connections go through p, with further DSN
+// parameters "a=b&c=d", unescaped.
+func (e env) through(t testing.TB, p *wire.Proxy, params ...string) *sql.DB {
+	for i, param := range params {
+		name, value, _ := strings.Cut(param, "=")
+		params[i] = name + "=" + url.QueryEscape(value)
+	}
+	dsn := e.server.DSN(e.database, strings.Join(params, "&"))
+	dsn = strings.Replace(dsn, e.server.Addr(), p.Addr(), 1)
+	db, err := sql.Open("mysql", dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// sessions are what a DSN can ask of the session. The statements must be right,
+// and cost the same, under each.
+var sessions = map[string][]string{
+	"default":               {},
+	"interpolateParams":     {"interpolateParams=true"},
+	"clientFoundRows":       {"clientFoundRows=true"},
+	"parseTime":             {"parseTime=true"},
+	"parseTime, loc":        {"parseTime=true", "loc=America/New_York"},
+	"time_zone east":        {"time_zone='+12:45'", "parseTime=true", "loc=Asia/Tokyo"},
+	"time_zone west":        {"time_zone='-11:30'"},
+	"sql_mode none":         {"sql_mode=''"},
+	"sql_mode ANSI":         {"sql_mode='ANSI,ANSI_QUOTES'"},
+	"sql_mode backslash":    {"sql_mode='NO_BACKSLASH_ESCAPES'"},
+	"sql_mode strict":       {"sql_mode='STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,ONLY_FULL_GROUP_BY'"},
+	"sql_mode pads":         {"sql_mode='PAD_CHAR_TO_FULL_LENGTH,HIGH_NOT_PRECEDENCE,PIPES_AS_CONCAT,REAL_AS_FLOAT,NO_UNSIGNED_SUBTRACTION,IGNORE_SPACE'"},
+	"sql_mode truncates":    {"sql_mode='TIME_TRUNCATE_FRACTIONAL'"},
+	"sql_mode at once":      {"sql_mode='SIMULTANEOUS_ASSIGNMENT'"},
+	"sql_mode Oracle":       {"sql_mode='ORACLE'"},
+	"sql_mode SQL Server":   {"sql_mode='MSSQL'"},
+	"read uncommitted":      {"isolation=READ-UNCOMMITTED"},
+	"read committed":        {"isolation=READ-COMMITTED"},
+	"repeatable read":       {"isolation=REPEATABLE-READ"},
+	"serializable":          {"isolation=SERIALIZABLE"},
+	"latin1":                {"charset=latin1"},
+	"gbk":                   {"charset=gbk"},
+	"sjis":                  {"charset=sjis"},
+	"utf8mb4_bin":           {"charset=utf8mb4", "collation=utf8mb4_bin"},
+	"utf8mb4_turkish_ci":    {"collation=utf8mb4_turkish_ci"},
+	"compress":              {"compress=true"},
+	"multiStatements":       {"multiStatements=true"},
+	"rejectReadOnly":        {"rejectReadOnly=true"},
+	"columnsWithAlias":      {"columnsWithAlias=true"},
+	"no liveness check":     {"checkConnLiveness=false"},
+	"sql_safe_updates":      {"sql_safe_updates=1"},
+	"sql_select_limit":      {"sql_select_limit=1"},
+	"completion_type CHAIN": {"completion_type=1"},
+	"completion_type ends":  {"completion_type=2"},
+	"old lock timeout":      {"innodb_lock_wait_timeout=1"},
+	"big_tables, no unique": {"unique_checks=0", "foreign_key_checks=0"},
+	"sql_auto_is_null":      {"sql_auto_is_null=1"},
+	"div_precision":         {"div_precision_increment=0"},
+	"last insert id":        {"auto_increment_increment=7", "auto_increment_offset=3"},
+}
+
+// onlyOn names the parameters that one kind of server has.
+var onlyOn = map[string]string{
+	"sql_mode truncates": "mysql", "sql_mode at once": "mariadb", "sql_mode Oracle": "mariadb", "sql_mode SQL Server": "mariadb",
+}
+
+func (e env) session(t testing.TB, p *wire.Proxy, name string) *sql.DB {
+	params := append([]string(nil), sessions[name]...)
+	for i, param := range params {
+		if level, ok := strings.CutPrefix(param, "isolation="); ok {
+			params[i], _ = url.QueryUnescape(isolation(e, level))
+		}
+	}
+	return e.through(t, p, params...)
+}
+
+// One pass through everything, on every session: with what it costs on the wire.
+func TestSessions(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		for name := range sessions {
+			if kind := onlyOn[name]; kind != "" && kind != e.server.Kind {
+				continue
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				testSession(t, e, name)
+			})
+		}
+	})
+}
+
+func testSession(t *testing.T, e env, session string) {
+	lock := "naïve '" + session + `' \`
+	proxy := wire.New(t, e.server.Addr())
+	db := e.session(t, proxy, session)
+	l := newLocker(t, db, mysqllock.WithLease(time.Second), mysqllock.WithIdentity("ø'"+`"\`))
+	other := e.locker(t)
+
+	costs := func(what string, commands, roundTrips int, fn func()) {
+		t.Helper()
+		proxy.Reset()
+		fn()
+		assert.Equal(t, commands, proxy.Commands(), "commands: %s", what)
+		assert.Equal(t, roundTrips, proxy.RoundTrips(), "round trips: %s", what)
+	}
+	try := func(owner context.Context, lease time.Duration) *mysqllock.Lock {
+		t.Helper()
+		k, err := l.TryLock(owner, lock, 0, lease)
+		require.NoError(t, err)
+		return k
+	}
+	refused := func() {
+		t.Helper()
+		_, err := l.TryLock(ctx, lock, 0, time.Minute)
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+	}
+
+	// The first grant ever looks at the session and inserts the row.
+	first := try(ctx, mysqllock.AutoRenew)
+	require.NoError(t, first.Unlock())
+	var k *mysqllock.Lock
+	costs("acquire", 1, 1, func() { k = try(ctx, time.Minute) })
+	require.Greater(t, k.Token(), first.Token())
+	costs("re-entry and its unlock", 0, 0, func() { require.NoError(t, try(k.Context(), time.Minute).Unlock()) })
+	costs("extend", 1, 1, func() { require.NoError(t, k.Extend(ctx, 2*time.Minute)) })
+	info := requireHeld(t, other, lock, true)
+	require.Equal(t, "ø'"+`"\`, info.Holder)
+	require.InDelta(t, 120, info.ExpiresIn.Seconds(), 5)
+	costs("inspect", 1, 1, func() {
+		mine, err := l.Inspect(ctx, lock)
+		require.NoError(t, err)
+		require.Equal(t, info.ExpiresAt, mine.ExpiresAt)
+		require.Equal(t, info.AcquiredAt, mine.AcquiredAt)
+		require.Equal(t, info.Holder, mine.Holder)
+	})
+	costs("release", 1, 1, func() { require.NoError(t, k.Unlock()) })
+	requireHeld(t, other, lock, false)
+
+	victim := e.locker(t)
+	held := acquire(t, victim, lock, mysqllock.AutoRenew)
+	costs("refused", 1, 1, refused)
+	for i := range 3 { // sql_select_limit
+		acquire(t, victim, fmt.Sprint(lock, i), mysqllock.AutoRenew)
+	}
+	list, err := l.List(ctx)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(list), 4)
+	freed, err := l.ForceUnlock(ctx, lock)
+	require.NoError(t, err)
+	require.True(t, freed)
+
+	// A guard of a transaction of that session; renewals beside it, and a takeover that waits for it.
+	k = try(ctx, mysqllock.AutoRenew)
+	require.Greater(t, k.Token(), held.Token())
+	tx, err := db.Begin()
+	require.NoError(t, err)
+	costs("guard", 1, 1, func() { require.NoError(t, k.Guard(ctx, tx)) })
+	renewals := l.Stats().Renewals
+	eventually(t, "renewals under a guard", func() bool { return l.Stats().Renewals >= renewals+2 })
+	require.NoError(t, k.Err())
+	require.NoError(t, k.Unlock())
+	_, err = other.TryLock(ctx, lock, 0, mysqllock.AutoRenew)
+	require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+	if strings.HasPrefix(session, "completion_type") {
+		_, err = tx.ExecContext(ctx, "COMMIT AND NO CHAIN NO RELEASE")
+		require.NoError(t, err)
+	}
+	require.NoError(t, tx.Commit())
+	next := acquire(t, other, lock, 10*time.Millisecond)
+	require.Greater(t, next.Token(), k.Token())
+
+	// Expired: taken over in one statement.
+	requireOver(t, next, mysqllock.ErrLost)
+	time.Sleep(10 * time.Millisecond)
+	costs("takeover", 1, 1, func() { k = try(ctx, mysqllock.AutoRenew) })
+	require.Greater(t, k.Token(), next.Token())
+	require.NoError(t, k.Unlock())
+	_, err = l.Purge(ctx, time.Hour)
+	require.NoError(t, err)
+	require.NoError(t, l.CreateTable(ctx))
+	// The sessions of the pool are as they were: nothing is left open in them.
+	k = try(ctx, mysqllock.AutoRenew)
+	requireHeld(t, other, lock, true)
+	require.NoError(t, k.Unlock())
+}
+
+// Sessions under which a lock would be wrong are refused.
+func TestSessionsRefused(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		readOnly := "transaction_read_only=1"
+		if e.server.Kind == "mariadb" {
+			readOnly = "tx_read_only=1"
+		}
+		for param, why := range map[string]string{
+			"autocommit=0": "autocommit", "timestamp=1000000000": "timestamp", readOnly: "read-only",
+		} {
+			l := newLocker(t, e.db(t, param))
+			for range 2 {
+				_, err := l.TryLock(ctx, "x", time.Second, mysqllock.AutoRenew)
+				require.ErrorContains(t, err, why)
+				require.NotErrorIs(t, err, mysqllock.ErrNotAcquired)
+			}
+			requireHeld(t, e.locker(t), "x", false)
+		}
+		// One that turns bad later is refused too.
+		db := e.db(t, "")
+		db.SetMaxOpenConns(1)
+		l := newLocker(t, db)
+		require.NoError(t, acquire(t, l, "x", mysqllock.AutoRenew).Unlock())
+		_, err := db.Exec("SET autocommit = 0")
+		require.NoError(t, err)
+		for _, name := range []string{"x", "new"} {
+			_, err = l.TryLock(ctx, name, time.Second, mysqllock.AutoRenew)
+			require.ErrorContains(t, err, "autocommit")
+			requireHeld(t, e.locker(t), name, false)
+		}
+	})
+}
+
+// Errors are told as what they are.
+func TestErrors(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		_, err := e.locker(t, mysqllock.WithTable("other")).TryLock(ctx, "x", time.Minute, mysqllock.AutoRenew)
+		require.ErrorIs(t, err, mysqllock.ErrNoTable)
+		require.NotErrorIs(t, err, mysqllock.ErrNotAcquired)
+		require.ErrorContains(t, err, "CreateTable")
+		var refused *mysql.MySQLError
+		require.ErrorAs(t, err, &refused)
+
+		l := e.locker(t)
+		k := acquire(t, l, "x", mysqllock.AutoRenew)
+		_, err = e.db(t, "").Exec("RENAME TABLE mysqllock TO hidden")
+		require.NoError(t, err)
+		for _, err := range []error{k.Extend(ctx, time.Minute), k.Unlock()} {
+			require.ErrorIs(t, err, mysqllock.ErrNoTable)
+			require.NotContains(t, err.Error(), "UPDATE ", "no SQL text")
+		}
+		_, err = l.List(ctx)
+		require.ErrorIs(t, err, mysqllock.ErrNoTable)
+
+		// A waiter is told, too, when the table goes away under it.
+		_, err = e.db(t, "").Exec("RENAME TABLE hidden TO mysqllock")
+		require.NoError(t, err)
+		acquire(t, e.locker(t), "y", mysqllock.AutoRenew)
+		told := make(chan error)
+		go func() {
+			_, err := l.TryLock(ctx, "y", time.Minute, mysqllock.AutoRenew)
+			told <- err
+		}()
+		eventually(t, "waiting", func() bool { return l.Stats().Waiting == 1 })
+		_, err = e.db(t, "").Exec("RENAME TABLE mysqllock TO hidden")
+		require.NoError(t, err)
+		require.ErrorIs(t, <-told, mysqllock.ErrNoTable)
+		_, err = e.db(t, "").Exec("RENAME TABLE hidden TO mysqllock")
+		require.NoError(t, err)
+
+		closed := e.db(t, "")
+		l = newLocker(t, closed)
+		require.NoError(t, closed.Close())
+		_, err = l.TryLock(ctx, "x", time.Minute, mysqllock.AutoRenew)
+		require.ErrorContains(t, err, "database is closed")
+	})
+}
+
+func TestTableInAnotherDatabase(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		db, err := sql.Open("mysql", e.server.DSN("", ""))
+		require.NoError(t, err)
+		defer db.Close()
+		l := newLocker(t, db, mysqllock.WithTable(e.database+".my-locks$"))
+		require.NoError(t, l.CreateTable(ctx))
+		require.NoError(t, acquire(t, l, "x", mysqllock.AutoRenew).Unlock())
+		_, err = l.Purge(ctx, 0)
+		require.NoError(t, err)
+	})
+}
+
+// The privileges that the documentation names suffice, and nothing is asked of
+// the server that needs more.
+func TestPrivileges(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		root := e.db(t, "")
+		account := func(privileges string) *sql.DB {
+			name := fmt.Sprintf("u%d", time.Now().UnixNano()%1e12)
+			for _, statement := range []string{
+				"CREATE USER " + name + "@'%' IDENTIFIED BY 'secret-word'",
+				"GRANT " + privileges + " ON `" + e.database + "`.mysqllock TO " + name + "@'%'",
+			} {
+				_, err := root.Exec(statement)
+				require.NoError(t, err)
+			}
+			t.Cleanup(func() { root.Exec("DROP USER " + name + "@'%'") })
+			c, err := mysql.ParseDSN(e.server.DSN(e.database, ""))
+			require.NoError(t, err)
+			c.User, c.Passwd = name, "secret-word"
+			db, err := sql.Open("mysql", c.FormatDSN())
+			require.NoError(t, err)
+			t.Cleanup(func() { db.Close() })
+			return db
+		}
+		db := account("SELECT, INSERT, UPDATE")
+		l := newLocker(t, db, mysqllock.WithLease(time.Second))
+		k := acquire(t, l, "x", mysqllock.AutoRenew)
+		require.NoError(t, k.Extend(ctx, time.Second))
+		tx, err := db.Begin()
+		require.NoError(t, err)
+		require.NoError(t, k.Guard(ctx, tx))
+		require.NoError(t, tx.Commit())
+		eventually(t, "renewal", func() bool { return l.Stats().Renewals > 0 })
+		_, err = l.List(ctx)
+		require.NoError(t, err)
+		_, err = l.ForceUnlock(ctx, "x")
+		require.NoError(t, err)
+		_, err = l.Purge(ctx, 0)
+		require.ErrorContains(t, err, "DELETE for Purge")
+		require.ErrorContains(t, l.CreateTable(ctx), "CREATE for CreateTable")
+
+		all := newLocker(t, account("SELECT, INSERT, UPDATE, DELETE, CREATE"))
+		require.NoError(t, all.CreateTable(ctx))
+		_, err = all.Purge(ctx, 0)
+		require.NoError(t, err)
+
+		_, err = newLocker(t, account("SELECT")).TryLock(ctx, "x", time.Second, mysqllock.AutoRenew)
+		require.ErrorContains(t, err, "privilege is missing")
+		require.NotErrorIs(t, err, mysqllock.ErrNotAcquired)
+		require.NotContains(t, err.Error(), "secret-word")
+	})
+}
+
+// The table is what the code and the documentation take it to be.
+func TestSchema(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		db := e.db(t, "")
+		columns := map[string]string{}
+		rows, err := db.Query(`SELECT column_name, column_type, column_comment FROM information_schema.columns
+			WHERE table_schema = DATABASE() AND table_name = 'mysqllock'`)
+		require.NoError(t, err)
+		defer rows.Close()
+		for rows.Next() {
+			var name, kind, comment string
+			require.NoError(t, rows.Scan(&name, &kind, &comment))
+			columns[name] = kind
+			require.NotEmpty(t, comment, name)
+		}
+		require.Equal(t, map[string]string{
+			"name": "varbinary(255)", "owner": "varchar(64)", "holder": "varchar(255)",
+			"holds": columns["holds"], "token": columns["token"], // with a display width on MariaDB
+			"acquired_at": "datetime(6)", "expires_at": "datetime(6)", "released_at": "datetime(6)", "name_text": "varchar(255)",
+		}, columns)
+		require.Contains(t, columns["holds"], "unsigned")
+		require.Contains(t, columns["token"], "bigint")
+
+		// It can be read in any client.
+		l := e.locker(t, mysqllock.WithIdentity("web-1"))
+		k := acquire(t, l, "ключ 😀", mysqllock.AutoRenew)
+		var name, holder string
+		require.NoError(t, db.QueryRow("SELECT name_text, holder FROM mysqllock WHERE expires_at > UTC_TIMESTAMP(6)").Scan(&name, &holder))
+		require.Equal(t, "ключ 😀", name)
+		require.Equal(t, "web-1", holder)
+		require.NoError(t, k.Unlock())
+
+		// Schema is one statement, which CreateTable applies.
+		_, err = db.Exec("DROP TABLE mysqllock")
+		require.NoError(t, err)
+		_, err = db.Exec(mysqllock.Schema)
+		require.NoError(t, err)
+		require.NoError(t, acquire(t, l, "x", mysqllock.AutoRenew).Unlock())
+		n, err := l.Purge(ctx, 0) // makes the high-water row that CreateTable would have made
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n)
+	})
+}
+
+// Statements use indexes and lock the rows that they name only, however small
+// or large the table is.
+func TestRowLocks(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		db := e.db(t, "")
+		for _, rows := range []int{0, 2000} {
+			if rows > 0 {
+				_, err := db.Exec(fmt.Sprintf("INSERT INTO mysqllock (name) WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 1000) SELECT CONCAT('a', n) FROM s UNION ALL SELECT CONCAT('z', n) FROM s LIMIT %d", rows))
+				require.NoError(t, err)
+				_, err = db.Exec("ANALYZE TABLE mysqllock")
+				require.NoError(t, err)
+			}
+			l := e.locker(t, mysqllock.WithLease(time.Second))
+			locks := []*mysqllock.Lock{}
+			for _, name := range []string{"b1", "b 'hex' ☃", "y", "stuck", "~"} {
+				locks = append(locks, acquire(t, l, fmt.Sprint(name, rows), mysqllock.AutoRenew))
+			}
+			// Somebody's transaction has one of our rows, and one of nobody's.
+			tx, err := db.Begin()
+			require.NoError(t, err)
+			var found int
+			require.NoError(t, tx.QueryRow("SELECT COUNT(*) FROM mysqllock FORCE INDEX (PRIMARY) WHERE name IN (?, '') FOR UPDATE", locks[3].Name()).Scan(&found))
+			require.Equal(t, 2, found)
+			requireOver(t, locks[3], mysqllock.ErrLost)
+			for i, k := range locks {
+				if i != 3 {
+					require.NoError(t, k.Err(), "row %s", k.Name())
+					require.NoError(t, k.Unlock())
+				}
+			}
+			start := time.Now()
+			_, err = l.TryLock(ctx, locks[3].Name(), 0, mysqllock.AutoRenew)
+			require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+			require.Less(t, time.Since(start), time.Second)
+			require.NoError(t, tx.Rollback())
+			eventually(t, "the statement left behind is undone", func() bool {
+				k, err := e.locker(t).TryLock(ctx, locks[3].Name(), 0, mysqllock.AutoRenew)
+				return err == nil && k.Unlock() == nil
+			})
+		}
+	})
+}
+
+// First grants, grants of purged names and grants of known names, all at once:
+// everybody gets his turn, and nothing but turns costs a statement.
+func TestContention(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		var wg sync.WaitGroup
+		for range 8 {
+			l := e.locker(t, mysqllock.WithPollInterval(20*time.Millisecond))
+			for range 2 {
+				wg.Go(func() {
+					for i := range 15 {
+						k, err := l.TryLock(ctx, fmt.Sprint("n", i), time.Minute, time.Minute)
+						if assert.NoError(t, err) {
+							assert.NoError(t, k.Unlock())
+						}
+					}
+				})
+			}
+		}
+		wg.Wait()
+	})
+}
