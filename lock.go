@@ -44,9 +44,12 @@ const (
 	minAutoLease = time.Second
 	minPoll      = 10 * time.Millisecond
 
-	// patience bounds a call that does not wait, and the rest of one whose wait
-	// is over, behind a row that a transaction has locked.
-	patience = 800 * time.Millisecond
+	// patience bounds the statement of a call that does not wait, behind a row
+	// that a transaction has locked; grace that of one that waits for less. An
+	// attempt whose caller has gone may go on for as long as leftBound.
+	patience  = 800 * time.Millisecond
+	grace     = 250 * time.Millisecond
+	leftBound = 2 * time.Second
 	// unlockBound bounds Unlock, closeBound each of the steps of Close.
 	unlockBound = 3 * time.Second
 	closeBound  = 3 * time.Second
@@ -157,7 +160,7 @@ type Locker struct {
 	background context.Context // of statements that outlive their caller; ends with Close
 	stop       context.CancelFunc
 	done       chan struct{}  // closed by Close
-	attempts   sync.WaitGroup // goroutines that ask the database; none is added after done
+	working    sync.WaitGroup // calls and attempts; none begins after done
 	result     error          // of Close
 	closing    sync.Once
 
@@ -333,15 +336,31 @@ func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Dura
 	if err := c.ended(); err != nil {
 		return nil, err
 	}
-	if c.once {
-		wait = patience
+	if !l.enter() {
+		return nil, ErrClosed
 	}
+	defer l.working.Done()
 	if wait != WaitForever {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		c.timeout = timer.C
+		// Closed and not just sent to: they are looked at more than once.
+		timeout, cut := make(chan struct{}), make(chan struct{})
+		c.timeout, c.cut = timeout, cut
+		if c.once {
+			wait = patience
+		}
+		defer time.AfterFunc(wait, func() { close(timeout) }).Stop()
+		defer time.AfterFunc(max(wait, grace), func() { close(cut) }).Stop()
 	}
 	return c.acquire()
+}
+
+// enter counts a call that Close waits for; it returns false after Close.
+func (l *Locker) enter() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.working.Add(1)
+	}
+	return !l.closed
 }
 
 // A call is one TryLock on its way.
@@ -351,11 +370,11 @@ type call struct {
 	name    string
 	lease   time.Duration
 	own     *owner
-	shared  bool             // the owner came with ctx: others may acquire for it
-	once    bool             // do not wait for a holder
-	timeout <-chan time.Time // nil: never
+	shared  bool            // the owner came with ctx: others may acquire for it
+	once    bool            // do not wait for a holder
+	timeout <-chan struct{} // closed when the wait runs out; nil: never
+	cut     <-chan struct{} // closed when it runs out for a statement under way
 	place   *waiter
-	waiting bool  // counted in Stats.Waiting
 	trouble error // the last passing error of the database
 }
 
@@ -434,42 +453,42 @@ func (c *call) acquire() (*Lock, error) {
 		return nil, ErrNotAcquired
 	}
 	c.place = place
-	defer c.count(false)
+	c.l.waiting.Add(1)
+	defer c.l.waiting.Add(-1)
 	if k, err := c.queue(); k != nil || err != nil {
 		names.leave(place)
 		return k, err
 	}
-	for pause := 10 * time.Millisecond; ; {
+	for pause := firstPause; ; {
 		// The owner's earlier term may have been lost, and not yet unlocked.
 		if k, err := c.reenter(); k != nil || err != nil {
 			names.leave(place)
 			return k, err
 		}
-		a, err := c.ask()
-		if err == nil {
-			if err = await(c, a.done); err != nil && a.abandon() {
-				return nil, err // the attempt gives up the turn when it is answered
-			}
-			err = a.err
+		a := c.ask()
+		if err := await(c, a.done, c.cut); err != nil && a.abandon() {
+			return nil, err // the attempt gives up the turn when it is answered
 		}
+		var err error
 		switch {
-		case err != nil:
+		case a.err != nil:
 			a.undoUnknown()
-			c.trouble = err
-			if !transient(err) || c.once && (unknown(err) || pause > 40*time.Millisecond) {
+			c.trouble = a.err
+			if !transient(a.err) || c.once && !contended(a.err) && (unknown(a.err) || pause > 4*firstPause) {
 				names.leave(place)
-				return nil, err
+				return nil, a.err
 			}
-			err = await(c, time.After(pause))
-			pause = min(2*pause, 500*time.Millisecond)
+			err = await(c, time.After(pause), c.timeout)
+			pause = min(2*pause, 50*firstPause)
 		case a.grant.token > 0:
 			if k, err := c.begin(a); k != nil || err != nil {
 				return k, err
 			}
+			err = await(c, time.After(pause), c.timeout)
 		case c.once:
 			err = ErrNotAcquired
 		default:
-			c.trouble, pause = nil, 10*time.Millisecond
+			c.trouble, pause = nil, firstPause
 			err = c.sleep(a.grant.left)
 		}
 		if err != nil {
@@ -479,17 +498,9 @@ func (c *call) acquire() (*Lock, error) {
 	}
 }
 
-// count counts the call as waiting, or no longer.
-func (c *call) count(waiting bool) {
-	if waiting != c.waiting {
-		c.waiting = waiting
-		if waiting {
-			c.l.waiting.Add(1)
-		} else {
-			c.l.waiting.Add(-1)
-		}
-	}
-}
+// firstPause is how long to wait before a statement that failed is sent again;
+// each further failure doubles it.
+const firstPause = 10 * time.Millisecond
 
 // queue waits for the turn, unless the owner gets the lock otherwise.
 func (c *call) queue() (*Lock, error) {
@@ -502,7 +513,6 @@ func (c *call) queue() (*Lock, error) {
 		if k, err := c.reenter(); k != nil || err != nil {
 			return k, err
 		}
-		c.count(true)
 		select {
 		case <-c.place.turn:
 		case <-c.place.wake:
@@ -518,14 +528,14 @@ func (c *call) queue() (*Lock, error) {
 	}
 }
 
-// await waits for c; it returns why the call has to end before.
-func await[T any](c *call, ready <-chan T) error {
+// await waits until it is ready; it returns why the call has to end before.
+func await[T any](c *call, ready <-chan T, timeout <-chan struct{}) error {
 	select {
 	case <-ready:
 		return nil
 	case <-c.ctx.Done():
 		return c.canceled()
-	case <-c.timeout:
+	case <-timeout:
 		return c.timedOut()
 	case <-c.l.done:
 		return ErrClosed
@@ -534,32 +544,33 @@ func await[T any](c *call, ready <-chan T) error {
 
 // sleep waits, with the turn, until the row may be free.
 func (c *call) sleep(left time.Duration) error {
-	c.count(true)
 	c.l.names.asking(c.place, false)
 	c.l.names.watch(c.place, left)
 	defer c.l.names.unwatch(c.place)
-	return await(c, c.place.wake)
+	return await(c, c.place.wake, c.timeout)
 }
 
 // An attempt is one acquiring statement. It runs on a context of its own: one
 // whose caller has gone is undone when its answer arrives, because a statement
 // that is cut off can still be granted.
 type attempt struct {
-	l     *Locker
-	claim claim
-	lease time.Duration
-	place *waiter
-	done  chan struct{} // closed when answered
-	grant grant
-	err   error
+	l      *Locker
+	claim  claim
+	lease  time.Duration
+	place  *waiter
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   chan struct{} // closed when answered
+	grant  grant
+	err    error
 
 	mu       sync.Mutex // guards the following
 	answered bool
-	left     bool // the caller has gone
+	left     *time.Timer // cancels; not nil if the caller has gone
 }
 
 // ask sends an attempt.
-func (c *call) ask() (*attempt, error) {
+func (c *call) ask() *attempt {
 	l := c.l
 	lease := c.lease
 	if lease == AutoRenew {
@@ -569,44 +580,31 @@ func (c *call) ask() (*attempt, error) {
 		l: l, lease: lease, place: c.place, done: make(chan struct{}),
 		claim: claim{c.name, l.process + "-" + strconv.FormatUint(l.serial.Add(1), 36)},
 	}
+	// A grant that arrives when its lease is nearly over is none. So long a
+	// statement waits at most, for a row that a transaction has locked or on a
+	// connection that is dead.
+	a.ctx, a.cancel = context.WithTimeout(l.background, min(max(lease*2/3, time.Second), 10*time.Second))
 	select {
 	case <-c.place.wake: // what it told is what this attempt will see
 	default:
 	}
 	l.names.asking(c.place, true)
-	if !l.spawn(a.run) {
-		return nil, ErrClosed
-	}
-	return a, nil
-}
-
-// spawn runs fn as a goroutine that Close waits for, but not after Close.
-func (l *Locker) spawn(fn func()) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return false
-	}
-	l.attempts.Go(fn)
-	return true
+	l.working.Go(a.run)
+	return a
 }
 
 func (a *attempt) run() {
-	// A grant that arrives when its lease is nearly over is none. So long a
-	// statement waits at most, for a row that a transaction has locked or on a
-	// connection that is dead.
-	bound := min(max(a.lease*2/3, time.Second), 10*time.Second)
-	ctx, cancel := context.WithTimeout(a.l.background, bound)
-	defer cancel()
-	a.grant, a.err = a.l.repo.acquire(ctx, a.claim, a.lease)
+	defer a.cancel()
+	a.grant, a.err = a.l.repo.acquire(a.ctx, a.claim, a.lease)
 	a.mu.Lock()
 	a.answered = true
 	left := a.left
 	a.mu.Unlock()
 	close(a.done)
-	if !left {
+	if left == nil {
 		return
 	}
+	left.Stop()
 	if a.err != nil {
 		a.undoUnknown()
 	} else if a.grant.token > 0 {
@@ -619,14 +617,17 @@ func (a *attempt) run() {
 func (a *attempt) abandon() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.left = !a.answered
-	return a.left
+	if a.answered {
+		return false
+	}
+	a.left = time.AfterFunc(leftBound, a.cancel)
+	return true
 }
 
 // undoUnknown makes sure that a failed attempt holds nothing.
 func (a *attempt) undoUnknown() {
-	if a != nil && unknown(a.err) {
-		a.l.dog.orphan(a.claim, a.lease)
+	if unknown(a.err) {
+		a.l.dog.orphan(a.claim, a.lease, true)
 	}
 }
 
@@ -782,6 +783,7 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 		l.mu.Lock()
 		holds := len(t.handles)
 		l.mu.Unlock()
+		l.dog.extending(t.lease, lease)
 		tryCtx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		mine, sent, err := l.repo.extend(tryCtx, t.lease.claim, lease, holds)
 		cancel()
@@ -794,7 +796,11 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 			}
 			l.dog.ask(t.lease, t.want(), len(t.handles))
 			l.mu.Unlock()
-			return k.Err()
+			err := k.Err()
+			if err != nil {
+				l.dog.orphan(t.lease.claim, lease, false) // the answer came too late to be of use
+			}
+			return err
 		case err == nil:
 			l.dog.stop(t.lease)
 			l.lose(t)
@@ -885,10 +891,12 @@ func (k *Lock) unlock() error {
 		return err
 	}
 	l.end(t, ErrNotHeld)
-	l.dog.stop(t.lease)
+	span := l.dog.stop(t.lease)
+	l.working.Add(1) // Close would have ended this handle
+	defer l.working.Done()
 	l.mu.Unlock()
 
-	switch err = l.release(t.lease.claim, l.lease); err {
+	switch err = l.release(t.lease.claim, span); err {
 	case nil:
 		l.released.Add(1)
 	case ErrLost:
@@ -916,7 +924,7 @@ func (l *Locker) release(c claim, lease time.Duration) error {
 		case err == nil:
 			return ErrLost
 		case !transient(err) || ctx.Err() != nil:
-			l.dog.orphan(c, lease)
+			l.dog.orphan(c, lease, false)
 			return err
 		}
 		maybe = maybe || unknown(err)
@@ -1036,7 +1044,7 @@ func (l *Locker) admin(fn func() error) error {
 	default:
 	}
 	for try := 1; ; try++ {
-		if err := fn(); !deadlocked(err) || try == 10 {
+		if err := fn(); !contended(err) || try == 10 {
 			return err
 		}
 	}
@@ -1105,10 +1113,10 @@ func (l *Locker) close() error {
 		l.names.leave(t.place)
 	}
 
-	// Attempts under way get a moment to be answered and undone.
+	// Calls and attempts under way get a moment to be answered and undone.
 	answered := make(chan struct{})
 	go func() {
-		l.attempts.Wait()
+		l.working.Wait()
 		close(answered)
 	}()
 	select {

@@ -79,12 +79,22 @@ func newRegistry(repo repository, interval time.Duration, notifier Notifier, log
 	return r
 }
 
-// close ends the goroutines and waits for them.
+// close ends the goroutines, waits for them, and publishes what they had not yet.
 func (r *registry) close() {
 	r.mu.Lock()
 	r.cancel()
 	r.mu.Unlock()
 	r.done.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for {
+		select {
+		case name := <-r.outbox:
+			r.send(ctx, name)
+		default:
+			return
+		}
+	}
 }
 
 // start runs fn as a goroutine of the registry, but not after close. The caller
@@ -361,12 +371,16 @@ func (r *registry) subscribe() {
 			case <-r.ctx.Done():
 				return
 			case name := <-r.outbox:
-				ctx, cancel := context.WithTimeout(r.ctx, 5*time.Second)
-				if err := r.notifier.Publish(ctx, name); err != nil && r.ctx.Err() == nil {
-					r.log.Warn("mysqllock: notifier: publish", "name", name, "err", err)
-				}
-				cancel()
+				r.send(r.ctx, name)
 			}
 		}
 	})
+}
+
+func (r *registry) send(ctx context.Context, name string) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := r.notifier.Publish(ctx, name); err != nil {
+		r.log.Warn("mysqllock: notifier: publish", "name", name, "err", err)
+	}
 }

@@ -3,7 +3,9 @@ package mysqllock
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -39,9 +41,10 @@ type lease struct {
 	claim  claim
 	onLoss func() // called once, without locks, when the timer or the row tells the loss
 
-	promised time.Time // the row is ours at least until then, unless it is taken away
-	trusted  time.Time // the end of trust: promised less the margin
-	want     want      // what the handles ask
+	promised time.Time     // the row is ours at least until then, unless it is taken away
+	trusted  time.Time     // the end of trust: promised less the margin
+	want     want          // what the handles ask
+	unsure   time.Duration // the longest lease that the row may have been promised without our knowing
 	holds    int
 	due      time.Time // the next renewal or look; zero: none
 	over     bool      // ended, or lost: never to be trusted again
@@ -60,6 +63,7 @@ type want struct {
 // although the statement was executed only when the database answered again.
 type orphan struct {
 	lease time.Duration
+	ghost bool      // a statement that would take the row may be under way
 	until time.Time // zero while the database has not answered
 	due   time.Time
 	tries int
@@ -167,11 +171,27 @@ func (d *watchdog) ask(ls *lease, w want, holds int) {
 // the watchdog's mu.
 func (ls *lease) wanting() bool { return ls.want.auto || ls.want.until.After(ls.promised) }
 
-// stop ends the keeping of a lease.
-func (d *watchdog) stop(ls *lease) {
+// stop ends the keeping of a lease. It returns for how long the row may yet be
+// promised.
+func (d *watchdog) stop(ls *lease) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.drop(ls)
+	return d.span(ls)
+}
+
+// span is for how long the row of the lease may yet be promised. The caller
+// holds mu.
+func (d *watchdog) span(ls *lease) time.Duration {
+	return max(d.length, ls.unsure, time.Until(ls.promised), time.Until(ls.want.until))
+}
+
+// extending notes that the row is about to be promised for length by a statement
+// whose answer may never come.
+func (d *watchdog) extending(ls *lease, length time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ls.unsure = max(ls.unsure, length)
 }
 
 // drop marks a lease as over. The caller holds mu.
@@ -193,13 +213,13 @@ func (d *watchdog) alive(ls *lease) bool {
 	return !ls.over
 }
 
-// lapse ends a lease whose time is over. A renewal on its way can still prolong
-// the row's promise to nobody's use, so what would have been renewed is freed.
+// lapse ends a lease whose time is over. A renewal or an extension on its way
+// can still prolong the row's promise to nobody's use, so then the row is freed.
 // The caller holds mu.
 func (d *watchdog) lapse(ls *lease) {
 	d.drop(ls)
-	if ls.wanting() {
-		d.disown(ls.claim, d.length)
+	if ls.wanting() || ls.unsure > 0 {
+		d.disown(ls.claim, d.span(ls), false)
 	}
 }
 
@@ -236,18 +256,18 @@ func (d *watchdog) trust(ls *lease, sent time.Time, length time.Duration) {
 	}
 }
 
-// orphan makes sure that an unwanted acquisition, made for the given lease, holds
-// nothing.
-func (d *watchdog) orphan(c claim, lease time.Duration) {
+// orphan makes sure that an unwanted acquisition, made or prolonged for the given
+// lease, holds nothing. It is a ghost if it may yet be granted.
+func (d *watchdog) orphan(c claim, lease time.Duration, ghost bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.disown(c, lease)
+	d.disown(c, lease, ghost)
 }
 
 // disown is orphan for a caller that holds mu.
-func (d *watchdog) disown(c claim, lease time.Duration) {
+func (d *watchdog) disown(c claim, lease time.Duration, ghost bool) {
 	now := time.Now()
-	d.orphans[c] = &orphan{lease: lease, due: now}
+	d.orphans[c] = &orphan{lease: lease, ghost: ghost, due: now}
 	d.wake(now)
 }
 
@@ -366,7 +386,7 @@ func (d *watchdog) serve(b renewalBatch) {
 		claims[i], names[i] = ls.claim, ls.claim.name
 	}
 	// Whatever the database does, there is time left to try again.
-	bound := min(cmp.Or(b.length, d.length)/4, 5*time.Second)
+	bound := min(cmp.Or(b.length, d.length)/4, d.length/4, 5*time.Second)
 	ctx, cancel := context.WithTimeout(d.ctx, bound)
 	defer cancel()
 	retry := min(bound/2, time.Second)
@@ -460,7 +480,6 @@ func (d *watchdog) freeBatch(ctx context.Context, claims []claim) error {
 	freed, err := d.repo.releaseAll(ctx, claims)
 	if err != nil {
 		d.log.Debug("mysqllock: release in the background failed, trying again", "locks", len(claims), "first", claims[0].name, "err", err)
-		return err
 	}
 	names := make([]string, len(claims))
 	d.mu.Lock()
@@ -469,9 +488,9 @@ func (d *watchdog) freeBatch(ctx context.Context, claims []claim) error {
 		o := d.orphans[c]
 		switch {
 		case o == nil:
-		case freed == int64(len(claims)):
+		case err == nil && freed == int64(len(claims)):
 			delete(d.orphans, c)
-		case o.until.IsZero():
+		case (err == nil || !transient(err)) && o.until.IsZero():
 			o.until = time.Now().Add(o.lease)
 		}
 	}
@@ -479,22 +498,26 @@ func (d *watchdog) freeBatch(ctx context.Context, claims []claim) error {
 	if freed > 0 {
 		d.freed(names)
 	}
-	return nil
+	return err
 }
 
-// lastCall tries once more to free every orphan.
+// lastCall tries once more to free every orphan, and fails if it cannot or if
+// one may yet be granted.
 func (d *watchdog) lastCall(ctx context.Context) error {
 	d.mu.Lock()
-	claims := make([]claim, 0, len(d.orphans))
-	for c := range d.orphans {
-		claims = append(claims, c)
-	}
+	claims := slices.Collect(maps.Keys(d.orphans))
 	d.mu.Unlock()
-	var failed error
 	for part := range slices.Chunk(claims, batchSize) {
 		if err := d.freeBatch(ctx, part); err != nil {
-			failed = err
+			return err
 		}
 	}
-	return failed
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for c, o := range d.orphans {
+		if o.ghost && (o.until.IsZero() || time.Now().Before(o.until)) {
+			return fmt.Errorf("a statement for %q may still be under way", c.name)
+		}
+	}
+	return nil
 }

@@ -74,9 +74,10 @@ const batchSize = 800
 // table is the repository on a real server.
 type table struct {
 	db         *sqlx.DB
-	name       string // quoted
-	label      string // literal
-	trusted    atomic.Bool
+	name       string      // quoted
+	label      string      // literal
+	trusted    atomic.Bool // the sessions were looked at
+	chained    atomic.Bool // completion_type=CHAIN: the application may leave transactions open in them
 	statements atomic.Int64
 
 	mu    sync.Mutex // guards the following
@@ -129,7 +130,7 @@ WHERE name = {name} AND @@autocommit`
 	sqlInsert = `INSERT INTO {t} (name, owner, holder, holds, token, acquired_at, expires_at)
 SELECT {name}, {owner}, {label}, 1, LAST_INSERT_ID(GREATEST(COALESCE(w.token, 0) + 1, ` + sqlMicros + `)),
   ` + sqlNow + `, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND
-FROM (SELECT @@autocommit AS trusted) AS s LEFT JOIN {t} AS w ON w.name = '' WHERE s.trusted
+FROM (SELECT @@autocommit AS trusted) AS s LEFT JOIN {t} AS w ON w.name = x'' WHERE s.trusted
 LOCK IN SHARE MODE
 ON DUPLICATE KEY UPDATE` + sqlTake
 
@@ -141,7 +142,9 @@ WHERE name = {name} AND owner = {owner} AND @@autocommit`
 	// The derived table picks and locks the rows, and passes over those that
 	// somebody has locked. MySQL would merge it without the LIMIT, and both
 	// servers would scan, and lock, a small table as a whole without FORCE INDEX.
-	sqlMine = `UPDATE (
+	// MariaDB, which alone reads the comment, does not see that the join goes by
+	// the key.
+	sqlMine = `/*M! SET STATEMENT sql_safe_updates = 0 FOR */ UPDATE (
   SELECT name FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) AND owner IN ({owners}) AND @@autocommit
   LIMIT {count} FOR UPDATE SKIP LOCKED
 ) AS mine STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name`
@@ -151,25 +154,27 @@ WHERE name = {name} AND owner = {owner} AND @@autocommit`
 SET l.holds = {holds}, l.expires_at = GREATEST(l.expires_at, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND)`
 
 	// The token stays: its index entry, which a guard may have locked, too.
-	sqlFree = `owner = '', holds = 0, released_at = ` + sqlNow + `, expires_at = '1970-01-01'`
+	sqlFree = `{r}owner = x'', {r}holds = 0, {r}released_at = ` + sqlNow + `, {r}expires_at = '1970-01-01'`
 
-	sqlRelease = `UPDATE {t} SET ` + sqlFree + ` WHERE name = {name} AND owner = {owner} AND @@autocommit`
-
+	sqlRelease    = `UPDATE {t} SET ` + sqlFree + ` WHERE name = {name} AND owner = {owner} AND @@autocommit`
 	sqlReleaseAll = sqlMine + `
-SET l.owner = '', l.holds = 0, l.released_at = ` + sqlNow + `, l.expires_at = '1970-01-01'`
+SET ` + sqlFree
 
 	// An explicit LIMIT overrules sql_select_limit. What is selected is never a
 	// mere column, because columnsWithAlias would put the table before its name.
 	sqlLook = `SELECT CAST(name AS BINARY) AS name, CAST(owner AS BINARY) AS owner, TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, expires_at) AS micros
 FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) LIMIT {count}`
 
-	// Moving the token makes a guard that is open hold this statement up, and
-	// every later one fail.
-	sqlForce = `UPDATE {t} SET token = LAST_INSERT_ID(token) + 1, ` + sqlFree + `
-WHERE name = {name} AND expires_at > ` + sqlNow + ` AND @@autocommit`
+	// Read only from the index, this locks nothing but the entry of the index: a
+	// guard that is open is waited for there, and hinders no renewal.
+	sqlGuard = `SELECT token + 0 FROM {t} FORCE INDEX (guard) WHERE token = {token} AND name = {name} LOCK IN SHARE MODE`
 
-	// Read only from the index, this locks only the index.
-	sqlGuard = `SELECT token FROM {t} FORCE INDEX (guard) WHERE name = {name} AND token = {token} LOCK IN SHARE MODE`
+	// Force moves the token, so that a guard fails from then on. It waits for one
+	// that is open at the index, where it does not yet hinder renewals.
+	sqlHolder = `SELECT token + 0 AS token FROM {t} FORCE INDEX (PRIMARY) WHERE name = {name} AND expires_at > ` + sqlNow + ` LIMIT 1`
+	sqlSeize  = `SELECT token + 0 AS token FROM {t} FORCE INDEX (guard) WHERE token = {token} AND name = {name} LIMIT 1 FOR UPDATE`
+	sqlForce  = `UPDATE {t} SET token = token + 1, ` + sqlFree + `
+WHERE name = {name} AND token = {token} AND expires_at > ` + sqlNow + ``
 
 	sqlInfo = `SELECT CAST(name AS BINARY) AS name, CAST(owner AS BINARY) AS owner, CAST(holder AS BINARY) AS holder,
   holds + 0 AS holds, token + 0 AS token,
@@ -179,24 +184,25 @@ WHERE name = {name} AND expires_at > ` + sqlNow + ` AND @@autocommit`
 FROM {t} `
 
 	sqlInspect = sqlInfo + `WHERE name = {name} LIMIT 1`
-	sqlList    = sqlInfo + `WHERE name <> '' AND expires_at > ` + sqlNow + ` ORDER BY {t}.name LIMIT 18446744073709551615`
+	sqlList    = sqlInfo + `WHERE name <> x'' AND expires_at > ` + sqlNow + ` ORDER BY {t}.name LIMIT 18446744073709551615`
 
-	sqlMark = `INSERT INTO {t} (name) VALUES ('') ON DUPLICATE KEY UPDATE name = ''`
+	sqlMark   = `INSERT INTO {t} (name) VALUES (x'') ON DUPLICATE KEY UPDATE name = x''`
+	sqlMarked = `SELECT COUNT(*) FROM {t} WHERE name = x'' LIMIT 1`
 
-	sqlIdle = `name <> '' AND expires_at <= ` + sqlNow + ` - INTERVAL {idle} MICROSECOND AND released_at <= ` + sqlNow + ` - INTERVAL {idle} MICROSECOND`
+	sqlIdle = `name <> x'' AND expires_at <= ` + sqlNow + ` - INTERVAL {idle} MICROSECOND AND released_at <= ` + sqlNow + ` - INTERVAL {idle} MICROSECOND`
 
-	// Purge works along the primary key. The locking read goes through the
-	// guard index to pass over rows that a guard has locked.
-	sqlIdleNames = `SELECT CAST(name AS BINARY) AS name, token + 0 AS token FROM {t} FORCE INDEX (PRIMARY) WHERE name > {name} AND ` + sqlIdle + ` ORDER BY {t}.name LIMIT {count}`
-	sqlHighWater = `SELECT token FROM {t} WHERE name = '' LIMIT 1 FOR UPDATE`
-	sqlIdleLock  = `SELECT CAST(name AS BINARY) AS name, token + 0 AS token FROM {t} FORCE INDEX (guard) WHERE token IN ({tokens}) AND name IN ({names}) AND ` + sqlIdle + `
-LIMIT {count} FOR UPDATE SKIP LOCKED`
-	sqlRaise  = `UPDATE {t} SET token = GREATEST(token, {token}) WHERE name = ''`
+	// Purge works along the primary key. The locking read goes through the guard
+	// index to pass over rows that a guard has locked.
+	sqlIdleNames = `SELECT CAST(name AS BINARY) AS name, token + 0 AS token FROM {t} FORCE INDEX (PRIMARY)
+WHERE name > {name} AND ` + sqlIdle + ` ORDER BY {t}.name LIMIT {count}`
+	sqlHighWater = `SELECT token + 0 AS token FROM {t} WHERE name = x'' LIMIT 1 FOR UPDATE`
+	sqlIdleLock  = `SELECT CAST(name AS BINARY) AS name, token + 0 AS token FROM {t} FORCE INDEX (guard)
+WHERE token IN ({tokens}) AND ` + sqlIdle + ` LIMIT 18446744073709551615 FOR UPDATE SKIP LOCKED`
+	sqlRaise  = `UPDATE {t} SET token = GREATEST(token, {token}) WHERE name = x''`
 	sqlDelete = `DELETE FROM {t} WHERE name IN ({names})`
 
-	// Unless timestamp is fixed for the session, NOW() follows the clock that
-	// SYSDATE() reads.
-	sqlSession = `SELECT @@autocommit AS autocommit, ABS(TIMESTAMPDIFF(SECOND, NOW(), SYSDATE())) < 2 AS ticking`
+	sqlSession = `SELECT @@autocommit AS autocommit, @@completion_type = 'CHAIN' AS chained, CAST(NOW(6) AS CHAR) AS instant`
+	sqlSettle  = `COMMIT AND NO CHAIN NO RELEASE`
 )
 
 // query puts the table and pairs of placeholder and text into a statement.
@@ -210,7 +216,7 @@ func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(),
 
 func (t *table) acquire(ctx context.Context, c claim, lease time.Duration) (g grant, err error) {
 	pairs := []string{"{name}", literal(c.name), "{owner}", literal(c.owner), "{lease}", micros(lease)}
-	err = t.on(ctx, t.pooled, func(conn *sqlx.Conn) error {
+	err = t.on(ctx, func(conn *sqlx.Conn) error {
 		answer, sent, err := t.ask(ctx, conn, t.query(sqlAcquire, append(pairs, "{r}", "")...))
 		if err == nil && answer == 0 {
 			answer, sent, err = t.ask(ctx, conn, t.query(sqlInsert, append(pairs, "{r}", t.name+".")...))
@@ -240,24 +246,36 @@ var (
 	errFixedClock = errors.New("this session has a fixed timestamp, so that leases would be judged by a standing clock: remove timestamp from the DSN")
 )
 
-// checkSession looks once at a session of the pool, and refuses those in which
-// the statements would be wrong.
-func (t *table) checkSession(ctx context.Context, conn *sqlx.Conn) error {
-	if t.trusted.Load() {
-		return nil
+// prepare looks once at a session of the pool, and refuses those in which the
+// statements would be wrong.
+func (t *table) prepare(ctx context.Context, conn *sqlx.Conn) error {
+	if !t.trusted.Load() {
+		type session struct {
+			Autocommit, Chained bool
+			Instant             string
+		}
+		var first, second session
+		for _, s := range []*session{&first, &second} {
+			t.statements.Add(1)
+			if err := conn.GetContext(ctx, s, sqlSession); err != nil {
+				return notSent{err}
+			}
+		}
+		switch {
+		case !first.Autocommit:
+			return errAutocommit
+		case first.Instant == second.Instant:
+			return errFixedClock
+		}
+		t.chained.Store(first.Chained)
+		t.trusted.Store(true)
 	}
-	var s struct{ Autocommit, Ticking bool }
-	t.statements.Add(1)
-	if err := conn.GetContext(ctx, &s, sqlSession); err != nil {
-		return notSent{err}
+	if t.chained.Load() {
+		t.statements.Add(1)
+		if _, err := conn.ExecContext(ctx, sqlSettle); err != nil {
+			return notSent{err}
+		}
 	}
-	switch {
-	case !s.Autocommit:
-		return errAutocommit
-	case !s.Ticking:
-		return errFixedClock
-	}
-	t.trusted.Store(true)
 	return nil
 }
 
@@ -274,9 +292,14 @@ func (t *table) ask(ctx context.Context, conn *sqlx.Conn, query string) (answer 
 }
 
 func (t *table) extend(ctx context.Context, c claim, lease time.Duration, holds int) (mine bool, sent time.Time, err error) {
+	if t.hasSpare() {
+		if mine, sent, err = t.renew(ctx, []claim{c}, lease, holds); mine && err == nil {
+			return mine, sent, nil
+		}
+	}
 	query := t.query(sqlExtend, "{name}", literal(c.name), "{owner}", literal(c.owner),
 		"{lease}", micros(lease), "{holds}", strconv.Itoa(holds))
-	err = t.on(ctx, t.kept, func(conn *sqlx.Conn) (err error) {
+	err = t.on(ctx, func(conn *sqlx.Conn) (err error) {
 		var answer int64
 		answer, sent, err = t.ask(ctx, conn, query)
 		mine = answer != 0
@@ -286,17 +309,22 @@ func (t *table) extend(ctx context.Context, c claim, lease time.Duration, holds 
 }
 
 func (t *table) renew(ctx context.Context, cs []claim, lease time.Duration, holds int) (all bool, sent time.Time, err error) {
-	affected, sent, err := t.change(ctx, t.query(sqlRenew, append(batch(cs), "{lease}", micros(lease), "{holds}", strconv.Itoa(holds))...))
+	affected, sent, err := t.change(ctx, true, t.query(sqlRenew, append(batch(cs), "{lease}", micros(lease), "{holds}", strconv.Itoa(holds))...))
 	return affected == int64(len(cs)), sent, err
 }
 
 func (t *table) release(ctx context.Context, c claim) (bool, error) {
-	affected, _, err := t.change(ctx, t.query(sqlRelease, "{name}", literal(c.name), "{owner}", literal(c.owner)))
+	if t.hasSpare() {
+		if freed, err := t.releaseAll(ctx, []claim{c}); freed > 0 && err == nil {
+			return true, nil
+		}
+	}
+	affected, _, err := t.change(ctx, false, t.query(sqlRelease, "{name}", literal(c.name), "{owner}", literal(c.owner), "{r}", ""))
 	return affected > 0, err
 }
 
 func (t *table) releaseAll(ctx context.Context, cs []claim) (int64, error) {
-	affected, _, err := t.change(ctx, t.query(sqlReleaseAll, batch(cs)...))
+	affected, _, err := t.change(ctx, true, t.query(sqlReleaseAll, append(batch(cs), "{r}", "l.")...))
 	return affected, err
 }
 
@@ -309,8 +337,8 @@ func batch(cs []claim) []string {
 }
 
 // change runs a statement on behalf of what is held.
-func (t *table) change(ctx context.Context, query string) (affected int64, sent time.Time, err error) {
-	err = t.on(ctx, t.kept, func(conn *sqlx.Conn) error {
+func (t *table) change(ctx context.Context, spare bool, query string) (affected int64, sent time.Time, err error) {
+	err = t.run(ctx, spare, func(conn *sqlx.Conn) error {
 		t.statements.Add(1)
 		sent = time.Now()
 		res, err := conn.ExecContext(ctx, query)
@@ -328,7 +356,7 @@ func (t *table) look(ctx context.Context, names []string) (rows map[string]row, 
 		Name, Owner string
 		Micros      int64
 	}
-	err = t.on(ctx, t.kept, func(conn *sqlx.Conn) error {
+	err = t.onSpare(ctx, func(conn *sqlx.Conn) error {
 		t.statements.Add(1)
 		sent = time.Now()
 		return conn.SelectContext(ctx, &found, query)
@@ -352,60 +380,92 @@ func (t *table) relinquish() {
 	}
 }
 
-// on runs fn on one connection. A connection that was found dead before
-// anything was sent is replaced by another.
-func (t *table) on(ctx context.Context, borrow func(context.Context) (*sqlx.Conn, error), fn func(*sqlx.Conn) error) error {
+// on runs fn on one connection of the pool.
+func (t *table) on(ctx context.Context, fn func(*sqlx.Conn) error) error {
+	return t.run(ctx, false, fn)
+}
+
+// onSpare prefers the connection that was kept for what is held. Statements that
+// wait for a row which somebody has locked must not have it.
+func (t *table) onSpare(ctx context.Context, fn func(*sqlx.Conn) error) error {
+	return t.run(ctx, true, fn)
+}
+
+// run replaces a connection that was found dead before anything was sent.
+func (t *table) run(ctx context.Context, spare bool, fn func(*sqlx.Conn) error) error {
 	for try := 1; ; try++ {
-		conn, err := borrow(ctx)
+		conn, err := t.borrow(ctx, spare && try == 1)
 		if err != nil {
 			return told(notSent{err})
 		}
-		if err = t.checkSession(ctx, conn); err == nil {
+		if err = t.prepare(ctx, conn); err == nil {
 			err = fn(conn)
 		}
-		t.giveBack(conn, err)
-		if !errors.Is(err, driver.ErrBadConn) {
+		t.giveBack(conn, err, spare)
+		if !errors.Is(err, driver.ErrBadConn) && number(err) != 4031 { // ER_CLIENT_INTERACTION_TIMEOUT
 			return told(err)
 		}
 		if try == 3 {
 			return told(notSent{err})
 		}
-		borrow = t.pooled
 	}
 }
 
-func (t *table) pooled(ctx context.Context) (*sqlx.Conn, error) { return t.db.Connx(ctx) }
-
-// kept prefers the connection that was kept for what is held.
-func (t *table) kept(ctx context.Context) (*sqlx.Conn, error) {
-	t.mu.Lock()
-	conn := t.spare
-	t.spare = nil
-	t.mu.Unlock()
-	if conn != nil {
-		return conn, nil
+func (t *table) borrow(ctx context.Context, spare bool) (*sqlx.Conn, error) {
+	if spare {
+		t.mu.Lock()
+		conn := t.spare
+		t.spare = nil
+		t.mu.Unlock()
+		if conn != nil {
+			return conn, nil
+		}
 	}
-	return t.pooled(ctx)
+	return t.db.Connx(ctx)
 }
 
-// giveBack returns a connection to the pool, or keeps it: an application that
-// uses up its pool must not starve the renewals of what it holds.
-func (t *table) giveBack(conn *sqlx.Conn, err error) {
+func (t *table) hasSpare() bool {
 	t.mu.Lock()
-	keep := answered(err) && t.terms > 0 && t.spare == nil && t.db.Stats().MaxOpenConnections != 1
+	defer t.mu.Unlock()
+	return t.spare != nil
+}
+
+// giveBack returns a connection to the pool, or keeps it while anything is held:
+// an application that uses up its pool, or the server's connections, must not
+// starve the renewals. What is held for a moment in an unlimited pool keeps none.
+func (t *table) giveBack(conn *sqlx.Conn, err error, renewed bool) {
+	limit := t.db.Stats().MaxOpenConnections
+	t.mu.Lock()
+	keep := answered(err) && t.terms > 0 && t.spare == nil && (limit > 1 || limit == 0 && renewed)
 	if keep {
 		t.spare = conn
 	}
 	t.mu.Unlock()
 	if !keep {
-		conn.Close()
+		conn.Close() // back to the pool
 	}
 }
 
-// answered tells whether the server has answered, whatever it said.
-func answered(err error) bool {
+// number is the server's number of an error, 0 if it is not the server's.
+func number(err error) uint16 {
 	var refused *mysql.MySQLError
-	return err == nil || errors.As(err, &refused)
+	if errors.As(err, &refused) {
+		return refused.Number
+	}
+	return 0
+}
+
+// answered tells whether the server has answered and goes on to serve the
+// connection.
+func answered(err error) bool { return err == nil || number(err) != 0 && !ended(err) }
+
+// ended tells whether the server said that it ends the connection.
+func ended(err error) bool {
+	switch number(err) {
+	case 1053, 1927, 1152, 1184, 4031: // shutdown, killed, aborted, idle for too long
+		return true
+	}
+	return false
 }
 
 // notSent marks an error that came before the statement could reach the server.
@@ -416,11 +476,7 @@ func (e notSent) Unwrap() error { return e.error }
 // told puts the class of a server's error into words. The numbers are those of
 // https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html.
 func told(err error) error {
-	var refused *mysql.MySQLError
-	if !errors.As(err, &refused) {
-		return err
-	}
-	switch refused.Number {
+	switch number(err) {
 	case 1146: // ER_NO_SUCH_TABLE
 		return fmt.Errorf("%w: call Locker.CreateTable or apply schema.sql: %w", ErrNoTable, err)
 	case 1290, 1792, 1836: // read-only server, transaction, mode
@@ -433,39 +489,45 @@ func told(err error) error {
 
 // transient tells whether the same statement may succeed if it is sent again.
 func transient(err error) bool {
-	var refused *mysql.MySQLError
-	if !errors.As(err, &refused) {
+	switch number(err) {
+	case 0:
 		// Not the server's word: the connection broke, could not be had, or
-		// did not answer in time. database/sql does not export its errDBClosed.
-		return !errors.Is(err, errAutocommit) && !errors.Is(err, errFixedClock) &&
-			!strings.HasSuffix(err.Error(), "sql: database is closed")
+		// did not answer in time.
+		return !final(err)
+	case 1317, 1969, 3024, // interrupted by KILL QUERY or a time limit
+		1040, 1203: // too many connections
+		return true
 	}
-	switch refused.Number {
-	case 1205, 1213, 1020, // lock wait timeout, deadlock, changed since the snapshot (MariaDB)
-		1317, 1969, 3024, // interrupted by KILL QUERY or a time limit
-		1040, 1203, // too many connections
-		1053, 1927, 1152, 1184: // shutdown, connection killed or aborted
+	return contended(err) || ended(err)
+}
+
+// contended tells whether the statement met others at the row: deadlock, lock
+// wait timeout, or changed since the snapshot (MariaDB).
+func contended(err error) bool {
+	switch number(err) {
+	case 1213, 1205, 1020:
 		return true
 	}
 	return false
+}
+
+// final tells whether an error that is not the server's can never pass.
+func final(err error) bool {
+	return errors.Is(err, errAutocommit) || errors.Is(err, errFixedClock) || errors.Is(err, mysql.ErrPktTooLarge) ||
+		strings.HasSuffix(err.Error(), "sql: database is closed") // database/sql does not export it
 }
 
 // unknown tells whether a statement that failed may have been executed, or may
 // yet be: then what it would have done must be undone.
 func unknown(err error) bool {
 	var never notSent
-	if err == nil || errors.As(err, &never) || errors.Is(err, errAutocommit) || errors.Is(err, errFixedClock) {
+	switch {
+	case err == nil, errors.As(err, &never):
 		return false
+	case number(err) != 0:
+		return ended(err) || number(err) == 1180 // ER_ERROR_DURING_COMMIT
 	}
-	var refused *mysql.MySQLError
-	if errors.As(err, &refused) {
-		switch refused.Number {
-		case 1053, 1927, 1152, 1184, 1180: // the connection ended, or COMMIT failed
-			return true
-		}
-		return false
-	}
-	return true
+	return !final(err)
 }
 
 // What follows is for people, not for terms.
@@ -473,7 +535,7 @@ func unknown(err error) bool {
 func (t *table) createTable(ctx context.Context) error {
 	const head = "CREATE TABLE IF NOT EXISTS "
 	schema := strings.Replace(Schema, head+"mysqllock", head+t.name, 1)
-	return t.on(ctx, t.pooled, func(conn *sqlx.Conn) error {
+	return t.on(ctx, func(conn *sqlx.Conn) error {
 		if err := t.repeat(ctx, conn, schema); err != nil {
 			return err
 		}
@@ -486,15 +548,10 @@ func (t *table) repeat(ctx context.Context, conn *sqlx.Conn, query string) error
 	for try := 1; ; try++ {
 		t.statements.Add(1)
 		_, err := conn.ExecContext(ctx, query)
-		if !deadlocked(err) || try == 10 {
+		if !contended(err) || try == 10 {
 			return err
 		}
 	}
-}
-
-func deadlocked(err error) bool {
-	var refused *mysql.MySQLError
-	return errors.As(err, &refused) && (refused.Number == 1213 || refused.Number == 1205)
 }
 
 func (t *table) infos(ctx context.Context, query string) ([]Info, error) {
@@ -504,7 +561,7 @@ func (t *table) infos(ctx context.Context, query string) ([]Info, error) {
 		Token                     uint64
 		Acquired, Expires, Micros int64
 	}
-	err := t.on(ctx, t.kept, func(conn *sqlx.Conn) error {
+	err := t.on(ctx, func(conn *sqlx.Conn) error {
 		t.statements.Add(1)
 		return conn.SelectContext(ctx, &found, query)
 	})
@@ -535,13 +592,41 @@ func (t *table) list(ctx context.Context) ([]Info, error) { return t.infos(ctx, 
 
 // force frees the row whoever holds it and returns the token it had, 0 if none.
 func (t *table) force(ctx context.Context, name string) (token uint64, err error) {
-	err = t.on(ctx, t.kept, func(conn *sqlx.Conn) error {
-		answer, _, err := t.ask(ctx, conn, t.query(sqlForce, "{name}", literal(name)))
-		token = uint64(answer)
-		return err
+	err = t.inTransaction(ctx, func(conn *sqlx.Conn) error {
+		t.statements.Add(3)
+		pairs := []string{"{name}", literal(name), "{r}", ""}
+		err := conn.GetContext(ctx, &token, t.query(sqlHolder, pairs...))
+		if errors.Is(err, sql.ErrNoRows) {
+			token = 0
+			return nil
+		} else if err != nil {
+			return err
+		}
+		pairs = append(pairs, "{token}", strconv.FormatUint(token, 10))
+		var seized uint64
+		err = conn.GetContext(ctx, &seized, t.query(sqlSeize, pairs...))
+		if errors.Is(err, sql.ErrNoRows) {
+			return errMoved
+		} else if err != nil {
+			return err
+		}
+		res, err := conn.ExecContext(ctx, t.query(sqlForce, pairs...))
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 {
+			token = 0 // it expired meanwhile
+			return err
+		}
+		return nil
 	})
+	if errors.Is(err, errMoved) {
+		return t.force(ctx, name)
+	}
 	return token, err
 }
+
+var errMoved = errors.New("somebody else has it by now")
 
 // purge deletes idle rows in batches, each in one transaction that first raises
 // the high-water row above every token it deletes.
@@ -557,7 +642,7 @@ func (t *table) purge(ctx context.Context, idle time.Duration) (deleted int64, e
 	}
 	for after := ""; ; {
 		var found []idleRow
-		err = t.on(ctx, t.pooled, func(conn *sqlx.Conn) error {
+		err = t.on(ctx, func(conn *sqlx.Conn) error {
 			t.statements.Add(1)
 			return conn.SelectContext(ctx, &found, t.query(sqlIdleNames,
 				"{name}", literal(after), "{idle}", micros(idle), "{count}", strconv.Itoa(batchSize)))
@@ -572,7 +657,7 @@ func (t *table) purge(ctx context.Context, idle time.Duration) (deleted int64, e
 				deleted += n
 				break
 			}
-			if !deadlocked(err) || try == 10 {
+			if !contended(err) || try == 10 {
 				return deleted, err
 			}
 		}
@@ -587,10 +672,10 @@ type idleRow struct {
 // mark makes sure of the high-water row. Where it was missing, a first grant
 // that did not see it may be under way: pause is long enough for that to end.
 func (t *table) mark(ctx context.Context) (pause time.Duration, err error) {
-	err = t.on(ctx, t.pooled, func(conn *sqlx.Conn) error {
+	err = t.on(ctx, func(conn *sqlx.Conn) error {
 		var n int
 		t.statements.Add(2)
-		if err := conn.GetContext(ctx, &n, t.query("SELECT COUNT(*) FROM {t} WHERE name = ''")); err != nil || n > 0 {
+		if err := conn.GetContext(ctx, &n, t.query(sqlMarked)); err != nil || n > 0 {
 			return err
 		}
 		pause = time.Second
@@ -600,9 +685,9 @@ func (t *table) mark(ctx context.Context) (pause time.Duration, err error) {
 }
 
 func (t *table) deleteIdle(ctx context.Context, found []idleRow, idle time.Duration) (deleted int64, err error) {
-	names, tokens := make([]string, len(found)), make([]string, len(found))
+	tokens := make([]string, len(found))
 	for i, f := range found {
-		names[i], tokens[i] = f.Name, strconv.FormatUint(f.Token, 10)
+		tokens[i] = strconv.FormatUint(f.Token, 10)
 	}
 	err = t.inTransaction(ctx, func(conn *sqlx.Conn) error {
 		t.statements.Add(4)
@@ -611,11 +696,10 @@ func (t *table) deleteIdle(ctx context.Context, found []idleRow, idle time.Durat
 			return err
 		}
 		var locked []idleRow
-		if err := conn.SelectContext(ctx, &locked, t.query(sqlIdleLock, "{tokens}", strings.Join(tokens, ","), "{names}", literals(names),
-			"{idle}", micros(idle), "{count}", strconv.Itoa(len(found)))); err != nil || len(locked) == 0 {
+		if err := conn.SelectContext(ctx, &locked, t.query(sqlIdleLock, "{tokens}", strings.Join(tokens, ","), "{idle}", micros(idle))); err != nil || len(locked) == 0 {
 			return err
 		}
-		names = names[:0]
+		var names []string
 		for _, f := range locked {
 			names = append(names, f.Name)
 			mark = max(mark, f.Token)
@@ -635,17 +719,21 @@ func (t *table) deleteIdle(ctx context.Context, found []idleRow, idle time.Durat
 // inTransaction does not leave a transaction open in the session, whatever its
 // completion_type.
 func (t *table) inTransaction(ctx context.Context, fn func(*sqlx.Conn) error) error {
-	return t.on(ctx, t.pooled, func(conn *sqlx.Conn) error {
+	return t.on(ctx, func(conn *sqlx.Conn) error {
 		t.statements.Add(2)
-		if _, err := conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
+		if _, err := conn.ExecContext(ctx, "START TRANSACTION READ WRITE"); err != nil {
 			return err
 		}
 		err := fn(conn)
 		if err == nil {
-			_, err = conn.ExecContext(ctx, "COMMIT AND NO CHAIN NO RELEASE")
+			_, err = conn.ExecContext(ctx, sqlSettle)
 		}
-		if err != nil && answered(err) {
-			conn.ExecContext(ctx, "ROLLBACK AND NO CHAIN NO RELEASE")
+		if err != nil {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			if _, failed := conn.ExecContext(ctx, "ROLLBACK AND NO CHAIN NO RELEASE"); failed != nil {
+				conn.Raw(func(any) error { return driver.ErrBadConn }) // out of the pool
+			}
 		}
 		return err
 	})
@@ -654,6 +742,10 @@ func (t *table) inTransaction(ctx context.Context, fn func(*sqlx.Conn) error) er
 // guard locks the index entry of the token within tx.
 func (t *table) guard(ctx context.Context, tx Queryer, name string, token uint64) error {
 	t.statements.Add(1)
+	switch tx.(type) {
+	case *sql.DB, *sqlx.DB:
+		return errors.New("a pool is no transaction: pass a *sql.Tx, or the *sql.Conn that it runs on")
+	}
 	err := tx.QueryRowContext(ctx, t.query(sqlGuard, "{name}", literal(name), "{token}", strconv.FormatUint(token, 10))).Scan(&token)
 	if errors.Is(err, sql.ErrNoRows) {
 		return ErrLost
@@ -661,11 +753,15 @@ func (t *table) guard(ctx context.Context, tx Queryer, name string, token uint64
 	return told(err)
 }
 
-// literal writes s so that every session reads the same bytes. In plain quotes
-// stand only bytes that no client charset (sjis and gbk eat a backslash) and no
-// sql_mode (ANSI_QUOTES, NO_BACKSLASH_ESCAPES) can misread; the rest is
+// literal writes s so that every session reads the same bytes. In quotes stand
+// only bytes that no client charset (sjis and gbk eat a backslash) and no
+// sql_mode (ANSI_QUOTES, NO_BACKSLASH_ESCAPES) can misread, and _binary keeps
+// them from being converted to the charset of the connection; the rest is
 // hexadecimal.
 func literal(s string) string {
+	if s == "" {
+		return "x''" // not NULL, as '' is under EMPTY_STRING_IS_NULL
+	}
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte(" _.:/@=,+-", c) >= 0:
@@ -673,7 +769,7 @@ func literal(s string) string {
 			return fmt.Sprintf("x'%x'", s)
 		}
 	}
-	return "'" + s + "'"
+	return "_binary'" + s + "'"
 }
 
 func literals(ss []string) string {

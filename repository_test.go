@@ -75,11 +75,16 @@ var sessions = map[string][]string{
 	"sql_auto_is_null":      {"sql_auto_is_null=1"},
 	"div_precision":         {"div_precision_increment=0"},
 	"last insert id":        {"auto_increment_increment=7", "auto_increment_offset=3"},
+	"empty is NULL":         {"sql_mode='EMPTY_STRING_IS_NULL'"},
+	"no index extensions":   {"optimizer_switch='use_index_extensions=off'"},
+	"no extended keys":      {"optimizer_switch='extended_keys=off'"},
+	"connection in utf16":   {"character_set_connection=utf16"},
 }
 
 // onlyOn names the parameters that one kind of server has.
 var onlyOn = map[string]string{
 	"sql_mode truncates": "mysql", "sql_mode at once": "mariadb", "sql_mode Oracle": "mariadb", "sql_mode SQL Server": "mariadb",
+	"empty is NULL": "mariadb", "no extended keys": "mariadb", "no index extensions": "mysql",
 }
 
 func (e env) session(t testing.TB, p *wire.Proxy, name string) *sql.DB {
@@ -116,6 +121,9 @@ func testSession(t *testing.T, e env, session string) {
 
 	costs := func(what string, commands, roundTrips int, fn func()) {
 		t.Helper()
+		if session == "completion_type CHAIN" && what != "guard" {
+			commands, roundTrips = 2*commands, 2*roundTrips // it ends what the application may have left open
+		}
 		proxy.Reset()
 		fn()
 		assert.Equal(t, commands, proxy.Commands(), "commands: %s", what)
@@ -167,6 +175,8 @@ func testSession(t *testing.T, e env, session string) {
 	require.NoError(t, err)
 	require.True(t, freed)
 
+	// More than one in a renewal.
+	beside := acquire(t, l, lock+" beside", mysqllock.AutoRenew)
 	// A guard of a transaction of that session; renewals beside it, and a takeover that waits for it.
 	k = try(ctx, mysqllock.AutoRenew)
 	require.Greater(t, k.Token(), held.Token())
@@ -176,14 +186,12 @@ func testSession(t *testing.T, e env, session string) {
 	renewals := l.Stats().Renewals
 	eventually(t, "renewals under a guard", func() bool { return l.Stats().Renewals >= renewals+2 })
 	require.NoError(t, k.Err())
+	require.NoError(t, beside.Err())
 	require.NoError(t, k.Unlock())
+	require.NoError(t, beside.Unlock())
 	_, err = other.TryLock(ctx, lock, 0, mysqllock.AutoRenew)
 	require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
-	if strings.HasPrefix(session, "completion_type") {
-		_, err = tx.ExecContext(ctx, "COMMIT AND NO CHAIN NO RELEASE")
-		require.NoError(t, err)
-	}
-	require.NoError(t, tx.Commit())
+	require.NoError(t, tx.Commit()) // with CHAIN, the next transaction begins
 	next := acquire(t, other, lock, 10*time.Millisecond)
 	require.Greater(t, next.Token(), k.Token())
 
@@ -195,7 +203,9 @@ func testSession(t *testing.T, e env, session string) {
 	require.NoError(t, k.Unlock())
 	_, err = l.Purge(ctx, time.Hour)
 	require.NoError(t, err)
-	require.NoError(t, l.CreateTable(ctx))
+	if session != "empty is NULL" { // there the server refuses the table
+		require.NoError(t, l.CreateTable(ctx))
+	}
 	// The sessions of the pool are as they were: nothing is left open in them.
 	k = try(ctx, mysqllock.AutoRenew)
 	requireHeld(t, other, lock, true)
@@ -210,7 +220,7 @@ func TestSessionsRefused(t *testing.T) {
 			readOnly = "tx_read_only=1"
 		}
 		for param, why := range map[string]string{
-			"autocommit=0": "autocommit", "timestamp=1000000000": "timestamp", readOnly: "read-only",
+			"autocommit=0": "autocommit", "timestamp=1000000000": "timestamp", "timestamp=UNIX_TIMESTAMP()": "timestamp", readOnly: "read-only",
 		} {
 			l := newLocker(t, e.db(t, param))
 			for range 2 {
@@ -409,9 +419,9 @@ func TestRowLocks(t *testing.T) {
 			// Somebody's transaction has one of our rows, and one of nobody's.
 			tx, err := db.Begin()
 			require.NoError(t, err)
-			var found int
-			require.NoError(t, tx.QueryRow("SELECT COUNT(*) FROM mysqllock FORCE INDEX (PRIMARY) WHERE name IN (?, '') FOR UPDATE", locks[3].Name()).Scan(&found))
-			require.Equal(t, 2, found)
+			for _, name := range []string{locks[3].Name(), ""} {
+				require.NoError(t, tx.QueryRow("SELECT name FROM mysqllock WHERE name = ? FOR UPDATE", name).Scan(&name))
+			}
 			requireOver(t, locks[3], mysqllock.ErrLost)
 			for i, k := range locks {
 				if i != 3 {

@@ -23,5 +23,5 @@ CREATE TABLE IF NOT EXISTS mysqllock (
   PRIMARY KEY (name),
   -- A guarded transaction locks its entry of this index and nothing else. A
   -- change of owner must move that entry and waits; a renewal need not.
-  KEY guard (token)
+  UNIQUE KEY guard (token, name)
 ) ENGINE = InnoDB
