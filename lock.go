@@ -1119,16 +1119,22 @@ func (l *Locker) close() error {
 		l.working.Wait()
 		close(answered)
 	}()
+	cut := false
 	select {
 	case <-answered:
 	case <-time.After(time.Second):
+		cut = true
 		l.stop()
 		<-answered // every statement ends with its context
 	}
 	l.stop()
 	l.names.close()
 	l.dog.close()
-	if orphanErr := l.dog.lastCall(ctx); err == nil {
+	ghost, orphanErr := l.dog.lastCall(ctx)
+	if orphanErr == nil && cut && ghost != "" {
+		orphanErr = fmt.Errorf("a statement for %q was cut off and may yet be granted", ghost)
+	}
+	if err == nil {
 		err = orphanErr
 	}
 	if err != nil {

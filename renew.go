@@ -3,7 +3,6 @@ package mysqllock
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -501,23 +500,23 @@ func (d *watchdog) freeBatch(ctx context.Context, claims []claim) error {
 	return err
 }
 
-// lastCall tries once more to free every orphan, and fails if it cannot or if
-// one may yet be granted.
-func (d *watchdog) lastCall(ctx context.Context) error {
+// lastCall tries once more to free every orphan. ghost is one that may yet be
+// granted, "" if there is none.
+func (d *watchdog) lastCall(ctx context.Context) (ghost string, err error) {
 	d.mu.Lock()
 	claims := slices.Collect(maps.Keys(d.orphans))
 	d.mu.Unlock()
 	for part := range slices.Chunk(claims, batchSize) {
 		if err := d.freeBatch(ctx, part); err != nil {
-			return err
+			return "", err
 		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for c, o := range d.orphans {
-		if o.ghost && (o.until.IsZero() || time.Now().Before(o.until)) {
-			return fmt.Errorf("a statement for %q may still be under way", c.name)
+		if o.ghost {
+			return c.name, nil
 		}
 	}
-	return nil
+	return "", nil
 }

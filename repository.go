@@ -293,8 +293,8 @@ func (t *table) ask(ctx context.Context, conn *sqlx.Conn, query string) (answer 
 
 func (t *table) extend(ctx context.Context, c claim, lease time.Duration, holds int) (mine bool, sent time.Time, err error) {
 	if t.hasSpare() {
-		if mine, sent, err = t.renew(ctx, []claim{c}, lease, holds); mine && err == nil {
-			return mine, sent, nil
+		if mine, sent, err = t.renew(ctx, []claim{c}, lease, holds); mine || err != nil {
+			return mine, sent, err
 		}
 	}
 	query := t.query(sqlExtend, "{name}", literal(c.name), "{owner}", literal(c.owner),
@@ -315,8 +315,8 @@ func (t *table) renew(ctx context.Context, cs []claim, lease time.Duration, hold
 
 func (t *table) release(ctx context.Context, c claim) (bool, error) {
 	if t.hasSpare() {
-		if freed, err := t.releaseAll(ctx, []claim{c}); freed > 0 && err == nil {
-			return true, nil
+		if freed, err := t.releaseAll(ctx, []claim{c}); freed > 0 || err != nil {
+			return freed > 0, err
 		}
 	}
 	affected, _, err := t.change(ctx, false, t.query(sqlRelease, "{name}", literal(c.name), "{owner}", literal(c.owner), "{r}", ""))
