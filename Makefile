@@ -1,0 +1,48 @@
+# make demo   several processes share locks on a real server
+# make test   the whole suite, with -race, on MySQL and MariaDB
+# Both find or fetch the servers first: see scripts/servers.sh.
+GO ?= go
+TESTFLAGS ?=
+
+.PHONY: demo test suite race cover soak lint integration clean
+
+demo:
+	@scripts/servers.sh mariadb || scripts/servers.sh mysql; case $$? in \
+	0) $(GO) run ./examples/demo ;; \
+	3) cd integration && $(GO) run ./withserver -image mariadb:11 -- $(GO) run -C .. ./examples/demo ;; \
+	*) exit 1 ;; esac
+
+test: race
+	@scripts/servers.sh; case $$? in \
+	0) $(MAKE) --no-print-directory suite ;; \
+	3) $(MAKE) --no-print-directory integration ;; \
+	*) exit 1 ;; esac
+
+suite:
+	$(GO) vet ./...
+	$(GO) test -race -p 1 -parallel 8 -timeout 20m $(TESTFLAGS) ./...
+
+# The race detector needs a C compiler.
+race:
+	@command -v $$($(GO) env CC) >/dev/null || scripts/compiler.sh
+
+# What of the root package the suite runs.
+cover:
+	@mkdir -p .cache && scripts/servers.sh && $(GO) test -parallel 8 -coverprofile .cache/cover.out . && $(GO) tool cover -func .cache/cover.out | tail -n 1
+
+# Mutual exclusion for a minute, and with a process killed every few seconds.
+soak:
+	@scripts/servers.sh && MYSQLLOCK_SOAK=60s $(GO) test -race -v -parallel 2 -timeout 30m -run 'TestMutualExclusion' .
+
+lint:
+	$(GO) vet ./...
+	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+	@unformatted=$$($(GO) run mvdan.cc/gofumpt@v0.12.0 -l .); [ -z "$$unformatted" ] || { echo "gofumpt: $$unformatted"; exit 1; }
+	cd integration && $(GO) vet ./...
+
+# The suite on each image of the matrix, with Docker.
+integration:
+	cd integration && $(GO) test -v -timeout 90m ./...
+
+clean:
+	rm -rf .cache

@@ -1,0 +1,126 @@
+// Package mysqllock gives services distributed, reentrant locks that are kept in
+// the MySQL or MariaDB they already run. It needs MySQL 8.0 or MariaDB 10.6, or
+// later, and one table ([Locker.CreateTable], schema.sql).
+//
+//	locker, err := mysqllock.New(db) // the service's own *sql.DB
+//	...
+//	lock, err := locker.TryLock(ctx, "order:42", 3*time.Second, mysqllock.AutoRenew)
+//	if errors.Is(err, mysqllock.ErrNotAcquired) {
+//		return errBusy // somebody else held it for the whole wait
+//	}
+//	if err != nil {
+//		return err
+//	}
+//	defer lock.Unlock()
+//	ctx = lock.Context() // carries the ownership; ends if the lock is lost
+//
+// # How it works
+//
+// A lock is a row: who holds it (owner), until when by the database's clock
+// (lease), and with which fencing token. To acquire is one conditional UPDATE,
+// which also tells what is left of the holder's lease if it is refused. A
+// watchdog renews the leases of all locks held with [AutoRenew] at a third of
+// their length, in few statements for all of them. Waiters of one process queue
+// in order; only the first asks the database, and sleeps until the holder's lease
+// ends, a local unlock, the word of a [Notifier], or the poll that asks once a
+// second for all names that the process waits for.
+//
+// A term is one tenure of a row by one owner, with one token:
+//
+//	          granted               renewed at a third of the lease
+//	TryLock ──────────► held ◄───────────────────────────────────┐
+//	   ▲ refused: wait   │  │ └────────────────────────────────────┘
+//	   └─────────────────┘  ├─ last Unlock ──────────────────────► released
+//	                        ├─ end of trust, row taken or gone ──► lost
+//	                        └─ Close ────────────────────────────► closed
+//
+// # What is guaranteed
+//
+// Mutual exclusion, by the database's clock: of all terms of a name, at most one
+// has a lease that runs. No clock of a client counts: a lease is written and
+// judged by the statement's own UTC_TIMESTAMP(6).
+//
+// Loss is told before anybody else can own the lock: a process trusts a lease
+// from before the request was sent, by its monotonic clock, less a margin (a
+// tenth of the lease, at most a second). A timer ends [Lock.Context] then; that
+// needs no answer from the database. [Lock.Err] and [Lock.Guard] compare the
+// clock themselves, so that a process which was stopped finds itself without its
+// lock at its first question.
+//
+// No error leaves a lock behind: a statement whose outcome is not known (the
+// context ended in the middle, the connection broke) is undone in the background,
+// by an id that is unique to that attempt, and so is a grant that comes too late.
+//
+// Tokens rise with every change of owner of a name and never repeat: not after
+// Purge, ForceUnlock, a deleted row, a truncated table, a failover to a replica
+// that missed the last grants, nor when the database's clock is set back while
+// the row, or the row that Purge keeps for this, stands.
+//
+// A transaction under [Lock.Guard] cannot be committed by a stale holder: nobody
+// takes the lock over before the transaction has ended, however long it lasts.
+//
+// Unlock cannot release somebody else's acquisition: every statement after the
+// grant is conditional on the id of its acquisition.
+//
+// # What is not guaranteed
+//
+// Asynchronous replication loses committed writes on failover: a lock granted
+// just before may be granted again by the new primary. The second has a higher
+// token. Guard protects what is in the same database; elsewhere, let the resource
+// refuse lower tokens, or use semi-synchronous replication, Group Replication or
+// Galera.
+//
+// A process that is paused between looking at its lock and acting on the world
+// (a page fault, SIGSTOP, a virtual machine that migrates) acts without the lock,
+// as with every lock that has a lease. Guard and tokens close that gap, Err and
+// Context narrow it. A monotonic clock that stands still while the machine is
+// suspended widens it.
+//
+// A database clock that jumps forward ends leases early; set back, it makes a
+// crashed holder's lease last longer by as much. Clocks that are slewed (NTP) do
+// no harm.
+//
+// Goroutines that share an owner share its locks. They do not exclude each other.
+//
+// The order in which waiting processes get a lock is not kept: whoever asks first
+// after a release has it.
+//
+// A caller who holds a lock and calls TryLock for it again without its context
+// waits for himself, as with a sync.Mutex: pass [Lock.Context] down, or start an
+// owner with [WithOwner].
+//
+// # When something fails
+//
+// While the database cannot be reached, locks are kept until the end of trust:
+// after 29 of the default 30 seconds. Renewals are tried again and again; if one
+// succeeds in time, nothing was lost. Waiters go on waiting, and get the lock
+// without help when the database is back. A call that does not wait returns the
+// database's error, which is not [ErrNotAcquired]; one that does wait returns both
+// when its wait runs out.
+//
+// Deadlocks, lock wait timeouts, killed statements and broken connections are
+// retried within the caller's time. A read-only server, a missing table or
+// privilege, a session in which locks would be wrong (autocommit=0, a fixed
+// timestamp) are told at once.
+//
+// A lock whose holder died is free when its lease has ended.
+//
+// # Sessions and pools
+//
+// Statements are right under every time zone, sql_mode, isolation level, charset
+// and collation of the connection, and cost one round trip on every DSN: values
+// are written as literals that no session can misread, never as arguments.
+//
+// A Locker works on a pool of one connection. While it holds locks, it keeps one
+// connection of a larger pool to itself for renewals (in an unlimited pool, from
+// the first renewal on), so that an application that uses up its pool does not
+// lose its locks. Give the Locker a pool of its own, of two connections or more,
+// if calls wait for locks while they hold connections of the pool, or if the
+// application uses up a pool of two for long.
+//
+// The least privileges are
+//
+//	GRANT SELECT, INSERT, UPDATE ON db.mysqllock TO service
+//
+// and DELETE for Purge, CREATE for CreateTable.
+package mysqllock

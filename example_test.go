@@ -1,0 +1,176 @@
+package mysqllock_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mysqllock/mysqllock"
+	"github.com/mysqllock/mysqllock/internal/mysqltest"
+)
+
+// exampleTB lets examples use the servers of the tests.
+type exampleTB struct{ testing.TB }
+
+func (exampleTB) Helper()           {}
+func (exampleTB) Cleanup(func())    {}
+func (exampleTB) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
+
+// open stands for the way in which the service opens its pool.
+func open() (*mysqllock.Locker, *sql.DB) {
+	s := mysqltest.Shared(exampleTB{}, "mariadb")
+	db, err := sql.Open("mysql", s.DSN(mysqltest.NewDatabase(exampleTB{}, s), ""))
+	if err != nil {
+		panic(err)
+	}
+	locker, err := mysqllock.New(db)
+	if err == nil {
+		err = locker.CreateTable(context.Background())
+	}
+	if err != nil {
+		panic(err)
+	}
+	return locker, db
+}
+
+func Example() {
+	ctx := context.Background()
+	locker, db := open()
+	defer db.Close()
+	defer locker.Close()
+	ship := func(ctx context.Context) error { fmt.Println("shipped under the lock"); return ctx.Err() }
+
+	err := func() error {
+		lock, err := locker.TryLock(ctx, "order:42", 3*time.Second, mysqllock.AutoRenew)
+		if errors.Is(err, mysqllock.ErrNotAcquired) {
+			return errors.New("somebody else is at it") // for the whole 3 s
+		}
+		if err != nil {
+			return err
+		}
+		defer lock.Unlock()
+		return ship(lock.Context()) // carries the ownership; ends if the lock is lost
+	}()
+	fmt.Println(err)
+	// Output:
+	// shipped under the lock
+	// <nil>
+}
+
+func ExampleLocker_Do() {
+	ctx := context.Background()
+	locker, db := open()
+	defer db.Close()
+	defer locker.Close()
+
+	err := locker.Do(ctx, "report", time.Second, mysqllock.AutoRenew, func(ctx context.Context) error {
+		// A function that is called with ctx may lock "report" again.
+		return locker.Do(ctx, "report", 0, mysqllock.AutoRenew, func(context.Context) error {
+			fmt.Println("re-entered", locker.Stats().Reentered)
+			return nil
+		})
+	})
+	fmt.Println(err)
+	// Output:
+	// re-entered 1
+	// <nil>
+}
+
+// A transaction that is committed only by the holder of the lock, whatever
+// pauses the process suffers meanwhile.
+func ExampleLock_Guard() {
+	ctx := context.Background()
+	locker, db := open()
+	defer db.Close()
+	defer locker.Close()
+	db.Exec("CREATE TABLE account (id INT PRIMARY KEY, cents INT)")
+	db.Exec("INSERT INTO account VALUES (1, 100)")
+
+	pay := func(lock *mysqllock.Lock) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		if err := lock.Guard(ctx, tx); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, "UPDATE account SET cents = cents - 10 WHERE id = 1"); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
+
+	stale, err := locker.TryLock(ctx, "account:1", 0, 10*time.Minute)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(pay(stale))
+	locker.ForceUnlock(ctx, "account:1") // or its lease ends while it sleeps
+	fmt.Println(errors.Is(pay(stale), mysqllock.ErrLost))
+	var cents int
+	db.QueryRow("SELECT cents FROM account").Scan(&cents)
+	fmt.Println(cents)
+	// Output:
+	// <nil>
+	// true
+	// 90
+}
+
+// A middleware that starts an owner a request: whatever the handler and the
+// functions that it calls acquire, they may acquire again.
+func ExampleWithOwner() {
+	owned := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(w, r.WithContext(mysqllock.WithOwner(r.Context())))
+		})
+	}
+	http.Handle("/", owned(http.NotFoundHandler()))
+}
+
+func ExampleLock_Extend() {
+	ctx := context.Background()
+	locker, db := open()
+	defer db.Close()
+	defer locker.Close()
+
+	lock, err := locker.TryLock(ctx, "import", 0, 5*time.Second)
+	if err != nil {
+		panic(err)
+	}
+	defer lock.Unlock()
+	for part := range 3 {
+		if err := lock.Extend(ctx, 5*time.Second); err != nil {
+			fmt.Println(err) // ErrLost: somebody else may be at it
+			return
+		}
+		fmt.Println("part", part)
+	}
+	// Output:
+	// part 0
+	// part 1
+	// part 2
+}
+
+// README shows what the examples run.
+func TestReadme(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	examples, err := os.ReadFile("example_test.go")
+	require.NoError(t, err)
+	flat := func(code string) string { return strings.Join(strings.Fields(code), " ") }
+	blocks := strings.Split(string(readme), "```go\n")[1:]
+	require.Len(t, blocks, 2)
+	for _, block := range blocks {
+		code, _, _ := strings.Cut(block, "```")
+		require.Contains(t, flat(string(examples)), flat(code))
+	}
+}
