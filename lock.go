@@ -517,6 +517,10 @@ func (c *call) queue() (*Lock, error) {
 		case <-c.place.turn:
 		case <-c.place.wake:
 		case <-c.place.refused:
+			// Unless it was for our owner.
+			if k, err := c.reenter(); k != nil || err != nil {
+				return k, err
+			}
 			return nil, ErrNotAcquired
 		case <-c.ctx.Done():
 			return nil, c.canceled()
@@ -631,12 +635,13 @@ func (a *attempt) undoUnknown() {
 	}
 }
 
-// giveBack releases a grant that nobody wants any more.
+// giveBack releases a grant that nobody wants any more, and wakes who waits.
 func (a *attempt) giveBack() {
 	if err := a.l.release(a.claim, a.lease); err != nil {
 		a.l.log.Debug("mysqllock: release of an unwanted grant, trying again", "name", a.claim.name, "err", err)
 	}
 	a.l.repo.relinquish()
+	a.l.names.hint(a.claim.name)
 }
 
 // begin makes a term of a grant, unless it came too late.
@@ -648,7 +653,7 @@ func (c *call) begin(a *attempt) (*Lock, error) {
 	if late || l.closed || l.terms[key] != nil {
 		closed := l.closed
 		l.mu.Unlock()
-		a.giveBack()
+		l.working.Go(a.giveBack)
 		if closed {
 			l.names.leave(c.place)
 			return nil, ErrClosed
@@ -752,10 +757,18 @@ func (k *Lock) Err() error {
 	l := k.locker
 	l.mu.Lock()
 	lost := l.check(k.term)
-	err := k.over
+	err := k.state()
 	l.mu.Unlock()
 	l.bury(k.term, lost)
 	return err
+}
+
+// state is what the handle has to say. The caller holds mu.
+func (k *Lock) state() error {
+	if k.locker.closed {
+		return ErrClosed
+	}
+	return k.over
 }
 
 // Extend makes the lease last for at least the given time from now, at least 10
@@ -870,7 +883,7 @@ func (k *Lock) unlock() error {
 	l.mu.Lock()
 	lost := l.check(t)
 	defer l.bury(t, lost)
-	err := k.over
+	err := k.state()
 	if err == ErrNotHeld || err == ErrClosed {
 		l.mu.Unlock()
 		return err
@@ -930,6 +943,8 @@ func (l *Locker) release(c claim, lease time.Duration) error {
 		maybe = maybe || unknown(err)
 		select {
 		case <-ctx.Done():
+			l.dog.orphan(c, lease, false)
+			return err
 		case <-time.After(pause):
 		}
 	}

@@ -35,6 +35,8 @@ type registry struct {
 
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
+	voice  context.Context // of Publish; ends a second after ctx at the latest
+	mute   context.CancelFunc
 	done   sync.WaitGroup // the goroutines of the registry
 
 	mu         sync.Mutex // guards the following, and the fields of every queue and waiter
@@ -76,6 +78,7 @@ func newRegistry(repo repository, interval time.Duration, notifier Notifier, log
 		replan: make(chan struct{}, 1), outbox: make(chan string, 256),
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
+	r.voice, r.mute = context.WithCancel(context.Background())
 	return r
 }
 
@@ -84,13 +87,13 @@ func (r *registry) close() {
 	r.mu.Lock()
 	r.cancel()
 	r.mu.Unlock()
+	defer time.AfterFunc(time.Second, r.mute).Stop()
+	defer r.mute()
 	r.done.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
 	for {
 		select {
 		case name := <-r.outbox:
-			r.send(ctx, name)
+			r.send(name)
 		default:
 			return
 		}
@@ -371,14 +374,14 @@ func (r *registry) subscribe() {
 			case <-r.ctx.Done():
 				return
 			case name := <-r.outbox:
-				r.send(r.ctx, name)
+				r.send(name)
 			}
 		}
 	})
 }
 
-func (r *registry) send(ctx context.Context, name string) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+func (r *registry) send(name string) {
+	ctx, cancel := context.WithTimeout(r.voice, 5*time.Second)
 	defer cancel()
 	if err := r.notifier.Publish(ctx, name); err != nil {
 		r.log.Warn("mysqllock: notifier: publish", "name", name, "err", err)

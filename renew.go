@@ -1,7 +1,6 @@
 package mysqllock
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -319,30 +318,34 @@ func (d *watchdog) schedule() bool {
 	return !d.next.IsZero()
 }
 
-// A batch is what one statement can serve: leases that are to be promised the
-// same, or (length 0) only looked at.
-type renewalBatch struct {
+// A batch is what one statement can serve: leases whose rows are to say the same.
+type batch struct {
+	promise
+	leases []*lease
+}
+
+// A promise is what a renewal writes; length 0 stands for a mere look.
+type promise struct {
 	length time.Duration
 	holds  int
-	leases []*lease
 }
 
 // dueBatches collects what is due, and with it what will be due within half the
 // time between renewals: locks that were taken at different times come to be
 // renewed together.
-func (d *watchdog) dueBatches() []renewalBatch {
+func (d *watchdog) dueBatches() []batch {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
 	soon := now.Add(d.length / 6)
-	due := map[renewalBatchKey][]*lease{}
+	due := map[promise][]*lease{}
 	urgent := false
 	for ls := range d.leases {
 		if ls.due.IsZero() || ls.due.After(soon) {
 			continue
 		}
 		urgent = urgent || !ls.due.After(now)
-		key := renewalBatchKey{holds: ls.holds}
+		key := promise{holds: ls.holds}
 		switch {
 		case ls.want.auto:
 			key.length = d.length
@@ -357,35 +360,31 @@ func (d *watchdog) dueBatches() []renewalBatch {
 	if !urgent {
 		return nil
 	}
-	var batches []renewalBatch
+	var batches []batch
 	for key, leases := range due {
 		// Who is nearest to its loss goes first.
 		slices.SortFunc(leases, func(a, b *lease) int { return a.trusted.Compare(b.trusted) })
 		for part := range slices.Chunk(leases, batchSize) {
-			batches = append(batches, renewalBatch{key.length, key.holds, part})
+			batches = append(batches, batch{key, part})
 		}
 	}
-	slices.SortFunc(batches, func(a, b renewalBatch) int {
-		return cmp.Or(cmp.Compare(min(a.length, 1), min(b.length, 1))*-1, a.leases[0].trusted.Compare(b.leases[0].trusted))
-	})
+	slices.SortFunc(batches, func(a, b batch) int { return a.leases[0].trusted.Compare(b.leases[0].trusted) })
 	return batches
-}
-
-type renewalBatchKey struct {
-	length time.Duration
-	holds  int
 }
 
 // serve sends one batch and draws its conclusions. What failed, or was passed
 // over because somebody has the row locked, is tried again soon.
-func (d *watchdog) serve(b renewalBatch) {
+func (d *watchdog) serve(b batch) {
 	claims := make([]claim, len(b.leases))
 	names := make([]string, len(b.leases))
 	for i, ls := range b.leases {
 		claims[i], names[i] = ls.claim, ls.claim.name
 	}
 	// Whatever the database does, there is time left to try again.
-	bound := min(cmp.Or(b.length, d.length)/4, d.length/4, 5*time.Second)
+	bound := min(d.length/4, 5*time.Second)
+	if b.length > 0 {
+		bound = min(bound, max(b.length/4, 100*time.Millisecond))
+	}
 	ctx, cancel := context.WithTimeout(d.ctx, bound)
 	defer cancel()
 	retry := min(bound/2, time.Second)

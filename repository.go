@@ -205,17 +205,21 @@ WHERE token IN ({tokens}) AND ` + sqlIdle + ` LIMIT 18446744073709551615 FOR UPD
 	sqlSettle  = `COMMIT AND NO CHAIN NO RELEASE`
 )
 
-// query puts the table and pairs of placeholder and text into a statement.
-// Values stand in the text as literals: an argument would cost a second round
-// trip on every DSN without interpolateParams.
+// query puts the table and pairs of placeholder and text into a statement. The
+// texts are literals and numbers, in which no brace can stand: an argument would
+// cost a second round trip on every DSN without interpolateParams.
 func (t *table) query(statement string, pairs ...string) string {
-	return strings.NewReplacer(append(pairs, "{t}", t.name, "{label}", t.label)...).Replace(statement)
+	statement = strings.ReplaceAll(statement, "{t}", t.name)
+	for i := 0; i < len(pairs); i += 2 {
+		statement = strings.ReplaceAll(statement, pairs[i], pairs[i+1])
+	}
+	return statement
 }
 
 func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
 
 func (t *table) acquire(ctx context.Context, c claim, lease time.Duration) (g grant, err error) {
-	pairs := []string{"{name}", literal(c.name), "{owner}", literal(c.owner), "{lease}", micros(lease)}
+	pairs := []string{"{name}", literal(c.name), "{owner}", literal(c.owner), "{label}", t.label, "{lease}", micros(lease)}
 	err = t.on(ctx, func(conn *sqlx.Conn) error {
 		answer, sent, err := t.ask(ctx, conn, t.query(sqlAcquire, append(pairs, "{r}", "")...))
 		if err == nil && answer == 0 {
@@ -309,7 +313,7 @@ func (t *table) extend(ctx context.Context, c claim, lease time.Duration, holds 
 }
 
 func (t *table) renew(ctx context.Context, cs []claim, lease time.Duration, holds int) (all bool, sent time.Time, err error) {
-	affected, sent, err := t.change(ctx, true, t.query(sqlRenew, append(batch(cs), "{lease}", micros(lease), "{holds}", strconv.Itoa(holds))...))
+	affected, sent, err := t.change(ctx, true, t.query(sqlRenew, append(lists(cs), "{lease}", micros(lease), "{holds}", strconv.Itoa(holds))...))
 	return affected == int64(len(cs)), sent, err
 }
 
@@ -324,11 +328,11 @@ func (t *table) release(ctx context.Context, c claim) (bool, error) {
 }
 
 func (t *table) releaseAll(ctx context.Context, cs []claim) (int64, error) {
-	affected, _, err := t.change(ctx, true, t.query(sqlReleaseAll, append(batch(cs), "{r}", "l.")...))
+	affected, _, err := t.change(ctx, true, t.query(sqlReleaseAll, append(lists(cs), "{r}", "l.")...))
 	return affected, err
 }
 
-func batch(cs []claim) []string {
+func lists(cs []claim) []string {
 	names, owners := make([]string, len(cs)), make([]string, len(cs))
 	for i, c := range cs {
 		names[i], owners[i] = c.name, c.owner
