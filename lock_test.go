@@ -20,6 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	exitIfWorker()
 	code := m.Run()
 	mysqltest.StopShared()
 	if code == 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mysqllock/mysqllock"
+	"github.com/mysqllock/mysqllock/internal/mysqltest"
 	"github.com/mysqllock/mysqllock/internal/wire"
 )
 
@@ -462,4 +463,25 @@ func TestContention(t *testing.T) {
 		}
 		wg.Wait()
 	})
+}
+
+// With a binary log, as every primary has one.
+func TestBinaryLog(t *testing.T) {
+	t.Parallel()
+	for kind, flags := range map[string][]string{
+		"mysql":   {"--log-bin=bin", "--server-id=1"},
+		"mariadb": {"--log-bin=bin", "--server-id=1", "--binlog-format=MIXED"},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			server := mysqltest.New(t, kind, flags...)
+			e := env{server, mysqltest.NewDatabase(t, server)}
+			require.NoError(t, e.locker(t).CreateTable(ctx))
+			var logged bool
+			require.NoError(t, e.db(t, "").QueryRow("SELECT @@log_bin").Scan(&logged))
+			require.True(t, logged)
+			testSession(t, e, "default")
+			testSession(t, e, "read committed")
+		})
+	}
 }
