@@ -1,0 +1,81 @@
+// Package integration runs the tests of the root module on the servers of the
+// official Docker images.
+package integration
+
+import (
+	"bytes"
+	"flag"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/testcontainers/testcontainers-go"
+
+	"github.com/mysqllock/mysqllock/integration/server"
+)
+
+const (
+	allImages   = "mysql:8.0,mysql:8.4,mysql:9,mariadb:10.6,mariadb:10.11,mariadb:11"
+	stopTimeout = 30 * time.Second // kept of the test's time, to remove the container
+)
+
+var images = flag.String("images", os.Getenv("MYSQLLOCK_TEST_IMAGES"),
+	"comma-separated `list` of images; by default that in MYSQLLOCK_TEST_IMAGES, or else "+allImages)
+
+// dsnVariables are where the root's tests look for a server of each kind.
+var dsnVariables = map[string]string{
+	"mysql":   "MYSQLLOCK_TEST_MYSQL_DSN",
+	"mariadb": "MYSQLLOCK_TEST_MARIADB_DSN",
+}
+
+// One image after the other: tests of leases want a machine that keeps time.
+func TestImages(t *testing.T) {
+	require.NoError(t, server.Check(t.Context()))
+	if *images == "" {
+		*images = allImages
+	}
+	for image := range strings.SplitSeq(*images, ",") {
+		t.Run(image, func(t *testing.T) {
+			kind, err := server.Kind(image)
+			require.NoError(t, err)
+			c, dsn, err := server.Start(t.Context(), image)
+			testcontainers.CleanupContainer(t, c)
+			require.NoError(t, err)
+			runSuite(t, kind, dsn)
+		})
+	}
+}
+
+// runSuite runs those subtests of the root's tests that are named after the
+// kind of the server. Tests that kill or pause a server of their own skip
+// themselves.
+func runSuite(t *testing.T, kind, dsn string) {
+	args := []string{"test", "-v", "-count=1", "-parallel=8", "-run=^Test/^" + kind + "$"}
+	if end, ok := t.Deadline(); ok {
+		left := max(time.Until(end)-stopTimeout, time.Second)
+		args = append(args, "-timeout="+left.String())
+	}
+	cmd := exec.CommandContext(t.Context(), "go", append(args, ".")...)
+	cmd.Dir = ".."
+	cmd.Env = os.Environ()
+	for k, variable := range dsnVariables {
+		value := ""
+		if k == kind {
+			value = dsn
+		}
+		cmd.Env = append(cmd.Env, variable+"="+value)
+	}
+	var out bytes.Buffer
+	cmd.Stdout = io.MultiWriter(t.Output(), &out)
+	cmd.Stderr = cmd.Stdout
+	require.NoError(t, cmd.Run())
+
+	passed := regexp.MustCompile(`(?m)^ +--- PASS: \w+/`+kind+` `).FindAll(out.Bytes(), -1)
+	require.NotEmpty(t, passed, "no test of the root module has a subtest %s that ran", kind)
+	t.Logf("%d tests passed", len(passed))
+}

@@ -1,0 +1,75 @@
+// Package server runs the servers of official Docker images.
+package server
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path"
+	"strings"
+	"time"
+
+	driver "github.com/go-sql-driver/mysql"
+	"github.com/moby/moby/api/types/network"
+	"github.com/testcontainers/testcontainers-go"
+	"github.com/testcontainers/testcontainers-go/modules/mariadb"
+	"github.com/testcontainers/testcontainers-go/modules/mysql"
+	"github.com/testcontainers/testcontainers-go/wait"
+)
+
+const (
+	password     = "mysqllock"
+	startTimeout = 2 * time.Minute // from the start of a container to the server's first answer
+)
+
+// Check returns an error that says what to do if no Docker daemon answers.
+func Check(ctx context.Context) error {
+	client, err := testcontainers.NewDockerClientWithOpts(ctx)
+	if err != nil {
+		return fmt.Errorf(`no Docker daemon answers: %w
+
+Start one, so that "docker info" shows a server, or set DOCKER_HOST to the
+address of one. Without Docker, the root module runs on any server: set
+MYSQLLOCK_TEST_MYSQL_DSN or MYSQLLOCK_TEST_MARIADB_DSN to its DSN`, err)
+	}
+	return client.Close()
+}
+
+// Kind tells whether an image, or a mirror's image, is one of "mysql" or "mariadb".
+func Kind(image string) (string, error) {
+	kind, _, _ := strings.Cut(path.Base(image), ":")
+	if kind != "mysql" && kind != "mariadb" {
+		return "", fmt.Errorf("%s is neither an image of mysql nor of mariadb", image)
+	}
+	return kind, nil
+}
+
+// Start runs an image and returns the DSN of its server, without a database,
+// when that answers. The container, which may be there despite an error, is the
+// caller's to terminate.
+func Start(ctx context.Context, image string) (c testcontainers.Container, dsn string, err error) {
+	kind, err := Kind(image)
+	if err != nil {
+		return nil, "", err
+	}
+	driver.SetLogger(&driver.NopLogger{}) // a server that starts refuses connections
+	opts := []testcontainers.ContainerCustomizer{
+		testcontainers.WithTmpfs(map[string]string{"/var/lib/mysql": "rw"}), // where fsync costs nothing
+		testcontainers.WithWaitStrategyAndDeadline(startTimeout,
+			wait.ForSQL("3306/tcp", "mysql", func(host string, port network.Port) string {
+				return rootDSN(net.JoinHostPort(host, port.Port()))
+			}).WithStartupTimeout(startTimeout)),
+	}
+	if kind == "mysql" {
+		c, err = mysql.Run(ctx, image, append(opts, mysql.WithUsername("root"), mysql.WithPassword(password))...)
+	} else {
+		c, err = mariadb.Run(ctx, image, append(opts, mariadb.WithUsername("root"), mariadb.WithPassword(password))...)
+	}
+	if err != nil {
+		return c, "", err
+	}
+	addr, err := c.PortEndpoint(ctx, "3306/tcp", "")
+	return c, rootDSN(addr), err
+}
+
+func rootDSN(addr string) string { return "root:" + password + "@tcp(" + addr + ")/" }
