@@ -42,7 +42,7 @@ lint:
 
 # The suite on each image of the matrix, with Docker.
 integration:
-	cd integration && $(GO) test -v -timeout 90m ./...
+	cd integration && $(GO) test -v -count=1 -timeout 90m ./...
 
 clean:
 	rm -rf .cache

@@ -414,3 +414,26 @@ func (l *logged) String() string {
 	defer l.mu.Unlock()
 	return l.all.String()
 }
+
+// In a pool of one connection, a call that waits behind a locked row does not
+// cost the process the other locks that it holds.
+func TestPoolOfOne(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		db := e.db(t, "")
+		db.SetMaxOpenConns(1)
+		l := newLocker(t, db, mysqllock.WithLease(2*time.Second))
+		require.NoError(t, acquire(t, l, "stuck", mysqllock.AutoRenew).Unlock())
+		tx, err := e.db(t, "").Begin()
+		require.NoError(t, err)
+		defer tx.Rollback()
+		_, err = tx.Exec("UPDATE mysqllock SET holder = 'somebody' WHERE name = 'stuck'")
+		require.NoError(t, err)
+		k := acquire(t, l, "held", mysqllock.AutoRenew)
+		_, err = l.TryLock(ctx, "stuck", 5*time.Second, mysqllock.AutoRenew)
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+		require.NoError(t, k.Err())
+		require.NoError(t, tx.Rollback())
+		require.NoError(t, acquire(t, l, "stuck", mysqllock.AutoRenew).Unlock())
+		require.NoError(t, k.Unlock())
+	})
+}

@@ -149,6 +149,7 @@ type Locker struct {
 	table   *table
 	names   *registry
 	dog     *watchdog
+	orphans *orphanage
 	log     *slog.Logger
 	lease   time.Duration
 	process string // random, the first half of every owner id
@@ -164,7 +165,7 @@ type Locker struct {
 	result     error          // of Close
 	closing    sync.Once
 
-	mu     sync.Mutex // guards the following, and the fields of every term and Lock; held before watchdog.mu, never with registry.mu
+	mu     sync.Mutex // guards the following, and the fields of every term and Lock; held before those of watchdog and orphanage, never with registry.mu
 	closed bool
 	terms  map[termKey]*term // until the last handle is unlocked, also once lost
 	held   int               // terms that live
@@ -234,7 +235,7 @@ func New(db *sql.DB, opts ...Option) (*Locker, error) {
 			return nil, fmt.Errorf("mysqllock: New: %w", err)
 		}
 	}
-	t, err := newTable(db, c.table, c.identity)
+	t, err := newTable(db, c.table, c.identity, c.lease)
 	if err != nil {
 		return nil, fmt.Errorf("mysqllock: New: %w", err)
 	}
@@ -252,11 +253,12 @@ func newLocker(repo repository, c config) *Locker {
 	}
 	l.background, l.stop = context.WithCancel(context.Background())
 	l.names = newRegistry(repo, c.poll, c.notifier, c.log)
-	l.dog = newWatchdog(repo, c.lease, func(names []string) {
+	l.orphans = newOrphanage(repo, min(c.lease/4, 5*time.Second), func(names []string) {
 		for _, name := range names {
 			l.names.freed(name)
 		}
 	}, c.log)
+	l.dog = newWatchdog(repo, c.lease, l.orphans, c.log)
 	return l
 }
 
@@ -631,7 +633,7 @@ func (a *attempt) abandon() bool {
 // undoUnknown makes sure that a failed attempt holds nothing.
 func (a *attempt) undoUnknown() {
 	if unknown(a.err) {
-		a.l.dog.orphan(a.claim, a.lease, true)
+		a.l.orphans.take(a.claim, a.lease, true)
 	}
 }
 
@@ -811,7 +813,7 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 			l.mu.Unlock()
 			err := k.Err()
 			if err != nil {
-				l.dog.orphan(t.lease.claim, lease, false) // the answer came too late to be of use
+				l.orphans.take(t.lease.claim, lease, false) // the answer came too late to be of use
 			}
 			return err
 		case err == nil:
@@ -937,13 +939,13 @@ func (l *Locker) release(c claim, lease time.Duration) error {
 		case err == nil:
 			return ErrLost
 		case !transient(err) || ctx.Err() != nil:
-			l.dog.orphan(c, lease, false)
+			l.orphans.take(c, lease, false)
 			return err
 		}
 		maybe = maybe || unknown(err)
 		select {
 		case <-ctx.Done():
-			l.dog.orphan(c, lease, false)
+			l.orphans.take(c, lease, false)
 			return err
 		case <-time.After(pause):
 		}
@@ -1143,9 +1145,10 @@ func (l *Locker) close() error {
 		<-answered // every statement ends with its context
 	}
 	l.stop()
-	l.names.close()
 	l.dog.close()
-	ghost, orphanErr := l.dog.lastCall(ctx)
+	l.orphans.close()
+	ghost, orphanErr := l.orphans.lastCall(ctx)
+	l.names.close()
 	if orphanErr == nil && cut && ghost != "" {
 		orphanErr = fmt.Errorf("a statement for %q was cut off and may yet be granted", ghost)
 	}

@@ -3,7 +3,6 @@ package mysqllock
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,13 +10,12 @@ import (
 )
 
 // watchdog keeps the leases of this process: it renews those that shall go on,
-// looks after those that shall not, tells each one's loss by a timer of its own
-// that needs no answer from the database, and frees the rows of acquisitions
-// that came to nothing.
+// looks after those that shall not, and tells each one's loss by a timer of its
+// own that needs no answer from the database.
 type watchdog struct {
 	repo     repository
-	length   time.Duration        // what a renewal promises
-	freed    func(names []string) // called, without locks, when orphans may have been freed
+	length   time.Duration // what a renewal promises
+	orphans  *orphanage
 	log      *slog.Logger
 	renewals atomic.Int64
 	failures atomic.Int64
@@ -28,7 +26,6 @@ type watchdog struct {
 
 	mu      sync.Mutex // guards the following, and the fields of every lease
 	leases  map[*lease]struct{}
-	orphans map[claim]*orphan
 	running bool          // the goroutine runs; it ends when it has nothing to do
 	next    time.Time     // when the goroutine wakes
 	replan  chan struct{} // capacity 1: it wakes sooner
@@ -55,22 +52,10 @@ type want struct {
 	until time.Time
 }
 
-// An orphan is an acquisition that this process does not want and whose
-// outcome, or whose release, it does not know. A statement under way can still
-// grant it, so it is released again and again, until its lease must be over
-// although the statement was executed only when the database answered again.
-type orphan struct {
-	lease time.Duration
-	ghost bool      // a statement that would take the row may be under way
-	until time.Time // zero while the database has not answered
-	due   time.Time
-	tries int
-}
-
-func newWatchdog(repo repository, length time.Duration, freed func([]string), log *slog.Logger) *watchdog {
+func newWatchdog(repo repository, length time.Duration, lost *orphanage, log *slog.Logger) *watchdog {
 	d := &watchdog{
-		repo: repo, length: length, freed: freed, log: log,
-		leases: map[*lease]struct{}{}, orphans: map[claim]*orphan{}, replan: make(chan struct{}, 1),
+		repo: repo, length: length, orphans: lost, log: log,
+		leases: map[*lease]struct{}{}, replan: make(chan struct{}, 1),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
@@ -217,7 +202,7 @@ func (d *watchdog) alive(ls *lease) bool {
 func (d *watchdog) lapse(ls *lease) {
 	d.drop(ls)
 	if ls.wanting() || ls.unsure > 0 {
-		d.disown(ls.claim, d.span(ls), false)
+		d.orphans.take(ls.claim, d.span(ls), false)
 	}
 }
 
@@ -254,25 +239,6 @@ func (d *watchdog) trust(ls *lease, sent time.Time, length time.Duration) {
 	}
 }
 
-// orphan makes sure that an unwanted acquisition, made or prolonged for the given
-// lease, holds nothing. It is a ghost if it may yet be granted.
-func (d *watchdog) orphan(c claim, lease time.Duration, ghost bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.disown(c, lease, ghost)
-}
-
-// disown is orphan for a caller that holds mu.
-func (d *watchdog) disown(c claim, lease time.Duration, ghost bool) {
-	now := time.Now()
-	d.orphans[c] = &orphan{lease: lease, ghost: ghost, due: now}
-	d.wake(now)
-}
-
-// The delays between the attempts to free an orphan; the last is repeated. The
-// statement that would take the row can be overtaken by the one that frees it.
-var orphanDelays = []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second}
-
 // run serves what is due, until there is nothing left to serve.
 func (d *watchdog) run() {
 	timer := time.NewTimer(0)
@@ -296,7 +262,6 @@ func (d *watchdog) run() {
 		for _, b := range d.dueBatches() {
 			d.serve(b)
 		}
-		d.freeOrphans()
 	}
 }
 
@@ -304,16 +269,10 @@ func (d *watchdog) run() {
 // caller holds mu.
 func (d *watchdog) schedule() bool {
 	d.next = time.Time{}
-	sooner := func(at time.Time) {
-		if !at.IsZero() && (d.next.IsZero() || at.Before(d.next)) {
-			d.next = at
-		}
-	}
 	for ls := range d.leases {
-		sooner(ls.due)
-	}
-	for _, o := range d.orphans {
-		sooner(o.due)
+		if !ls.due.IsZero() && (d.next.IsZero() || ls.due.Before(d.next)) {
+			d.next = ls.due
+		}
 	}
 	return !d.next.IsZero()
 }
@@ -448,74 +407,4 @@ func (d *watchdog) serve(b batch) {
 	for _, ls := range lost {
 		ls.onLoss()
 	}
-}
-
-// freeOrphans releases the orphans that are due.
-func (d *watchdog) freeOrphans() {
-	now := time.Now()
-	var claims []claim
-	d.mu.Lock()
-	for c, o := range d.orphans {
-		switch {
-		case !o.until.IsZero() && now.After(o.until):
-			delete(d.orphans, c)
-		case !o.due.After(now):
-			claims = append(claims, c)
-			o.due = now.Add(orphanDelays[min(o.tries, len(orphanDelays)-1)])
-			o.tries++
-		}
-	}
-	d.mu.Unlock()
-	for part := range slices.Chunk(claims, batchSize) {
-		d.freeBatch(d.ctx, part)
-	}
-}
-
-// freeBatch releases orphans in one statement.
-func (d *watchdog) freeBatch(ctx context.Context, claims []claim) error {
-	ctx, cancel := context.WithTimeout(ctx, min(d.length/4, 5*time.Second))
-	defer cancel()
-	freed, err := d.repo.releaseAll(ctx, claims)
-	if err != nil {
-		d.log.Debug("mysqllock: release in the background failed, trying again", "locks", len(claims), "first", claims[0].name, "err", err)
-	}
-	names := make([]string, len(claims))
-	d.mu.Lock()
-	for i, c := range claims {
-		names[i] = c.name
-		o := d.orphans[c]
-		switch {
-		case o == nil:
-		case err == nil && freed == int64(len(claims)):
-			delete(d.orphans, c)
-		case (err == nil || !transient(err)) && o.until.IsZero():
-			o.until = time.Now().Add(o.lease)
-		}
-	}
-	d.mu.Unlock()
-	if freed > 0 {
-		d.freed(names)
-	}
-	return err
-}
-
-// lastCall tries once more to free every orphan. ghost is one that may yet be
-// granted, "" if there is none.
-func (d *watchdog) lastCall(ctx context.Context) (ghost string, err error) {
-	d.mu.Lock()
-	claims := slices.Collect(maps.Keys(d.orphans))
-	d.mu.Unlock()
-	for part := range slices.Chunk(claims, batchSize) {
-		if err := d.freeBatch(ctx, part); err != nil {
-			return "", err
-		}
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for c, o := range d.orphans {
-		if o.ghost {
-			return c.name, nil
-		}
-	}
-	return "", nil
 }

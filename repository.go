@@ -74,10 +74,11 @@ const batchSize = 800
 // table is the repository on a real server.
 type table struct {
 	db         *sqlx.DB
-	name       string      // quoted
-	label      string      // literal
-	trusted    atomic.Bool // the sessions were looked at
-	chained    atomic.Bool // completion_type=CHAIN: the application may leave transactions open in them
+	name       string        // quoted
+	label      string        // literal
+	alone      time.Duration // bounds a statement, beside locks that are held, in a pool of one connection
+	trusted    atomic.Bool   // the sessions were looked at
+	chained    atomic.Bool   // completion_type=CHAIN: the application may leave transactions open in them
 	statements atomic.Int64
 
 	mu    sync.Mutex // guards the following
@@ -85,12 +86,12 @@ type table struct {
 	spare *sqlx.Conn // idle connection kept from the pool while terms > 0; nil while in use
 }
 
-func newTable(db *sql.DB, name, label string) (*table, error) {
+func newTable(db *sql.DB, name, label string, lease time.Duration) (*table, error) {
 	quoted, err := quoteTable(name)
 	if err != nil {
 		return nil, err
 	}
-	return &table{db: sqlx.NewDb(db, "mysql"), name: quoted, label: literal(label)}, nil
+	return &table{db: sqlx.NewDb(db, "mysql"), name: quoted, label: literal(label), alone: lease / 4}, nil
 }
 
 // The statements. {t} is the table; UTC_TIMESTAMP(6) is one instant within a
@@ -220,7 +221,7 @@ func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(),
 
 func (t *table) acquire(ctx context.Context, c claim, lease time.Duration) (g grant, err error) {
 	pairs := []string{"{name}", literal(c.name), "{owner}", literal(c.owner), "{label}", t.label, "{lease}", micros(lease)}
-	err = t.on(ctx, func(conn *sqlx.Conn) error {
+	err = t.on(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		answer, sent, err := t.ask(ctx, conn, t.query(sqlAcquire, append(pairs, "{r}", "")...))
 		if err == nil && answer == 0 {
 			answer, sent, err = t.ask(ctx, conn, t.query(sqlInsert, append(pairs, "{r}", t.name+".")...))
@@ -303,7 +304,7 @@ func (t *table) extend(ctx context.Context, c claim, lease time.Duration, holds 
 	}
 	query := t.query(sqlExtend, "{name}", literal(c.name), "{owner}", literal(c.owner),
 		"{lease}", micros(lease), "{holds}", strconv.Itoa(holds))
-	err = t.on(ctx, func(conn *sqlx.Conn) (err error) {
+	err = t.on(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		var answer int64
 		answer, sent, err = t.ask(ctx, conn, query)
 		mine = answer != 0
@@ -342,7 +343,7 @@ func lists(cs []claim) []string {
 
 // change runs a statement on behalf of what is held.
 func (t *table) change(ctx context.Context, spare bool, query string) (affected int64, sent time.Time, err error) {
-	err = t.run(ctx, spare, func(conn *sqlx.Conn) error {
+	err = t.run(ctx, spare, func(ctx context.Context, conn *sqlx.Conn) error {
 		t.statements.Add(1)
 		sent = time.Now()
 		res, err := conn.ExecContext(ctx, query)
@@ -360,7 +361,7 @@ func (t *table) look(ctx context.Context, names []string) (rows map[string]row, 
 		Name, Owner string
 		Micros      int64
 	}
-	err = t.onSpare(ctx, func(conn *sqlx.Conn) error {
+	err = t.onSpare(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		t.statements.Add(1)
 		sent = time.Now()
 		return conn.SelectContext(ctx, &found, query)
@@ -385,25 +386,30 @@ func (t *table) relinquish() {
 }
 
 // on runs fn on one connection of the pool.
-func (t *table) on(ctx context.Context, fn func(*sqlx.Conn) error) error {
+func (t *table) on(ctx context.Context, fn func(context.Context, *sqlx.Conn) error) error {
 	return t.run(ctx, false, fn)
 }
 
 // onSpare prefers the connection that was kept for what is held. Statements that
 // wait for a row which somebody has locked must not have it.
-func (t *table) onSpare(ctx context.Context, fn func(*sqlx.Conn) error) error {
+func (t *table) onSpare(ctx context.Context, fn func(context.Context, *sqlx.Conn) error) error {
 	return t.run(ctx, true, fn)
 }
 
 // run replaces a connection that was found dead before anything was sent.
-func (t *table) run(ctx context.Context, spare bool, fn func(*sqlx.Conn) error) error {
+func (t *table) run(ctx context.Context, spare bool, fn func(context.Context, *sqlx.Conn) error) error {
+	if t.db.Stats().MaxOpenConnections == 1 && t.holds() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, t.alone)
+		defer cancel()
+	}
 	for try := 1; ; try++ {
 		conn, err := t.borrow(ctx, spare && try == 1)
 		if err != nil {
 			return told(notSent{err})
 		}
 		if err = t.prepare(ctx, conn); err == nil {
-			err = fn(conn)
+			err = fn(ctx, conn)
 		}
 		t.giveBack(conn, err, spare)
 		if !errors.Is(err, driver.ErrBadConn) && number(err) != 4031 { // ER_CLIENT_INTERACTION_TIMEOUT
@@ -426,6 +432,12 @@ func (t *table) borrow(ctx context.Context, spare bool) (*sqlx.Conn, error) {
 		}
 	}
 	return t.db.Connx(ctx)
+}
+
+func (t *table) holds() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.terms > 0
 }
 
 func (t *table) hasSpare() bool {
@@ -539,7 +551,7 @@ func unknown(err error) bool {
 func (t *table) createTable(ctx context.Context) error {
 	const head = "CREATE TABLE IF NOT EXISTS "
 	schema := strings.Replace(Schema, head+"mysqllock", head+t.name, 1)
-	return t.on(ctx, func(conn *sqlx.Conn) error {
+	return t.on(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		if err := t.repeat(ctx, conn, schema); err != nil {
 			return err
 		}
@@ -565,7 +577,7 @@ func (t *table) infos(ctx context.Context, query string) ([]Info, error) {
 		Token                     uint64
 		Acquired, Expires, Micros int64
 	}
-	err := t.on(ctx, func(conn *sqlx.Conn) error {
+	err := t.on(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		t.statements.Add(1)
 		return conn.SelectContext(ctx, &found, query)
 	})
@@ -596,7 +608,7 @@ func (t *table) list(ctx context.Context) ([]Info, error) { return t.infos(ctx, 
 
 // force frees the row whoever holds it and returns the token it had, 0 if none.
 func (t *table) force(ctx context.Context, name string) (token uint64, err error) {
-	err = t.inTransaction(ctx, func(conn *sqlx.Conn) error {
+	err = t.inTransaction(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		t.statements.Add(3)
 		pairs := []string{"{name}", literal(name), "{r}", ""}
 		err := conn.GetContext(ctx, &token, t.query(sqlHolder, pairs...))
@@ -646,7 +658,7 @@ func (t *table) purge(ctx context.Context, idle time.Duration) (deleted int64, e
 	}
 	for after := ""; ; {
 		var found []idleRow
-		err = t.on(ctx, func(conn *sqlx.Conn) error {
+		err = t.on(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 			t.statements.Add(1)
 			return conn.SelectContext(ctx, &found, t.query(sqlIdleNames,
 				"{name}", literal(after), "{idle}", micros(idle), "{count}", strconv.Itoa(batchSize)))
@@ -676,7 +688,7 @@ type idleRow struct {
 // mark makes sure of the high-water row. Where it was missing, a first grant
 // that did not see it may be under way: pause is long enough for that to end.
 func (t *table) mark(ctx context.Context) (pause time.Duration, err error) {
-	err = t.on(ctx, func(conn *sqlx.Conn) error {
+	err = t.on(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		var n int
 		t.statements.Add(2)
 		if err := conn.GetContext(ctx, &n, t.query(sqlMarked)); err != nil || n > 0 {
@@ -693,7 +705,7 @@ func (t *table) deleteIdle(ctx context.Context, found []idleRow, idle time.Durat
 	for i, f := range found {
 		tokens[i] = strconv.FormatUint(f.Token, 10)
 	}
-	err = t.inTransaction(ctx, func(conn *sqlx.Conn) error {
+	err = t.inTransaction(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		t.statements.Add(4)
 		var mark uint64
 		if err := conn.GetContext(ctx, &mark, t.query(sqlHighWater)); err != nil {
@@ -722,13 +734,13 @@ func (t *table) deleteIdle(ctx context.Context, found []idleRow, idle time.Durat
 
 // inTransaction does not leave a transaction open in the session, whatever its
 // completion_type.
-func (t *table) inTransaction(ctx context.Context, fn func(*sqlx.Conn) error) error {
-	return t.on(ctx, func(conn *sqlx.Conn) error {
+func (t *table) inTransaction(ctx context.Context, fn func(context.Context, *sqlx.Conn) error) error {
+	return t.on(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		t.statements.Add(2)
 		if _, err := conn.ExecContext(ctx, "START TRANSACTION READ WRITE"); err != nil {
 			return err
 		}
-		err := fn(conn)
+		err := fn(ctx, conn)
 		if err == nil {
 			_, err = conn.ExecContext(ctx, sqlSettle)
 		}

@@ -117,7 +117,7 @@ func (c *conn) count(packet packet) (cut bool) {
 		p.roundTrips++
 	}
 	cut, p.cutCommand = p.cutCommand, false
-	c.cutReply, p.cutReply = c.cutReply || p.cutReply, false
+	c.cutReply, p.cutReply = c.cutReply || p.cutReply || cut, false // a reply can be quicker than the cut
 	return cut
 }
 

@@ -1,0 +1,173 @@
+package mysqllock
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// orphanage frees the rows of acquisitions that came to nothing. It has a
+// goroutine of its own, because it must not hold up renewals.
+type orphanage struct {
+	repo  repository
+	bound time.Duration        // of a statement
+	freed func(names []string) // called, without locks, when rows were freed
+	log   *slog.Logger
+
+	ctx    context.Context // ends with close
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mu      sync.Mutex // guards the following, and the fields of every orphan
+	orphans map[claim]*orphan
+	running bool          // the goroutine runs; it ends when it has nothing to do
+	arrived chan struct{} // capacity 1
+}
+
+// An orphan is an acquisition that this process does not want and whose
+// outcome, or whose release, it does not know. A statement under way can still
+// grant it, so it is released again and again, until its lease must be over
+// although the statement was executed only when the database answered again.
+type orphan struct {
+	lease time.Duration
+	ghost bool      // a statement that would take the row may be under way
+	until time.Time // zero while the database has not answered
+	due   time.Time
+	tries int
+}
+
+func newOrphanage(repo repository, bound time.Duration, freed func([]string), log *slog.Logger) *orphanage {
+	o := &orphanage{
+		repo: repo, bound: bound, freed: freed, log: log,
+		orphans: map[claim]*orphan{}, arrived: make(chan struct{}, 1),
+	}
+	o.ctx, o.cancel = context.WithCancel(context.Background())
+	return o
+}
+
+// close ends the goroutine and waits for it.
+func (o *orphanage) close() {
+	o.mu.Lock()
+	o.cancel()
+	o.mu.Unlock()
+	o.done.Wait()
+}
+
+// take makes sure that an unwanted acquisition, made or prolonged for the given
+// lease, holds nothing. It is a ghost if it may yet be granted.
+func (o *orphanage) take(c claim, lease time.Duration, ghost bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.orphans[c] = &orphan{lease: lease, ghost: ghost, due: time.Now()}
+	if o.running {
+		notify(o.arrived)
+	} else if o.ctx.Err() == nil {
+		o.running = true
+		o.done.Go(o.run)
+	}
+}
+
+// run serves the orphans until there are none.
+func (o *orphanage) run() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		due, next := o.due()
+		for part := range slices.Chunk(due, batchSize) {
+			o.free(o.ctx, part)
+		}
+		if len(due) > 0 {
+			continue // time has passed
+		}
+		if next.IsZero() {
+			return
+		}
+		timer.Reset(time.Until(next))
+		select {
+		case <-o.ctx.Done():
+			return
+		case <-o.arrived:
+		case <-timer.C:
+		}
+	}
+}
+
+// The delays between the attempts to free an orphan; the last is repeated. The
+// statement that would take the row can be overtaken by the one that frees it.
+var undoDelays = []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second}
+
+// due returns the orphans that are due, and when the others will be. If there
+// are none, the goroutine has to end.
+func (o *orphanage) due() (due []claim, next time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	for c, p := range o.orphans {
+		switch {
+		case !p.until.IsZero() && now.After(p.until):
+			delete(o.orphans, c)
+			continue
+		case !p.due.After(now):
+			due = append(due, c)
+			p.due = now.Add(undoDelays[min(p.tries, len(undoDelays)-1)])
+			p.tries++
+		}
+		if next.IsZero() || p.due.Before(next) {
+			next = p.due
+		}
+	}
+	o.running = !next.IsZero()
+	return due, next
+}
+
+// free releases orphans in one statement.
+func (o *orphanage) free(ctx context.Context, claims []claim) error {
+	ctx, cancel := context.WithTimeout(ctx, o.bound)
+	defer cancel()
+	freed, err := o.repo.releaseAll(ctx, claims)
+	if err != nil {
+		o.log.Debug("mysqllock: release in the background failed, trying again", "locks", len(claims), "first", claims[0].name, "err", err)
+	}
+	names := make([]string, len(claims))
+	o.mu.Lock()
+	for i, c := range claims {
+		names[i] = c.name
+		p := o.orphans[c]
+		switch {
+		case p == nil:
+		case err == nil && freed == int64(len(claims)):
+			delete(o.orphans, c)
+		case (err == nil || !transient(err)) && p.until.IsZero():
+			p.until = time.Now().Add(p.lease)
+		}
+	}
+	o.mu.Unlock()
+	if freed > 0 {
+		o.freed(names)
+	}
+	return err
+}
+
+// lastCall tries once more to free every orphan. ghost is one that may yet be
+// granted, "" if there is none.
+func (o *orphanage) lastCall(ctx context.Context) (ghost string, err error) {
+	o.mu.Lock()
+	claims := slices.Collect(maps.Keys(o.orphans))
+	o.mu.Unlock()
+	for part := range slices.Chunk(claims, batchSize) {
+		if err := o.free(ctx, part); err != nil {
+			return "", err
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for c, p := range o.orphans {
+		if p.ghost {
+			return c.name, nil
+		}
+	}
+	return "", nil
+}
