@@ -210,7 +210,7 @@ func TestServerPaused(t *testing.T) {
 func TestKilledConnections(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		root := e.db(t, "")
-		l := e.locker(t, mysqllock.WithLease(time.Second))
+		l := e.locker(t, mysqllock.WithLease(2*time.Second))
 		k := acquire(t, l, "held", mysqllock.AutoRenew)
 		stop := make(chan struct{})
 		var killer sync.WaitGroup
@@ -257,7 +257,7 @@ func TestKilledConnections(t *testing.T) {
 // and a stale holder is refused.
 func TestGuard(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
-		l, other, db := e.locker(t, mysqllock.WithLease(time.Second)), e.locker(t), e.db(t, "")
+		l, other, db := e.locker(t, mysqllock.WithLease(2*time.Second)), e.locker(t), e.db(t, "")
 		begin := func() mysqllock.Queryer {
 			tx, err := db.Begin()
 			require.NoError(t, err)

@@ -293,14 +293,16 @@ func (l *Locker) TryLock(ctx context.Context, name string, wait, lease time.Dura
 	return k, nil
 }
 
-// Lock is TryLock with [WaitForever].
+// Lock is TryLock with [WaitForever]. Like a sync.Mutex, it waits for ever for a
+// lock that the caller holds himself, unless ctx says so.
 func (l *Locker) Lock(ctx context.Context, name string, lease time.Duration) (*Lock, error) {
 	return l.TryLock(ctx, name, WaitForever, lease)
 }
 
 // Do calls fn under the lock, with the context of the handle, and unlocks also
-// if fn panics. It returns the error of TryLock, or that of fn, joined with
-// [ErrLost] if the lock was lost under it.
+// if fn panics. It returns the error of TryLock, without having called fn, or
+// that of fn, joined with [ErrLost] if the lock was lost under it. If fn takes
+// locks of its own, an [ErrNotAcquired] may be from there.
 func (l *Locker) Do(ctx context.Context, name string, wait, lease time.Duration, fn func(ctx context.Context) error) (err error) {
 	k, err := l.TryLock(ctx, name, wait, lease)
 	if err != nil {
@@ -335,8 +337,8 @@ func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Dura
 	if k, err := c.reenter(); k != nil || err != nil {
 		return k, err
 	}
-	if err := c.ended(); err != nil {
-		return nil, err
+	if ctx.Err() != nil {
+		return nil, c.canceled()
 	}
 	if !l.enter() {
 		return nil, ErrClosed
@@ -378,19 +380,6 @@ type call struct {
 	cut     <-chan struct{} // closed when it runs out for a statement under way
 	place   *waiter
 	trouble error // the last passing error of the database
-}
-
-// ended tells whether the call has to end before anything is asked.
-func (c *call) ended() error {
-	if c.ctx.Err() != nil {
-		return c.canceled()
-	}
-	select {
-	case <-c.l.done:
-		return ErrClosed
-	default:
-		return nil
-	}
 }
 
 func (c *call) canceled() error {
