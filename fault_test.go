@@ -437,3 +437,39 @@ func TestPoolOfOne(t *testing.T) {
 		require.NoError(t, k.Unlock())
 	})
 }
+
+// A database that does not answer for a while costs no lock if it does so before
+// the trust ends, although the application uses up the pool: the connection that
+// was kept for renewals is not given up for one that cannot be had.
+func TestHiccup(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		for name, busy := range map[string]int{"pool idle": 0, "pool used up": 50} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				proxy := wire.New(t, e.server.Addr())
+				db := e.through(t, proxy)
+				db.SetMaxOpenConns(3)
+				l := newLocker(t, db, mysqllock.WithLease(6*time.Second))
+				k := acquire(t, l, name, mysqllock.AutoRenew)
+				storm, calm := context.WithCancel(ctx)
+				var wg sync.WaitGroup
+				for range busy {
+					wg.Go(func() {
+						for storm.Err() == nil {
+							db.ExecContext(storm, "DO SLEEP(0.2)")
+						}
+					})
+				}
+				eventually(t, "a renewal", func() bool { return l.Stats().Renewals == 1 })
+				proxy.Freeze(true)
+				time.Sleep(3700 * time.Millisecond) // the next is due at 2 s and has 1.5 s, the trust ends at 5.4 s
+				proxy.Freeze(false)
+				eventually(t, "later ones", func() bool { return l.Stats().Renewals >= 3 || k.Err() != nil })
+				require.NoError(t, k.Err())
+				calm()
+				wg.Wait()
+				require.NoError(t, k.Unlock())
+			})
+		}
+	})
+}

@@ -622,7 +622,7 @@ func (a *attempt) abandon() bool {
 // undoUnknown makes sure that a failed attempt holds nothing.
 func (a *attempt) undoUnknown() {
 	if unknown(a.err) {
-		a.l.orphans.take(a.claim, a.lease, true)
+		a.l.orphans.take(a.claim, a.lease, true, time.Now())
 	}
 }
 
@@ -799,11 +799,14 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 				k.want.until = until
 			}
 			l.dog.ask(t.lease, t.want(), len(t.handles))
-			l.mu.Unlock()
-			err := k.Err()
-			if err != nil {
-				l.orphans.take(t.lease.claim, lease, false) // the answer came too late to be of use
+			lost := l.check(t)
+			if t.over != nil {
+				// The answer came too late to be of use to anybody.
+				l.orphans.take(t.lease.claim, lease, false, time.Now())
 			}
+			err := k.state()
+			l.mu.Unlock()
+			l.bury(t, lost)
 			return err
 		case err == nil:
 			l.dog.stop(t.lease)
@@ -928,13 +931,13 @@ func (l *Locker) release(c claim, lease time.Duration) error {
 		case err == nil:
 			return ErrLost
 		case !transient(err) || ctx.Err() != nil:
-			l.orphans.take(c, lease, false)
+			l.orphans.take(c, lease, false, time.Now())
 			return err
 		}
 		maybe = maybe || unknown(err)
 		select {
 		case <-ctx.Done():
-			l.orphans.take(c, lease, false)
+			l.orphans.take(c, lease, false, time.Now())
 			return err
 		case <-time.After(pause):
 		}

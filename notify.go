@@ -318,7 +318,7 @@ func (r *registry) lookAt(batch []*waiter) {
 	for i, w := range batch {
 		names[i] = w.name
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, max(r.interval, time.Second))
+	ctx, cancel := context.WithTimeoutCause(r.ctx, max(r.interval, time.Second), errSlow)
 	rows, _, err := r.repo.look(ctx, names)
 	cancel()
 

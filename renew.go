@@ -197,12 +197,13 @@ func (d *watchdog) alive(ls *lease) bool {
 }
 
 // lapse ends a lease whose time is over. A renewal or an extension on its way
-// can still prolong the row's promise to nobody's use, so then the row is freed.
-// The caller holds mu.
+// can still prolong the row's promise to nobody's use, so then the row is freed,
+// but not before it would have been without: those who hold the lock have yet to
+// be told. The caller holds mu.
 func (d *watchdog) lapse(ls *lease) {
 	d.drop(ls)
 	if ls.wanting() || ls.unsure > 0 {
-		d.orphans.take(ls.claim, d.span(ls), false)
+		d.orphans.take(ls.claim, d.span(ls), false, ls.promised)
 	}
 }
 
@@ -344,7 +345,7 @@ func (d *watchdog) serve(b batch) {
 	if b.length > 0 {
 		bound = min(bound, max(b.length/4, 100*time.Millisecond))
 	}
-	ctx, cancel := context.WithTimeout(d.ctx, bound)
+	ctx, cancel := context.WithTimeoutCause(d.ctx, bound, errSlow)
 	defer cancel()
 	retry := min(bound/2, time.Second)
 

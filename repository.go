@@ -408,9 +408,11 @@ func (t *table) run(ctx context.Context, spare bool, fn func(context.Context, *s
 		if err != nil {
 			return told(notSent{err})
 		}
-		if err = t.prepare(ctx, conn); err == nil {
-			err = fn(ctx, conn)
+		patient, cancel := t.patient(ctx)
+		if err = t.prepare(patient, conn); err == nil {
+			err = fn(patient, conn)
 		}
+		cancel()
 		t.giveBack(conn, err, spare)
 		if !errors.Is(err, driver.ErrBadConn) && number(err) != 4031 { // ER_CLIENT_INTERACTION_TIMEOUT
 			return told(err)
@@ -419,6 +421,27 @@ func (t *table) run(ctx context.Context, spare bool, fn func(context.Context, *s
 			return told(notSent{err})
 		}
 	}
+}
+
+// errSlow is the cause of a context that ends a statement only for another
+// connection to be tried.
+var errSlow = errors.New("no answer in time")
+
+// patient returns ctx, unless it is such a one and there is no other connection:
+// a statement that is cut off takes its connection with it, and an application
+// that has used up its pool would get the place.
+func (t *table) patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	s := t.db.Stats()
+	if s.MaxOpenConnections == 0 || s.InUse < s.MaxOpenConnections {
+		return ctx, func() {}
+	}
+	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*t.alone)
+	stop := context.AfterFunc(ctx, func() {
+		if context.Cause(ctx) != errSlow {
+			cancel()
+		}
+	})
+	return longer, func() { stop(); cancel() }
 }
 
 func (t *table) borrow(ctx context.Context, spare bool) (*sqlx.Conn, error) {

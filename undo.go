@@ -57,11 +57,12 @@ func (o *orphanage) close() {
 }
 
 // take makes sure that an unwanted acquisition, made or prolonged for the given
-// lease, holds nothing. It is a ghost if it may yet be granted.
-func (o *orphanage) take(c claim, lease time.Duration, ghost bool) {
+// lease, holds nothing from the given time on. It is a ghost if it may yet be
+// granted.
+func (o *orphanage) take(c claim, lease time.Duration, ghost bool, from time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.orphans[c] = &orphan{lease: lease, ghost: ghost, due: time.Now()}
+	o.orphans[c] = &orphan{lease: lease, ghost: ghost, due: from}
 	if o.running {
 		notify(o.arrived)
 	} else if o.ctx.Err() == nil {
@@ -125,7 +126,7 @@ func (o *orphanage) due() (due []claim, next time.Time) {
 
 // free releases orphans in one statement.
 func (o *orphanage) free(ctx context.Context, claims []claim) error {
-	ctx, cancel := context.WithTimeout(ctx, o.bound)
+	ctx, cancel := context.WithTimeoutCause(ctx, o.bound, errSlow)
 	defer cancel()
 	freed, err := o.repo.releaseAll(ctx, claims)
 	if err != nil {
