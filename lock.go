@@ -787,7 +787,9 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 		l.mu.Lock()
 		holds := len(t.handles)
 		l.mu.Unlock()
-		l.dog.extending(t.lease, lease)
+		if !l.dog.extending(t.lease, lease) {
+			continue
+		}
 		tryCtx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		mine, sent, err := l.repo.extend(tryCtx, t.lease.claim, lease, holds)
 		cancel()
@@ -799,15 +801,8 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 				k.want.until = until
 			}
 			l.dog.ask(t.lease, t.want(), len(t.handles))
-			lost := l.check(t)
-			if t.over != nil {
-				// The answer came too late to be of use to anybody.
-				l.orphans.take(t.lease.claim, lease, false, time.Now())
-			}
-			err := k.state()
 			l.mu.Unlock()
-			l.bury(t, lost)
-			return err
+			return k.Err()
 		case err == nil:
 			l.dog.stop(t.lease)
 			l.lose(t)

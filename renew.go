@@ -170,11 +170,12 @@ func (d *watchdog) span(ls *lease) time.Duration {
 }
 
 // extending notes that the row is about to be promised for length by a statement
-// whose answer may never come.
-func (d *watchdog) extending(ls *lease, length time.Duration) {
+// whose answer may never come. It returns false if the lease is over.
+func (d *watchdog) extending(ls *lease, length time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	ls.unsure = max(ls.unsure, length)
+	return !ls.over
 }
 
 // drop marks a lease as over. The caller holds mu.
@@ -226,16 +227,17 @@ func (d *watchdog) expire(ls *lease) {
 func (d *watchdog) prolonged(ls *lease, sent time.Time, length time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.trust(ls, sent, length)
+	d.trust(ls, sent.Add(length), margin(length))
 	d.plan(ls, sent, length)
 }
 
-// trust moves the end of trust, but only forward and not once it has passed:
-// who may have been told of a loss is not told otherwise. The caller holds mu.
-func (d *watchdog) trust(ls *lease, sent time.Time, length time.Duration) {
-	until := trustedUntil(sent, length)
+// trust moves the end of trust to margin before the end of the row's promise,
+// but only forward and not once it has passed: who may have been told of a loss
+// is not told otherwise. The caller holds mu.
+func (d *watchdog) trust(ls *lease, promised time.Time, margin time.Duration) {
+	until := promised.Add(-margin)
 	if !ls.over && time.Now().Before(ls.trusted) && until.After(ls.trusted) {
-		ls.promised, ls.trusted = sent.Add(length), until
+		ls.promised, ls.trusted = promised, until
 		ls.timer.Reset(time.Until(until))
 	}
 }
@@ -395,7 +397,7 @@ func (d *watchdog) serve(b batch) {
 			d.plan(ls, looked, r.left)
 		default:
 			// The row promises r.left from a moment not before looked.
-			d.trust(ls, looked, r.left)
+			d.trust(ls, looked.Add(r.left), margin(b.length))
 			if r.left >= b.length-time.Since(sent)-margin(b.length) {
 				d.renewals.Add(1)
 				d.plan(ls, sent, b.length)

@@ -124,22 +124,30 @@ func (o *orphanage) due() (due []claim, next time.Time) {
 	return due, next
 }
 
-// free releases orphans in one statement.
+// free releases orphans in one statement, and looks at the rows of those that
+// were not found: nothing but a ghost can yet become ours.
 func (o *orphanage) free(ctx context.Context, claims []claim) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.bound, errSlow)
 	defer cancel()
-	freed, err := o.repo.releaseAll(ctx, claims)
-	if err != nil {
-		o.log.Debug("mysqllock: release in the background failed, trying again", "locks", len(claims), "first", claims[0].name, "err", err)
-	}
 	names := make([]string, len(claims))
-	o.mu.Lock()
 	for i, c := range claims {
 		names[i] = c.name
+	}
+	var rows map[string]row
+	freed, err := o.repo.releaseAll(ctx, claims)
+	all := freed == int64(len(claims))
+	if err == nil && !all {
+		rows, _, err = o.repo.look(ctx, names)
+	}
+	if err != nil {
+		o.log.Debug("mysqllock: release in the background failed, trying again", "locks", len(claims), "first", names[0], "err", err)
+	}
+	o.mu.Lock()
+	for _, c := range claims {
 		p := o.orphans[c]
 		switch {
 		case p == nil:
-		case err == nil && freed == int64(len(claims)):
+		case err == nil && (all || !p.ghost && rows[c.name].owner != c.owner):
 			delete(o.orphans, c)
 		case (err == nil || !transient(err)) && p.until.IsZero():
 			p.until = time.Now().Add(p.lease)
