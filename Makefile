@@ -20,7 +20,7 @@ test: race
 
 suite:
 	$(GO) vet ./...
-	$(GO) test -race -p 1 -parallel 8 -timeout 20m $(TESTFLAGS) ./...
+	$(GO) test -race -count=1 -p 1 -parallel 8 -timeout 20m $(TESTFLAGS) ./...
 
 # The race detector needs a C compiler.
 race:
@@ -32,7 +32,7 @@ cover:
 
 # Mutual exclusion for a minute, and with a process killed every few seconds.
 soak:
-	@scripts/servers.sh && MYSQLLOCK_SOAK=60s $(GO) test -race -v -parallel 2 -timeout 30m -run 'TestMutualExclusion' .
+	@scripts/servers.sh && MYSQLLOCK_SOAK=60s $(GO) test -race -count=1 -v -parallel 2 -timeout 30m -run 'TestMutualExclusion' .
 
 lint:
 	$(GO) vet ./...

@@ -384,14 +384,16 @@ func TestLog(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		var log logged
 		proxy := wire.New(t, e.server.Addr())
-		l := newLocker(t, e.through(t, proxy), mysqllock.WithLease(time.Second), mysqllock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		l := newLocker(t, e.through(t, proxy), mysqllock.WithLease(2*time.Second), mysqllock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 		require.NoError(t, acquire(t, l, "x", mysqllock.AutoRenew).Unlock())
 		require.Empty(t, log.String())
 		k := acquire(t, l, "x", mysqllock.AutoRenew)
 		proxy.BlackHole(true)
 		requireOver(t, k, mysqllock.ErrLost)
 		proxy.BlackHole(false)
-		eventually(t, "an error", func() bool { return strings.Contains(log.String(), "level=ERROR") })
+		eventually(t, "an error, and a warning", func() bool {
+			return strings.Contains(log.String(), "level=ERROR") && strings.Contains(log.String(), "level=WARN")
+		})
 		require.Contains(t, log.String(), `level=ERROR msg="mysqllock: lock lost" name=x token=`+fmt.Sprint(k.Token()))
 		require.Contains(t, log.String(), `level=WARN msg="mysqllock: renewal failed, trying again" locks=1 first=x err=`)
 		require.NotContains(t, log.String(), "UPDATE")

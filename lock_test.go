@@ -682,14 +682,15 @@ func TestWaitersOfOneProcess(t *testing.T) {
 		k := acquire(t, l, "x", mysqllock.AutoRenew)
 		const n = 1000
 		turns := make(chan int, n)
+		var wg sync.WaitGroup
 		for i := range n {
-			go func() {
+			wg.Go(func() {
 				k, err := l.TryLock(ctx, "x", time.Minute, mysqllock.AutoRenew)
 				if assert.NoError(t, err) {
 					turns <- i
 					assert.NoError(t, k.Unlock())
 				}
-			}()
+			})
 			eventually(t, "waiting", func() bool { return l.Stats().Waiting == i+1 })
 		}
 		before := l.Stats().Statements
@@ -699,7 +700,8 @@ func TestWaitersOfOneProcess(t *testing.T) {
 		for i := range n {
 			require.Equal(t, i, <-turns, "first come, first served")
 		}
-		eventually(t, "no more waiters", func() bool { return l.Stats().Waiting == 0 })
+		wg.Wait()
+		require.Zero(t, l.Stats().Waiting)
 		require.LessOrEqual(t, l.Stats().Statements-before, int64(2*n+3), "an acquire and a release each")
 	})
 }
