@@ -47,7 +47,7 @@ const (
 	// patience bounds the statement of a call that does not wait, behind a row
 	// that a transaction has locked; grace that of one that waits for less. An
 	// attempt whose caller has gone may go on for as long as leftBound.
-	patience  = 500 * time.Millisecond
+	patience  = 700 * time.Millisecond
 	grace     = 250 * time.Millisecond
 	leftBound = 2 * time.Second
 	// unlockBound bounds Unlock, closeBound each of the steps of Close.
