@@ -210,7 +210,7 @@ func TestServerPaused(t *testing.T) {
 func TestKilledConnections(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		root := e.db(t, "")
-		l := e.locker(t, mysqllock.WithLease(2*time.Second))
+		l := e.locker(t, mysqllock.WithLease(3*time.Second))
 		k := acquire(t, l, "held", mysqllock.AutoRenew)
 		stop := make(chan struct{})
 		var killer sync.WaitGroup
@@ -257,7 +257,7 @@ func TestKilledConnections(t *testing.T) {
 // and a stale holder is refused.
 func TestGuard(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
-		l, other, db := e.locker(t, mysqllock.WithLease(2*time.Second)), e.locker(t), e.db(t, "")
+		l, other, db := e.locker(t, mysqllock.WithLease(3*time.Second)), e.locker(t), e.db(t, "")
 		begin := func() mysqllock.Queryer {
 			tx, err := db.Begin()
 			require.NoError(t, err)
@@ -271,14 +271,14 @@ func TestGuard(t *testing.T) {
 		tx, second := begin(), begin()
 		require.NoError(t, k.Guard(ctx, tx))
 		require.NoError(t, k.Guard(ctx, second), "several at once")
-		time.Sleep(2500 * time.Millisecond)
+		time.Sleep(3500 * time.Millisecond)
 		require.NoError(t, k.Err())
 		require.NoError(t, beside.Err())
 		require.NoError(t, k.Extend(ctx, time.Second))
 		commit(second)
 
 		// By force neither, and the renewals go on meanwhile.
-		short, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
+		short, cancel := context.WithTimeout(ctx, 3500*time.Millisecond)
 		defer cancel()
 		_, err := other.ForceUnlock(short, "auto")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -423,7 +423,7 @@ func TestPoolOfOne(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		db := e.db(t, "")
 		db.SetMaxOpenConns(1)
-		l := newLocker(t, db, mysqllock.WithLease(2*time.Second))
+		l := newLocker(t, db, mysqllock.WithLease(3*time.Second))
 		require.NoError(t, acquire(t, l, "stuck", mysqllock.AutoRenew).Unlock())
 		tx, err := e.db(t, "").Begin()
 		require.NoError(t, err)

@@ -303,7 +303,7 @@ func TestWait(t *testing.T) {
 func TestContextOfTheLock(t *testing.T) {
 	type key struct{}
 	onEach(t, func(t *testing.T, e env) {
-		l := e.locker(t, mysqllock.WithLease(2*time.Second))
+		l := e.locker(t, mysqllock.WithLease(3*time.Second))
 		request, cancel := context.WithCancel(context.WithValue(ctx, key{}, "v"))
 		k, err := l.TryLock(request, "x", 0, mysqllock.AutoRenew)
 		require.NoError(t, err)

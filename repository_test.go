@@ -117,7 +117,7 @@ func testSession(t *testing.T, e env, session string) {
 	lock := "naïve '" + session + `' \`
 	proxy := wire.New(t, e.server.Addr())
 	db := e.session(t, proxy, session)
-	l := newLocker(t, db, mysqllock.WithLease(2*time.Second), mysqllock.WithIdentity("ø'"+`"\`))
+	l := newLocker(t, db, mysqllock.WithLease(4*time.Second), mysqllock.WithIdentity("ø'"+`"\`))
 	other := e.locker(t)
 
 	costs := func(what string, commands, roundTrips int, fn func()) {
@@ -328,7 +328,7 @@ func TestPrivileges(t *testing.T) {
 			return db
 		}
 		db := account("SELECT, INSERT, UPDATE")
-		l := newLocker(t, db, mysqllock.WithLease(2*time.Second))
+		l := newLocker(t, db, mysqllock.WithLease(3*time.Second))
 		k := acquire(t, l, "x", mysqllock.AutoRenew)
 		require.NoError(t, k.Extend(ctx, time.Second))
 		tx, err := db.Begin()
@@ -412,7 +412,7 @@ func TestRowLocks(t *testing.T) {
 				_, err = db.Exec("ANALYZE TABLE mysqllock")
 				require.NoError(t, err)
 			}
-			l := e.locker(t, mysqllock.WithLease(2*time.Second))
+			l := e.locker(t, mysqllock.WithLease(3*time.Second))
 			locks := []*mysqllock.Lock{}
 			for _, name := range []string{"b1", "b 'hex' ☃", "y", "stuck", "~"} {
 				locks = append(locks, acquire(t, l, fmt.Sprint(name, rows), mysqllock.AutoRenew))
