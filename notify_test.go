@@ -476,6 +476,18 @@ func TestUndoEnds(t *testing.T) {
 	}
 }
 
+// The undo of a lock that was held ends when the row is not its own any more.
+func TestUndoEndsWithTheRow(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker()
+		k := f.acquired(l, bg, "x", AutoRenew)
+		f.meet(mute, "release")
+		require.ErrorIs(t, k.Unlock(), context.DeadlineExceeded)
+		f.until(time.Minute)
+		require.Equal(t, "acquire 1, look 1, release 2, releaseAll 1", f.counts())
+	})
+}
+
 // What one undo waits for does not hold up another.
 func TestUndosAreServedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
