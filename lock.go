@@ -2,9 +2,7 @@ package mysqllock
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -65,6 +63,8 @@ type config struct {
 	log      *slog.Logger
 	identity string
 	notifier Notifier
+	signal   bool
+	handoff  bool
 }
 
 // WithTable sets the table: "table" or "db.table", of letters, digits, _, $ and
@@ -142,6 +142,22 @@ func WithNotifier(n Notifier) Option {
 	}
 }
 
+// WithoutSignal keeps waiters in different processes from waking each other
+// through the database, by KILL QUERY on a statement that sleeps: they poll. It
+// saves a process that waits its further connection, and is for proxies that
+// mistake such a statement, or where a [Notifier] does the waking. Processes that
+// share a table should agree on it: those that can be rung go first.
+func WithoutSignal() Option {
+	return func(c *config) error { c.signal = false; return nil }
+}
+
+// WithoutHandoff keeps a lock from passing on to the next waiter of the same
+// process without the database: each holder then takes the row anew, and the
+// table always tells the present token.
+func WithoutHandoff() Option {
+	return func(c *config) error { c.handoff = false; return nil }
+}
+
 // A Locker takes and keeps locks in one table. It is safe for concurrent use; a
 // process needs one per table.
 type Locker struct {
@@ -152,7 +168,8 @@ type Locker struct {
 	orphans *orphanage
 	log     *slog.Logger
 	lease   time.Duration
-	process string // random, the first half of every owner id
+	handoff bool    // a lock may pass on inside the process
+	process process // random, the first half of every owner id
 	serial  atomic.Uint64
 
 	waiting                                          atomic.Int64
@@ -181,11 +198,33 @@ type termKey struct {
 type term struct {
 	key     termKey
 	token   uint64
+	tenure  tenure
 	lease   *lease
 	place   *waiter // the turn on the name in this process
-	handles map[*Lock]struct{}
+	handles []*Lock
+	guarded bool  // a transaction may be under Guard
 	over    error // nil while the term lives; then ErrLost, ErrNotHeld, ErrClosed
 }
+
+// A tenure is what terms share that follow each other without the database: the
+// token in the row, from which theirs count, and when the first of them passed
+// on, zero if none has.
+type tenure struct {
+	token uint64
+	since time.Time
+}
+
+// An estate is what a term leaves to the next in the process: a lease that is
+// still kept, and the last token given out under it.
+type estate struct {
+	tenure
+	last  uint64
+	lease *lease
+}
+
+// handoffBound is how long a lock passes on inside the process before others may
+// have it.
+const handoffBound = 100 * time.Millisecond
 
 // A Lock is a handle: one acquisition, to be ended by one [Lock.Unlock]. It is
 // safe for concurrent use.
@@ -229,35 +268,31 @@ func New(db *sql.DB, opts ...Option) (*Locker, error) {
 	c := config{
 		table: "mysqllock", lease: DefaultLease, poll: time.Second,
 		log: slog.New(slog.DiscardHandler), identity: fmt.Sprintf("%s:%d", host, os.Getpid()),
+		signal: true, handoff: true,
 	}
 	for _, opt := range opts {
 		if err := opt(&c); err != nil {
 			return nil, fmt.Errorf("mysqllock: New: %w", err)
 		}
 	}
-	t, err := newTable(db, c.table, c.identity, c.lease)
+	me := newProcess()
+	t, err := newTable(db, c.table, c.identity, me, c.lease)
 	if err != nil {
 		return nil, fmt.Errorf("mysqllock: New: %w", err)
 	}
-	l := newLocker(t, c)
+	l := newLocker(t, me, c)
 	l.table = t
 	return l, nil
 }
 
-func newLocker(repo repository, c config) *Locker {
-	var id [8]byte
-	rand.Read(id[:]) // never fails
+func newLocker(repo repository, me process, c config) *Locker {
 	l := &Locker{
-		repo: repo, log: c.log, lease: c.lease, process: hex.EncodeToString(id[:]),
+		repo: repo, log: c.log, lease: c.lease, handoff: c.handoff, process: me,
 		done: make(chan struct{}), terms: map[termKey]*term{},
 	}
 	l.background, l.stop = context.WithCancel(context.Background())
-	l.names = newRegistry(repo, c.poll, c.notifier, c.log)
-	l.orphans = newOrphanage(repo, min(c.lease/4, 5*time.Second), func(names []string) {
-		for _, name := range names {
-			l.names.freed(name)
-		}
-	}, c.log)
+	l.names = newRegistry(repo, me, c.poll, c.signal, c.notifier, c.log)
+	l.orphans = newOrphanage(repo, min(c.lease/4, 5*time.Second), l.names.freed, c.log)
 	l.dog = newWatchdog(repo, c.lease, l.orphans, c.log)
 	return l
 }
@@ -447,16 +482,24 @@ func (c *call) acquire() (*Lock, error) {
 	c.l.waiting.Add(1)
 	defer c.l.waiting.Add(-1)
 	if k, err := c.queue(); k != nil || err != nil {
-		names.leave(place)
+		c.l.leave(place)
 		return k, err
 	}
-	for pause := firstPause; ; {
+	left := names.inherit(place)
+	for pause, again := firstPause, false; ; {
 		// The owner's earlier term may have been lost, and not yet unlocked.
 		if k, err := c.reenter(); k != nil || err != nil {
-			names.leave(place)
+			c.l.discard(left)
+			c.l.leave(place)
 			return k, err
 		}
-		a := c.ask()
+		if left != nil {
+			if k := c.succeed(left); k != nil {
+				return k, nil
+			}
+		}
+		a := c.ask(left, again)
+		left = nil
 		if err := await(c, a.done, c.cut); err != nil && a.abandon() {
 			return nil, err // the attempt gives up the turn when it is answered
 		}
@@ -466,7 +509,7 @@ func (c *call) acquire() (*Lock, error) {
 			a.undoUnknown()
 			c.trouble = a.err
 			if !transient(a.err) || c.once && !contended(a.err) && (unknown(a.err) || pause > 4*firstPause) {
-				names.leave(place)
+				c.l.leave(place)
 				return nil, a.err
 			}
 			err = await(c, time.After(pause), c.timeout)
@@ -476,14 +519,22 @@ func (c *call) acquire() (*Lock, error) {
 				return k, err
 			}
 			err = await(c, time.After(pause), c.timeout)
+		case a.bid.from != "":
+			// It was taken away meanwhile.
+		case c.once && a.grant.reserved:
+			// Whose turn it is takes the lock at any moment, or does not.
+			err = await(c, time.After(pause), c.timeout)
+			pause = min(2*pause, handover)
 		case c.once:
 			err = ErrNotAcquired
+		case !a.bid.list && names.lists(place):
+			again = true // and be listed
 		default:
-			c.trouble, pause = nil, firstPause
-			err = c.sleep(a.grant.left)
+			c.trouble, pause, again = nil, firstPause, true
+			err = c.sleep(a)
 		}
 		if err != nil {
-			names.leave(place)
+			c.l.leave(place)
 			return nil, err
 		}
 	}
@@ -538,8 +589,12 @@ func await[T any](c *call, ready <-chan T, timeout <-chan struct{}) error {
 }
 
 // sleep waits, with the turn, until the row may be free.
-func (c *call) sleep(left time.Duration) error {
-	c.l.names.asking(c.place, false)
+func (c *call) sleep(a *attempt) error {
+	left := a.grant.left
+	if a.grant.reserved && a.bid.list {
+		left = DefaultLease // who has it now has yet to say; a ring will come
+	}
+	c.l.names.answered(c.place, false)
 	c.l.names.watch(c.place, left)
 	defer c.l.names.unwatch(c.place)
 	return await(c, c.place.wake, c.timeout)
@@ -550,8 +605,8 @@ func (c *call) sleep(left time.Duration) error {
 // that is cut off can still be granted.
 type attempt struct {
 	l      *Locker
-	claim  claim
-	lease  time.Duration
+	bid    bid
+	left   *estate // whose row is to be replaced; may be nil
 	place  *waiter
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -561,19 +616,23 @@ type attempt struct {
 
 	mu       sync.Mutex // guards the following
 	answered bool
-	left     *time.Timer // cancels; not nil if the caller has gone
+	gone     *time.Timer // cancels; not nil if the caller has gone
 }
 
-// ask sends an attempt.
-func (c *call) ask() *attempt {
+// ask sends an attempt, in place of what the last holder left, if anything;
+// again tells that one was refused before.
+func (c *call) ask(left *estate, again bool) *attempt {
 	l := c.l
 	lease := c.lease
 	if lease == AutoRenew {
 		lease = l.lease
 	}
 	a := &attempt{
-		l: l, lease: lease, place: c.place, done: make(chan struct{}),
-		claim: claim{c.name, l.process + "-" + strconv.FormatUint(l.serial.Add(1), 36)},
+		l: l, left: left, place: c.place, done: make(chan struct{}),
+		bid: bid{claim: claim{c.name, l.process.String() + "-" + strconv.FormatUint(l.serial.Add(1), 36)}, lease: lease},
+	}
+	if left != nil {
+		a.bid.from = left.lease.claim.owner
 	}
 	// A grant that arrives when its lease is nearly over is none. So long a
 	// statement waits at most, for a row that a transaction has locked or on a
@@ -583,29 +642,36 @@ func (c *call) ask() *attempt {
 	case <-c.place.wake: // what it told is what this attempt will see
 	default:
 	}
-	l.names.asking(c.place, true)
+	a.bid.list = l.names.asking(c.place, again)
 	l.working.Go(a.run)
 	return a
 }
 
 func (a *attempt) run() {
 	defer a.cancel()
-	a.grant, a.err = a.l.repo.acquire(a.ctx, a.claim, a.lease)
+	a.grant, a.err = a.l.repo.acquire(a.ctx, a.bid)
+	if a.left != nil {
+		span := a.l.dog.stop(a.left.lease)
+		a.l.repo.relinquish()
+		if a.err != nil {
+			a.l.orphans.take(a.left.lease.claim, span, false, time.Now())
+		}
+	}
 	a.mu.Lock()
 	a.answered = true
-	left := a.left
+	gone := a.gone
 	a.mu.Unlock()
 	close(a.done)
-	if left == nil {
+	if gone == nil {
 		return
 	}
-	left.Stop()
+	gone.Stop()
 	if a.err != nil {
 		a.undoUnknown()
 	} else if a.grant.token > 0 {
 		a.giveBack()
 	}
-	a.l.names.leave(a.place)
+	a.l.leave(a.place)
 }
 
 // abandon leaves the attempt to itself. It returns false if it has been answered.
@@ -615,54 +681,98 @@ func (a *attempt) abandon() bool {
 	if a.answered {
 		return false
 	}
-	a.left = time.AfterFunc(leftBound, a.cancel)
+	a.gone = time.AfterFunc(leftBound, a.cancel)
 	return true
 }
 
 // undoUnknown makes sure that a failed attempt holds nothing.
 func (a *attempt) undoUnknown() {
 	if unknown(a.err) {
-		a.l.orphans.take(a.claim, a.lease, true, time.Now())
+		a.l.orphans.take(a.bid.claim, a.bid.lease, true, time.Now())
 	}
 }
 
 // giveBack releases a grant that nobody wants any more, and wakes who waits.
 func (a *attempt) giveBack() {
-	if err := a.l.release(a.claim, a.lease); err != nil {
-		a.l.log.Debug("mysqllock: release of an unwanted grant, trying again", "name", a.claim.name, "err", err)
+	a.l.names.answered(a.place, true)
+	if err := a.l.release(a.bid.claim, a.bid.lease); err != nil {
+		a.l.log.Debug("mysqllock: release of an unwanted grant, trying again", "name", a.bid.name, "err", err)
 	}
 	a.l.repo.relinquish()
-	a.l.names.hint(a.claim.name)
+	a.l.names.hint(a.bid.name)
 }
 
 // begin makes a term of a grant, unless it came too late.
 func (c *call) begin(a *attempt) (*Lock, error) {
 	l := c.l
-	key := termKey{c.own, c.name}
 	l.mu.Lock()
-	late := !time.Now().Before(trustedUntil(a.grant.sent, a.lease))
-	if late || l.closed || l.terms[key] != nil {
+	late := !time.Now().Before(trustedUntil(a.grant.sent, a.bid.lease))
+	if late || l.closed || l.terms[c.key()] != nil {
 		closed := l.closed
 		l.mu.Unlock()
 		l.working.Go(a.giveBack)
 		if closed {
-			l.names.leave(c.place)
+			l.leave(c.place)
 			return nil, ErrClosed
 		}
 		return nil, nil
 	}
-	t := &term{key: key, token: a.grant.token, place: c.place, handles: map[*Lock]struct{}{}}
+	t := &term{key: c.key(), token: a.grant.token, tenure: tenure{token: a.grant.token}, place: c.place}
+	if a.left != nil {
+		t.tenure.since = a.left.since
+	}
 	k := l.handle(c, t, a.grant.sent)
-	t.lease = l.dog.start(a.claim, a.grant.sent, a.lease, k.want, func() { l.lose(t) })
-	l.terms[key] = t
+	t.lease = l.dog.start(a.bid.claim, a.grant.sent, a.bid.lease, k.want, func() { l.lose(t) })
+	l.begun(c, t)
+	return k, nil
+}
+
+// succeed makes a term of what the last holder left, if that covers what the
+// call asks; if not, the row is still to be replaced.
+func (c *call) succeed(left *estate) *Lock {
+	l := c.l
+	if left.last+1 >= left.tenure.token+tokenRange {
+		return nil
+	}
+	l.mu.Lock()
+	if l.closed || l.terms[c.key()] != nil {
+		l.mu.Unlock()
+		return nil
+	}
+	t := &term{key: c.key(), token: left.last + 1, tenure: left.tenure, place: c.place, lease: left.lease}
+	k := l.handle(c, t, time.Now())
+	if !l.dog.pass(left.lease, k.want, c.lease, func() { l.lose(t) }) {
+		l.mu.Unlock()
+		k.cancel(ErrNotHeld)
+		return nil
+	}
+	l.begun(c, t)
+	return k
+}
+
+// begun enters a new term. The caller holds mu, which it gives up.
+func (l *Locker) begun(c *call, t *term) {
+	l.terms[t.key] = t
 	l.held++
 	l.mu.Unlock()
 	l.acquired.Add(1)
-	l.names.asking(c.place, false)
+	l.names.answered(c.place, true)
 	if c.shared {
 		l.names.wakeOwner(c.name, c.own)
 	}
-	return k, nil
+}
+
+func (c *call) key() termKey { return termKey{c.own, c.name} }
+
+// leave gives up a place, and what came with it if nobody else is in line.
+func (l *Locker) leave(w *waiter) { l.discard(l.names.leave(w)) }
+
+// discard frees the row of a tenure that nobody goes on with, in the background.
+func (l *Locker) discard(left *estate) {
+	if left != nil {
+		l.orphans.take(left.lease.claim, l.dog.stop(left.lease), false, time.Now())
+		l.repo.relinquish()
+	}
 }
 
 // handle makes a handle of a term. The caller holds mu.
@@ -673,14 +783,14 @@ func (l *Locker) handle(c *call, t *term, from time.Time) *Lock {
 		ctx = context.WithValue(ctx, ownerKey{}, c.own)
 	}
 	k.ctx, k.cancel = context.WithCancelCause(ctx)
-	t.handles[k] = struct{}{}
+	t.handles = append(t.handles, k)
 	return k
 }
 
 // want is what the open handles of the term ask together. The caller holds mu.
 func (t *term) want() want {
 	var all want
-	for k := range t.handles {
+	for _, k := range t.handles {
 		all.auto = all.auto || k.want.auto
 		if k.want.until.After(all.until) {
 			all.until = k.want.until
@@ -693,7 +803,7 @@ func (t *term) want() want {
 func (l *Locker) end(t *term, why error) {
 	t.over = why
 	l.held--
-	for k := range t.handles {
+	for _, k := range t.handles {
 		k.over = why
 		k.cancel(why)
 	}
@@ -725,7 +835,7 @@ func (l *Locker) bury(t *term, lost bool) {
 	l.lost.Add(1)
 	l.log.Error("mysqllock: lock lost", "name", t.key.name, "token", t.token)
 	l.repo.relinquish()
-	l.names.leave(t.place)
+	l.leave(t.place)
 }
 
 // Name returns the name of the lock.
@@ -841,9 +951,13 @@ type Queryer interface {
 // refuses to lock what was changed since (MariaDB 11.6 and later) it may fail
 // with error 1020 if called later.
 func (k *Lock) Guard(ctx context.Context, tx Queryer) error {
+	l, t := k.locker, k.term
+	l.mu.Lock()
+	t.guarded = true // before Unlock could pass the lock on
+	l.mu.Unlock()
 	err := k.Err()
 	if err == nil {
-		err = k.locker.table.guard(ctx, tx, k.Name(), k.term.token)
+		err = l.table.guard(ctx, tx, k.Name(), t.tenure.token)
 	}
 	if err != nil {
 		return opError("guard", k.Name(), err)
@@ -879,7 +993,8 @@ func (k *Lock) unlock() error {
 	}
 	k.over = ErrNotHeld
 	k.cancel(ErrNotHeld)
-	delete(t.handles, k)
+	i := slices.Index(t.handles, k)
+	t.handles = slices.Delete(t.handles, i, i+1)
 	if len(t.handles) > 0 {
 		if err == nil {
 			l.dog.ask(t.lease, t.want(), len(t.handles))
@@ -893,20 +1008,40 @@ func (k *Lock) unlock() error {
 		return err
 	}
 	l.end(t, ErrNotHeld)
-	span := l.dog.stop(t.lease)
+	guarded := t.guarded
 	l.working.Add(1) // Close would have ended this handle
 	defer l.working.Done()
 	l.mu.Unlock()
 
-	switch err = l.release(t.lease.claim, span); err {
+	if !guarded && l.passOn(t) {
+		l.released.Add(1)
+		return nil
+	}
+	switch err = l.release(t.lease.claim, l.dog.stop(t.lease)); err {
 	case nil:
 		l.released.Add(1)
 	case ErrLost:
 		l.lost.Add(1)
 	}
 	l.repo.relinquish()
-	l.names.leave(t.place)
+	l.leave(t.place)
 	return err
+}
+
+// passOn leaves a lock to the next waiter of the process, if there is one and it
+// is not the turn of other processes. The row stays as it is: a lease that ended,
+// and a transaction that may be under Guard, need it written.
+func (l *Locker) passOn(t *term) bool {
+	left := &estate{tenure: t.tenure, last: t.token, lease: t.lease}
+	switch {
+	case !l.handoff:
+		return false
+	case left.since.IsZero():
+		left.since = time.Now()
+	case time.Since(left.since) > handoffBound:
+		return false
+	}
+	return l.names.bequeath(t.place, left)
 }
 
 // release frees a row. If that fails, it is tried again in the background until
@@ -917,11 +1052,11 @@ func (l *Locker) release(c claim, lease time.Duration) error {
 	maybe := false // an earlier try may have freed the row
 	for pause := 10 * time.Millisecond; ; pause *= 2 {
 		tryCtx, cancel := context.WithTimeout(ctx, unlockBound/2)
-		freed, err := l.repo.release(tryCtx, c)
+		freed, heir, err := l.repo.release(tryCtx, c)
 		cancel()
 		switch {
 		case err == nil && (freed || maybe):
-			l.names.publish(c.name)
+			l.names.released([]string{c.name}, heir)
 			return nil
 		case err == nil:
 			return ErrLost
@@ -994,9 +1129,10 @@ func (l *Locker) CreateTable(ctx context.Context) error {
 // until ctx ends, for the transactions that the holder has under Guard.
 func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err error) {
 	var token uint64
+	var heir process
 	err = l.admin(func() (err error) {
 		if err = checkName(name); err == nil {
-			token, err = l.table.force(ctx, name)
+			token, heir, err = l.table.force(ctx, name)
 		}
 		return err
 	})
@@ -1009,7 +1145,7 @@ func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err e
 	var ours []*term
 	l.mu.Lock()
 	for key, t := range l.terms {
-		if key.name == name && t.token == token {
+		if key.name == name && t.tenure.token == token {
 			ours = append(ours, t)
 		}
 	}
@@ -1018,7 +1154,7 @@ func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err e
 		l.dog.stop(t.lease)
 		l.lose(t)
 	}
-	l.names.freed(name)
+	l.names.freed([]string{name}, heir)
 	return true, nil
 }
 
@@ -1114,7 +1250,7 @@ func (l *Locker) close() error {
 	err := l.releaseAll(ctx, claims)
 	for _, t := range held {
 		l.repo.relinquish()
-		l.names.leave(t.place)
+		l.leave(t.place)
 	}
 
 	// Calls and attempts under way get a moment to be answered and undone.
@@ -1188,11 +1324,13 @@ func (l *Locker) releaseAll(ctx context.Context, claims []claim) error {
 func (l *Locker) releaseBatch(ctx context.Context, claims []claim) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, closeBound/3)
 	defer cancel()
-	freed, err := l.repo.releaseAll(ctx, claims)
+	freed, heir, err := l.repo.releaseAll(ctx, claims)
 	if freed > 0 {
-		for _, c := range claims {
-			l.names.publish(c.name)
+		names := make([]string, len(claims))
+		for i, c := range claims {
+			names[i] = c.name
 		}
+		l.names.released(names, heir)
 	}
 	return freed, err
 }

@@ -37,7 +37,8 @@ type lease struct {
 	onLoss func() // called once, without locks, when the timer or the row tells the loss
 
 	promised time.Time     // the row is ours at least until then, unless it is taken away
-	trusted  time.Time     // the end of trust: promised less the margin
+	trusted  time.Time     // the end of trust in that: promised less the margin
+	slack    time.Duration // the margin of a holder to whom more was passed on than he asks; else zero
 	want     want          // what the handles ask
 	unsure   time.Duration // the longest lease that the row may have been promised without our knowing
 	holds    int
@@ -108,7 +109,7 @@ func (d *watchdog) plan(ls *lease, sent time.Time, length time.Duration) {
 		// Nothing to renew; but a lock that was taken away shall be told.
 		ls.due = sent.Add(max(length/3, time.Second))
 	}
-	if ls.due.After(ls.trusted) {
+	if ls.due.After(ls.end()) {
 		ls.due = time.Time{}
 		return
 	}
@@ -135,6 +136,9 @@ func (d *watchdog) ask(ls *lease, w want, holds int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	ls.want, ls.holds = w, holds
+	if ls.slack > 0 && !ls.over {
+		ls.timer.Reset(time.Until(ls.end()))
+	}
 	if ls.over || !ls.wanting() {
 		return
 	}
@@ -153,6 +157,41 @@ func (d *watchdog) ask(ls *lease, w want, holds int) {
 // wanting tells whether the row has to be promised for longer. The caller holds
 // the watchdog's mu.
 func (ls *lease) wanting() bool { return ls.want.auto || ls.want.until.After(ls.promised) }
+
+// pass leaves a lease to the next holder in the process. It returns false if the
+// row does not promise what that one asks; then the lease is what it was, and
+// stop ends it.
+func (d *watchdog) pass(ls *lease, w want, length time.Duration, onLoss func()) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	switch {
+	case ls.over:
+		return false
+	case w.auto && (!ls.want.auto || ls.trusted.Sub(now) < d.length/3):
+		return false
+	case !w.auto && ls.promised.Before(w.until):
+		return false
+	}
+	ls.want, ls.holds, ls.onLoss, ls.slack = w, 1, onLoss, 0
+	if !w.auto {
+		ls.slack = margin(length)
+		ls.timer.Reset(time.Until(ls.end()))
+		d.plan(ls, now, length)
+	}
+	return true
+}
+
+// end is the end of trust, also by what the handles ask. The caller holds the
+// watchdog's mu.
+func (ls *lease) end() time.Time {
+	if ls.slack > 0 && !ls.want.auto {
+		if asked := ls.want.until.Add(-ls.slack); asked.Before(ls.trusted) {
+			return asked
+		}
+	}
+	return ls.trusted
+}
 
 // stop ends the keeping of a lease. It returns for how long the row may yet be
 // promised.
@@ -191,19 +230,22 @@ func (d *watchdog) drop(ls *lease) {
 func (d *watchdog) alive(ls *lease) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !ls.over && !time.Now().Before(ls.trusted) {
+	if !ls.over && !time.Now().Before(ls.end()) {
 		d.lapse(ls)
 	}
 	return !ls.over
 }
 
-// lapse ends a lease whose time is over. A renewal or an extension on its way
-// can still prolong the row's promise to nobody's use, so then the row is freed,
-// but not before it would have been without: those who hold the lock have yet to
-// be told. The caller holds mu.
+// lapse ends a lease whose time is over. If the row promises more than was asked,
+// or a renewal or an extension on its way can still prolong its promise to
+// nobody's use, the row is freed, but not before the time that was asked: those
+// who hold the lock have yet to be told. The caller holds mu.
 func (d *watchdog) lapse(ls *lease) {
 	d.drop(ls)
-	if ls.wanting() || ls.unsure > 0 {
+	switch {
+	case ls.end().Before(ls.trusted):
+		d.orphans.take(ls.claim, d.span(ls), false, ls.want.until)
+	case ls.wanting() || ls.unsure > 0:
 		d.orphans.take(ls.claim, d.span(ls), false, ls.promised)
 	}
 }
@@ -211,7 +253,7 @@ func (d *watchdog) lapse(ls *lease) {
 // expire is the timer of a loss.
 func (d *watchdog) expire(ls *lease) {
 	d.mu.Lock()
-	if left := time.Until(ls.trusted); !ls.over && left > 0 {
+	if left := time.Until(ls.end()); !ls.over && left > 0 {
 		ls.timer.Reset(left) // the lease was prolonged as the timer went off
 		d.mu.Unlock()
 		return
@@ -236,9 +278,9 @@ func (d *watchdog) prolonged(ls *lease, sent time.Time, length time.Duration) {
 // is not told otherwise. The caller holds mu.
 func (d *watchdog) trust(ls *lease, promised time.Time, margin time.Duration) {
 	until := promised.Add(-margin)
-	if !ls.over && time.Now().Before(ls.trusted) && until.After(ls.trusted) {
+	if !ls.over && time.Now().Before(ls.end()) && until.After(ls.trusted) {
 		ls.promised, ls.trusted = promised, until
-		ls.timer.Reset(time.Until(until))
+		ls.timer.Reset(time.Until(ls.end()))
 	}
 }
 
@@ -347,7 +389,7 @@ func (d *watchdog) serve(b batch) {
 	if b.length > 0 {
 		bound = min(bound, max(b.length/4, 100*time.Millisecond))
 	}
-	ctx, cancel := context.WithTimeoutCause(d.ctx, bound, errSlow)
+	ctx, cancel := brief(d.ctx, bound)
 	defer cancel()
 	retry := min(bound/2, time.Second)
 

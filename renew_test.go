@@ -36,6 +36,8 @@ type fakeRepo struct {
 	locked map[string]chan struct{} // rows that a transaction has locked; closed when it ends
 	tokens uint64
 	terms  int // grants that were not relinquished
+	bells  map[process]chan struct{}
+	marks  map[string]process
 	faults map[string]fault
 	sends  []statement
 }
@@ -45,6 +47,37 @@ type fakeRow struct {
 	holds   int
 	token   uint64
 	expires time.Time
+	freed   time.Time // when it was released or taken away last
+	waiters string    // processes, one character each
+}
+
+// mark stands for a process in the list of those who wait.
+func (f *fakeRepo) mark(p process) string {
+	for c, known := range f.marks {
+		if known == p {
+			return c
+		}
+	}
+	c := string(rune('A' + len(f.marks)))
+	f.marks[c] = p
+	return c
+}
+
+// heir is who has waited longest. The caller holds mu.
+func (f *fakeRepo) heir(r fakeRow) process {
+	if r.waiters == "" {
+		return 0
+	}
+	return f.marks[r.waiters[:1]]
+}
+
+// forMe tells whether a process may take a row. The caller holds mu.
+func (f *fakeRepo) forMe(r fakeRow, p process, now time.Time) bool {
+	since := r.expires
+	if r.freed.After(since) {
+		since = r.freed
+	}
+	return !r.expires.After(now) && (f.heir(r) == 0 || f.heir(r) == p || now.Sub(since) > handover)
 }
 
 type statement struct {
@@ -114,6 +147,7 @@ func inBubble(t *testing.T, test func(t *testing.T, f *fakeRepo)) {
 		f := &fakeRepo{
 			t: t, born: time.Now(),
 			rows: map[string]fakeRow{}, locked: map[string]chan struct{}{}, faults: map[string]fault{},
+			bells: map[process]chan struct{}{}, marks: map[string]process{},
 		}
 		t.Cleanup(func() {
 			f.servers.Wait()
@@ -123,13 +157,24 @@ func inBubble(t *testing.T, test func(t *testing.T, f *fakeRepo)) {
 	})
 }
 
+// What most tests do without.
+func withSignal(c *config) error  { c.signal = true; return nil }
+func withHandoff(c *config) error { c.handoff = true; return nil }
+
+// A side is the table as one process sees it.
+type side struct {
+	*fakeRepo
+	me process
+}
+
 // locker returns a Locker on the table, as another process would have.
 func (f *fakeRepo) locker(opts ...Option) *Locker {
 	c := config{lease: DefaultLease, poll: time.Second, log: slog.New(slog.DiscardHandler)}
 	for _, opt := range opts {
 		require.NoError(f.t, opt(&c))
 	}
-	l := newLocker(f, c)
+	me := newProcess()
+	l := newLocker(side{f, me}, me, c)
 	f.t.Cleanup(func() {
 		start := time.Now()
 		l.Close()
@@ -195,14 +240,14 @@ func (f *fakeRepo) take(name string, lease time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.tokens++
-	f.rows[name] = fakeRow{"another", 1, f.tokens, time.Now().Add(lease)}
+	f.rows[name] = fakeRow{owner: "another", holds: 1, token: f.tokens, expires: time.Now().Add(lease), waiters: f.rows[name].waiters}
 }
 
 // free frees the row, whoever has it.
 func (f *fakeRepo) free(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.rows[name] = fakeRow{token: f.rows[name].token}
+	f.rows[name] = fakeRow{token: f.rows[name].token, waiters: f.rows[name].waiters}
 }
 
 // remove deletes the row.
@@ -369,15 +414,28 @@ func namesOf(cs []claim) []string {
 	return names
 }
 
-func (f *fakeRepo) acquire(ctx context.Context, c claim, lease time.Duration) (grant, error) {
-	g, sent, err := send(ctx, f, "acquire", []string{c.name}, func(now time.Time) grant {
-		r := f.rows[c.name]
+func (f side) acquire(ctx context.Context, b bid) (grant, error) {
+	g, sent, err := send(ctx, f.fakeRepo, "acquire", []string{b.name}, func(now time.Time) grant {
+		r := f.rows[b.name]
+		me := f.mark(f.me)
 		switch {
-		case !r.expires.After(now):
-			f.tokens++
-			r = fakeRow{c.owner, 1, f.tokens, now.Add(lease)}
-			f.rows[c.name] = r
-		case r.owner != c.owner:
+		case b.from != "" && r.owner != b.from:
+			return grant{}
+		case b.from != "" || f.forMe(r, f.me, now):
+			f.tokens += tokenRange
+			if b.from == "" && r.waiters != "" && r.waiters[:1] != me {
+				r.waiters = r.waiters[1:]
+			}
+			r = fakeRow{b.owner, 1, f.tokens, now.Add(b.lease), r.freed, strings.ReplaceAll(r.waiters, me, "")}
+			f.rows[b.name] = r
+		case r.owner != b.owner:
+			if b.list && !strings.Contains(r.waiters, me) {
+				r.waiters += me
+				f.rows[b.name] = r
+			}
+			if !r.expires.After(now) {
+				return grant{left: handover, reserved: true}
+			}
 			return grant{left: r.expires.Sub(now)}
 		}
 		return grant{token: r.token}
@@ -408,13 +466,13 @@ func (f *fakeRepo) prolong(c claim, now time.Time, lease time.Duration, holds in
 }
 
 // release frees the row of a claim. The caller holds mu.
-func (f *fakeRepo) releaseLocked(c claim) bool {
+func (f *fakeRepo) releaseLocked(c claim, now time.Time) (freed int64, heir process) {
 	r := f.rows[c.name]
 	if r.owner != c.owner {
-		return false
+		return 0, 0
 	}
-	f.rows[c.name] = fakeRow{token: r.token}
-	return true
+	f.rows[c.name] = fakeRow{token: r.token, freed: now, waiters: r.waiters}
+	return 1, f.heir(r)
 }
 
 func (f *fakeRepo) extend(ctx context.Context, c claim, lease time.Duration, holds int) (bool, time.Time, error) {
@@ -443,28 +501,106 @@ func (f *fakeRepo) look(ctx context.Context, names []string) (map[string]row, ti
 		found := map[string]row{}
 		for _, name := range names {
 			if r, ok := f.rows[name]; ok {
-				found[name] = row{r.owner, r.expires.Sub(now)}
+				found[name] = row{r.owner, r.expires.Sub(now), f.heir(r)}
 			}
 		}
 		return found
 	})
 }
 
-func (f *fakeRepo) release(ctx context.Context, c claim) (bool, error) {
-	freed, _, err := send(ctx, f, "release", []string{c.name}, func(time.Time) bool { return f.releaseLocked(c) })
-	return freed, err
+func (f *fakeRepo) release(ctx context.Context, c claim) (bool, process, error) {
+	freed, heir, err := f.freeing(ctx, "release", []claim{c})
+	return freed > 0, heir, err
 }
 
-func (f *fakeRepo) releaseAll(ctx context.Context, cs []claim) (int64, error) {
-	freed, _, err := send(ctx, f, "releaseAll", namesOf(cs), func(time.Time) (freed int64) {
+func (f *fakeRepo) releaseAll(ctx context.Context, cs []claim) (int64, process, error) {
+	return f.freeing(ctx, "releaseAll", cs)
+}
+
+func (f *fakeRepo) freeing(ctx context.Context, op string, cs []claim) (int64, process, error) {
+	type answer struct {
+		freed int64
+		heir  process
+	}
+	a, _, err := send(ctx, f, op, namesOf(cs), func(now time.Time) (a answer) {
 		for _, c := range cs {
-			if f.locked[c.name] == nil && f.releaseLocked(c) {
-				freed++
+			if op == "releaseAll" && f.locked[c.name] != nil {
+				continue
+			}
+			freed, heir := f.releaseLocked(c, now)
+			a.freed += freed
+			a.heir = max(a.heir, heir)
+		}
+		return a
+	})
+	return a.freed, a.heir, err
+}
+
+func (f *fakeRepo) strike(ctx context.Context, names []string, p process) (process, error) {
+	heir, _, err := send(ctx, f, "strike", names, func(now time.Time) (heir process) {
+		for _, name := range names {
+			r := f.rows[name]
+			first := f.heir(r) == p
+			r.waiters = strings.ReplaceAll(r.waiters, f.mark(p), "")
+			if f.rows[name] = r; first && !r.expires.After(now) {
+				heir = max(heir, f.heir(r))
 			}
 		}
-		return freed
+		return heir
 	})
-	return freed, err
+	return heir, err
+}
+
+func (f *fakeRepo) ring(ctx context.Context, p process) (bool, error) {
+	alive, _, err := send(ctx, f, "ring", nil, func(time.Time) bool {
+		bell := f.bells[p]
+		if bell != nil {
+			notify(bell)
+		}
+		return bell != nil
+	})
+	return alive, err
+}
+
+func (f side) listen(ctx context.Context, names []string, d time.Duration) (heard, error) {
+	f.mu.Lock()
+	bell := f.bells[f.me]
+	if bell == nil {
+		bell = make(chan struct{}, 1)
+		f.bells[f.me] = bell
+	}
+	f.mu.Unlock()
+	h, _, err := send(ctx, f.fakeRepo, "listen", names, func(now time.Time) (h heard) {
+		select {
+		case <-bell: // nothing slept
+		default:
+		}
+		for _, name := range names {
+			r, ok := f.rows[name]
+			h.missing = h.missing || !ok
+			if f.forMe(r, f.me, now) || !strings.Contains(r.waiters, f.mark(f.me)) {
+				h.name = name
+			}
+		}
+		return h
+	})
+	if err != nil || h != (heard{}) {
+		return h, err
+	}
+	select {
+	case <-bell:
+		return heard{rung: true}, nil
+	case <-time.After(d):
+		return heard{}, nil
+	case <-ctx.Done():
+		return heard{}, ctx.Err()
+	}
+}
+
+func (f side) hush() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.bells, f.me)
 }
 
 func (f *fakeRepo) relinquish() {

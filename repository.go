@@ -2,11 +2,14 @@ package mysqllock
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"database/sql/driver"
 	_ "embed"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,15 +28,17 @@ var Schema string
 
 // repository is what terms and waiters need of the table. Each method is one
 // statement and one round trip, but for acquire on a name that has no row yet
-// (two) and on the very first call (one more, to look at the session).
+// (two) and on the very first call (two more, to look at the session).
 //
 // Every statement is conditional on the owner id of one acquisition and safe to
 // repeat. sent is the instant before the request left this process: the
-// database cannot have judged the statement by an earlier time.
+// database cannot have judged the statement by an earlier time. An heir is the
+// process that has waited longest for a row that a statement freed, 0 if none;
+// of several rows, any that has one.
 type repository interface {
 	// acquire takes the row if nobody holds it. Every grant is followed by one
 	// call of relinquish.
-	acquire(ctx context.Context, c claim, lease time.Duration) (grant, error)
+	acquire(ctx context.Context, b bid) (grant, error)
 	// extend prolongs one lease; it waits for the row if somebody has it locked.
 	extend(ctx context.Context, c claim, lease time.Duration, holds int) (mine bool, sent time.Time, err error)
 	// renew prolongs many, passing over rows that somebody has locked. all is
@@ -42,27 +47,70 @@ type repository interface {
 	// look reads what the rows of the names say; a name without row is missing.
 	look(ctx context.Context, names []string) (rows map[string]row, sent time.Time, err error)
 	// release frees the row if it is still the claim's.
-	release(ctx context.Context, c claim) (freed bool, err error)
+	release(ctx context.Context, c claim) (freed bool, heir process, err error)
 	// releaseAll frees many, passing over rows that somebody has locked.
-	releaseAll(ctx context.Context, cs []claim) (freed int64, err error)
+	releaseAll(ctx context.Context, cs []claim) (freed int64, heir process, err error)
 	// relinquish tells that a granted term is over.
 	relinquish()
+
+	// listen blocks until the process is rung, d has passed, or there is cause to
+	// ask for one of the names. Only one call may be under way.
+	listen(ctx context.Context, names []string, d time.Duration) (heard, error)
+	// hush ends the listening: from then on the process cannot be rung.
+	hush()
+	// ring ends the call of listen of a process; alive is false if it does not
+	// listen.
+	ring(ctx context.Context, p process) (alive bool, err error)
+	// strike takes a process off the lists of those who wait.
+	strike(ctx context.Context, names []string, p process) (heir process, err error)
 }
+
+// A process is the id of a Locker in the lists of those who wait. Its two
+// highest bits are 01: 0 is nobody, and every id is above every token.
+type process uint64
+
+func newProcess() process {
+	var id [8]byte
+	rand.Read(id[:]) // never fails
+	return process(binary.BigEndian.Uint64(id[:])>>2 | 1<<62)
+}
+
+func (p process) String() string  { return fmt.Sprintf("%016x", uint64(p)) }
+func (p process) literal() string { return fmt.Sprintf("x'%016x'", uint64(p)) }
 
 // A claim is one acquisition of one row: its owner id is never used again.
 type claim struct{ name, owner string }
 
-// A grant answers acquire: a token, or what is left of the holder's lease.
-type grant struct {
-	token uint64
-	left  time.Duration
-	sent  time.Time
+// A bid is what acquire asks for.
+type bid struct {
+	claim
+	lease time.Duration
+	from  string // the owner id, of this process, that alone may be replaced; "": nobody's must be there
+	list  bool   // if it is refused, list this process as waiting
 }
 
-// A row is what look sees: who has it and for how long yet (negative: expired).
+// A grant answers acquire: a token, or what is left of the holder's lease.
+type grant struct {
+	token    uint64
+	left     time.Duration
+	reserved bool // nobody holds the row, but it is another waiter's turn to ask
+	sent     time.Time
+}
+
+// A row is what look sees: who has it and for how long yet (negative: expired),
+// and who waits for it.
 type row struct {
 	owner string
 	left  time.Duration
+	heir  process
+}
+
+// What listen has heard: a ring; a name that may be free, or must be asked for
+// again for the process to be listed; or that a row is missing.
+type heard struct {
+	rung    bool
+	name    string
+	missing bool
 }
 
 // batchSize bounds the rows of one statement. A batch of 1,000 rows holds other
@@ -74,66 +122,105 @@ const batchSize = 800
 // table is the repository on a real server.
 type table struct {
 	db         *sqlx.DB
-	name       string        // quoted
-	label      string        // literal
+	name       string // quoted
+	label      string // literal
+	me         process
 	alone      time.Duration // bounds a statement, beside locks that are held, in a pool of one connection
 	trusted    atomic.Bool   // the sessions were looked at
 	chained    atomic.Bool   // completion_type=CHAIN: the application may leave transactions open in them
 	statements atomic.Int64
+
+	// Of listen and hush alone.
+	ear   *sqlx.Conn // the connection that listens; nil if none does
+	waits int64      // how often anybody had waited for a connection when ear was last used
 
 	mu    sync.Mutex // guards the following
 	terms int        // grants that were not relinquished
 	spare *sqlx.Conn // idle connection kept from the pool while terms > 0; nil while in use
 }
 
-func newTable(db *sql.DB, name, label string, lease time.Duration) (*table, error) {
+func newTable(db *sql.DB, name, label string, me process, lease time.Duration) (*table, error) {
 	quoted, err := quoteTable(name)
 	if err != nil {
 		return nil, err
 	}
-	return &table{db: sqlx.NewDb(db, "mysql"), name: quoted, label: literal(label), alone: lease / 4}, nil
+	return &table{db: sqlx.NewDb(db, "mysql"), name: quoted, label: literal(label), me: me, alone: lease / 4}, nil
 }
 
-// The statements. {t} is the table; UTC_TIMESTAMP(6) is one instant within a
-// statement, and expires_at alone decides who holds. Assignments read the row
-// either before the statement or after the assignments left of them (sql_mode
-// SIMULTANEOUS_ASSIGNMENT of MariaDB), so expires_at and owner are written after
+// handover is how long a row that came free is kept for the waiter who is
+// first in its list. A waiter that is awake needs a few milliseconds.
+const handover = 50 * time.Millisecond
+
+// tokenRange is how many tokens a grant covers, its own the first: a lock that
+// passes on inside the process takes the next without writing to the row. Tokens
+// stay behind the clock in microseconds, which they follow, as long as a name is
+// granted less than 3,900 times a second.
+const tokenRange = 256
+
+// The statements. {t} is the table, {me} this process; UTC_TIMESTAMP(6) is one
+// instant within a statement, and expires_at alone decides who holds. Assignments
+// read the row either before the statement or after the assignments left of them
+// (sql_mode SIMULTANEOUS_ASSIGNMENT of MariaDB), so columns are written after
 // everything that depends on them. LAST_INSERT_ID(x) carries x to the client in
 // the answer to the statement itself: a token is positive, what is left of
-// another's lease negative.
+// another's lease negative, and of what is reserved there is no more to say.
 // (https://dev.mysql.com/doc/refman/8.4/en/information-functions.html#function_last-insert-id)
 const (
 	sqlNow = "UTC_TIMESTAMP(6)"
 
-	// A new token is above the last one and above every token granted earlier by
-	// this clock on a server whose last grants did not reach this one.
+	// A new token is above all that the last holder could give out, and above
+	// every token granted earlier by this clock on a server whose last grants did
+	// not reach this one.
 	sqlMicros = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', " + sqlNow + ")"
 
-	// {r} qualifies the columns of the row, which acquire and insert share.
-	sqlTake = `
-  token = IF({r}expires_at <= ` + sqlNow + `,
-    LAST_INSERT_ID(GREATEST({r}token + 1, ` + sqlMicros + `)),
-    {r}token + 0 * LAST_INSERT_ID(IF({r}owner = {owner}, {r}token, -TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, {r}expires_at)))),
-  holds = IF({r}expires_at <= ` + sqlNow + `, 1, {r}holds),
-  holder = IF({r}expires_at <= ` + sqlNow + `, {label}, {r}holder),
-  owner = IF({r}expires_at <= ` + sqlNow + `, {owner}, {r}owner),
-  acquired_at = IF({r}expires_at <= ` + sqlNow + `, ` + sqlNow + `, {r}acquired_at),
-  expires_at = IF({r}expires_at <= ` + sqlNow + `, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND, {r}expires_at)`
+	// {r} qualifies the columns of the row.
+	sqlReserved = `GREATEST({r}expires_at, {r}released_at) BETWEEN ` + sqlNow + ` - INTERVAL 50000 MICROSECOND AND ` + sqlNow
+	sqlForMe    = `{r}expires_at <= ` + sqlNow + ` AND ({r}waiters = x'' OR LEFT({r}waiters, 8) = {me} OR NOT (` + sqlReserved + `))`
+	sqlLeft     = `IF({r}expires_at > ` + sqlNow + `, -TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, {r}expires_at), -4611686018427387904)`
+
+	// Who takes the row is not waiting any more; a first waiter who did not take
+	// it in time is struck off, or one who died would hold up every handoff.
+	sqlUnlisted = `IF({r}waiters = x'', x'', REPLACE(IF(LEFT({r}waiters, 8) = {me}, {r}waiters, SUBSTRING({r}waiters, 9)), {me}, x''))`
 
 	// Without autocommit a grant would be a promise that nobody else can see:
-	// there both statements match nothing.
-	sqlAcquire = `UPDATE {t} SET` + sqlTake + `
+	// there every statement matches nothing.
+	sqlTake = `UPDATE {t} SET owner = {owner}, holder = {label}, holds = 1,
+  token = LAST_INSERT_ID(GREATEST(token + 256, ` + sqlMicros + `)), acquired_at = ` + sqlNow + `,
+  waiters = ` + sqlUnlisted + `,
+  expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND
+WHERE name = {name} AND @@autocommit AND IF(` + sqlForMe + `, 1, 0 * LAST_INSERT_ID(IF(owner = {owner}, token, ` + sqlLeft + `)))`
+
+	// One owner of this process takes over from another. The token moves, so that
+	// a guard that is open is waited for.
+	sqlReplace = `UPDATE {t} SET holds = 1, token = LAST_INSERT_ID(GREATEST(token + 256, ` + sqlMicros + `)),
+  acquired_at = ` + sqlNow + `, expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND, owner = {owner}
+WHERE name = {name} AND owner = {from} AND @@autocommit`
+
+	// As an assignment, which can also list who was refused. Once owner was
+	// assigned, it alone tells.
+	sqlTaken      = `{r}owner = {owner} OR ` + sqlForMe
+	sqlTakeOrList = `
+  owner = IF(` + sqlForMe + `, {owner}, {r}owner),
+  token = IF(` + sqlTaken + `, LAST_INSERT_ID(GREATEST({r}token + 256, ` + sqlMicros + `)), {r}token + 0 * LAST_INSERT_ID(` + sqlLeft + `)),
+  holds = IF(` + sqlTaken + `, 1, {r}holds),
+  holder = IF(` + sqlTaken + `, {label}, {r}holder),
+  acquired_at = IF(` + sqlTaken + `, ` + sqlNow + `, {r}acquired_at),
+  waiters = IF(` + sqlTaken + `, ` + sqlUnlisted + `,
+    IF({list} AND LOCATE({me}, {r}waiters) = 0 AND LENGTH({r}waiters) < 512, CONCAT({r}waiters, {me}), {r}waiters)),
+  expires_at = IF(` + sqlTaken + `, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND, {r}expires_at)`
+
+	sqlAsk = `UPDATE {t} SET` + sqlTakeOrList + `
 WHERE name = {name} AND @@autocommit`
 
 	// The shared lock on the high-water row makes Purge wait for this statement
 	// and this statement for Purge: without it a token could fall behind one
 	// that was deleted while the statement was under way.
 	sqlInsert = `INSERT INTO {t} (name, owner, holder, holds, token, acquired_at, expires_at)
-SELECT {name}, {owner}, {label}, 1, LAST_INSERT_ID(GREATEST(COALESCE(w.token, 0) + 1, ` + sqlMicros + `)),
+SELECT {name}, {owner}, {label}, 1, LAST_INSERT_ID(GREATEST(COALESCE(w.token, 0) + 256, ` + sqlMicros + `)),
   ` + sqlNow + `, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND
 FROM (SELECT @@autocommit AS trusted) AS s LEFT JOIN {t} AS w ON w.name = x'' WHERE s.trusted
 LOCK IN SHARE MODE
-ON DUPLICATE KEY UPDATE` + sqlTake
+ON DUPLICATE KEY UPDATE` + sqlTakeOrList
 
 	sqlExtend = `UPDATE {t} SET holds = {holds},
   token = token + 0 * LAST_INSERT_ID(1),
@@ -154,8 +241,11 @@ WHERE name = {name} AND owner = {owner} AND @@autocommit`
 	sqlRenew = sqlMine + `
 SET l.holds = {holds}, l.expires_at = GREATEST(l.expires_at, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND)`
 
-	// The token stays: its index entry, which a guard may have locked, too.
-	sqlFree = `{r}owner = x'', {r}holds = 0, {r}released_at = ` + sqlNow + `, {r}expires_at = '1970-01-01'`
+	// The token stays: its index entry, which a guard may have locked, too. Who
+	// waits is told by LAST_INSERT_ID.
+	sqlFirst = `CONV(HEX(LEFT({r}waiters, 8)), 16, 10)`
+	sqlFree  = `{r}owner = x'', {r}holds = IF({r}waiters = x'', 0, 0 * LAST_INSERT_ID(` + sqlFirst + `)),
+  {r}released_at = ` + sqlNow + `, {r}expires_at = '1970-01-01'`
 
 	sqlRelease    = `UPDATE {t} SET ` + sqlFree + ` WHERE name = {name} AND owner = {owner} AND @@autocommit`
 	sqlReleaseAll = sqlMine + `
@@ -163,8 +253,29 @@ SET ` + sqlFree
 
 	// An explicit LIMIT overrules sql_select_limit. What is selected is never a
 	// mere column, because columnsWithAlias would put the table before its name.
-	sqlLook = `SELECT CAST(name AS BINARY) AS name, CAST(owner AS BINARY) AS owner, TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, expires_at) AS micros
+	sqlLook = `SELECT CAST(name AS BINARY) AS name, CAST(owner AS BINARY) AS owner, TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, expires_at) AS micros,
+  IF(waiters = x'', 0, CAST(` + sqlFirst + ` AS UNSIGNED)) AS heir
 FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) LIMIT {count}`
+
+	// What is asked of the rows and the sleep are one statement: a ring cannot
+	// come between them. Only a ring ends the sleep early, or lets it fail.
+	sqlListen = `SELECT a.hit, IF(a.hit IS NULL, SLEEP({seconds}), 0) AS rung FROM (
+  SELECT IF(COUNT(*) < {count}, x'', MIN(IF(` + sqlForMe + ` OR LOCATE({me}, waiters) = 0 AND LENGTH(waiters) < 512, name, NULL))) AS hit
+  FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names})
+) AS a`
+
+	// The name of the bell is held by the connection that listens, and resolves to
+	// that connection and no other.
+	sqlBell = `SELECT GET_LOCK(_ascii'mysqllock:{id}', 0)`
+	sqlRing = `KILL QUERY IS_USED_LOCK(_ascii'mysqllock:{id}')`
+
+	sqlStrike = `/*M! SET STATEMENT sql_safe_updates = 0 FOR */ UPDATE (
+  SELECT name FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) AND LOCATE({process}, waiters) > 0 AND @@autocommit
+  LIMIT {count} FOR UPDATE SKIP LOCKED
+) AS mine STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
+SET l.holds = l.holds + IF(l.expires_at <= ` + sqlNow + ` AND LENGTH(l.waiters) > 8 AND LEFT(l.waiters, 8) = {process},
+    0 * LAST_INSERT_ID(CONV(HEX(SUBSTRING(l.waiters, 9, 8)), 16, 10)), 0),
+  l.waiters = REPLACE(l.waiters, {process}, x'')`
 
 	// Read only from the index, this locks nothing but the entry of the index: a
 	// guard that is open is waited for there, and hinders no renewal.
@@ -174,14 +285,14 @@ FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) LIMIT {count}`
 	// that is open at the index, where it does not yet hinder renewals.
 	sqlHolder = `SELECT token + 0 AS token FROM {t} FORCE INDEX (PRIMARY) WHERE name = {name} AND expires_at > ` + sqlNow + ` LIMIT 1`
 	sqlSeize  = `SELECT token + 0 AS token FROM {t} FORCE INDEX (guard) WHERE token = {token} AND name = {name} LIMIT 1 FOR UPDATE`
-	sqlForce  = `UPDATE {t} SET token = token + 1, ` + sqlFree + `
+	sqlForce  = `UPDATE {t} SET token = token + 256, ` + sqlFree + `
 WHERE name = {name} AND token = {token} AND expires_at > ` + sqlNow + ``
 
 	sqlInfo = `SELECT CAST(name AS BINARY) AS name, CAST(owner AS BINARY) AS owner, CAST(holder AS BINARY) AS holder,
   holds + 0 AS holds, token + 0 AS token,
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', acquired_at) AS acquired,
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires,
-  TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, expires_at) AS micros
+  TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, expires_at) AS micros, LENGTH(waiters) DIV 8 AS waiters
 FROM {t} `
 
 	sqlInspect = sqlInfo + `WHERE name = {name} LIMIT 1`
@@ -206,25 +317,55 @@ WHERE token IN ({tokens}) AND ` + sqlIdle + ` LIMIT 18446744073709551615 FOR UPD
 	sqlSettle  = `COMMIT AND NO CHAIN NO RELEASE`
 )
 
-// query puts the table and pairs of placeholder and text into a statement. The
-// texts are literals and numbers, in which no brace can stand: an argument would
-// cost a second round trip on every DSN without interpolateParams.
+// query puts the table, this process, and pairs of placeholder and text into a
+// statement. The texts are literals and numbers: an argument would cost a second
+// round trip on every DSN without interpolateParams.
 func (t *table) query(statement string, pairs ...string) string {
-	statement = strings.ReplaceAll(statement, "{t}", t.name)
-	for i := 0; i < len(pairs); i += 2 {
-		statement = strings.ReplaceAll(statement, pairs[i], pairs[i+1])
+	var b strings.Builder
+	b.Grow(2 * len(statement))
+	for {
+		text, rest, more := strings.Cut(statement, "{")
+		b.WriteString(text)
+		if !more {
+			return b.String()
+		}
+		var placeholder string
+		placeholder, statement, _ = strings.Cut(rest, "}")
+		switch placeholder {
+		case "t":
+			b.WriteString(t.name)
+		case "me":
+			b.WriteString(t.me.literal())
+		default:
+			if i := slices.Index(pairs, placeholder); i >= 0 { // but for {r}, which may be nothing
+				b.WriteString(pairs[i+1])
+			}
+		}
 	}
-	return statement
 }
 
 func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
 
-func (t *table) acquire(ctx context.Context, c claim, lease time.Duration) (g grant, err error) {
-	pairs := []string{"{name}", literal(c.name), "{owner}", literal(c.owner), "{label}", t.label, "{lease}", micros(lease)}
+func (t *table) acquire(ctx context.Context, b bid) (g grant, err error) {
+	statement := sqlTake
+	switch {
+	case b.from != "":
+		statement = sqlReplace
+	case b.list:
+		statement = sqlAsk
+	}
+	list := "0"
+	if b.list {
+		list = "1"
+	}
+	pairs := []string{
+		"name", literal(b.name), "owner", literal(b.owner), "from", literal(b.from), "label", t.label,
+		"lease", micros(b.lease), "list", list,
+	}
 	err = t.on(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		answer, sent, err := t.ask(ctx, conn, t.query(sqlAcquire, append(pairs, "{r}", "")...))
-		if err == nil && answer == 0 {
-			answer, sent, err = t.ask(ctx, conn, t.query(sqlInsert, append(pairs, "{r}", t.name+".")...))
+		answer, sent, err := t.ask(ctx, conn, t.query(statement, pairs...))
+		if err == nil && answer == 0 && b.from == "" {
+			answer, sent, err = t.ask(ctx, conn, t.query(sqlInsert, append(pairs, "r", t.name+".")...))
 		}
 		if err != nil {
 			return err
@@ -236,15 +377,21 @@ func (t *table) acquire(ctx context.Context, c claim, lease time.Duration) (g gr
 			t.mu.Lock()
 			t.terms++ // before conn goes back: it may stay as the spare
 			t.mu.Unlock()
+		case answer == reserved:
+			g.left, g.reserved = handover, true
 		case answer < 0:
 			g.left = -time.Duration(answer) * time.Microsecond
-		default:
+		case b.from == "":
 			return errAutocommit
 		}
 		return nil
 	})
 	return g, err
 }
+
+// reserved is the answer of a row that nobody holds but which is kept for
+// another waiter.
+const reserved = -1 << 62
 
 var (
 	errAutocommit = errors.New("this session has autocommit off, so that a lock would not be visible to others: set autocommit=1 in the DSN")
@@ -302,8 +449,8 @@ func (t *table) extend(ctx context.Context, c claim, lease time.Duration, holds 
 			return mine, sent, err
 		}
 	}
-	query := t.query(sqlExtend, "{name}", literal(c.name), "{owner}", literal(c.owner),
-		"{lease}", micros(lease), "{holds}", strconv.Itoa(holds))
+	query := t.query(sqlExtend, "name", literal(c.name), "owner", literal(c.owner),
+		"lease", micros(lease), "holds", strconv.Itoa(holds))
 	err = t.on(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		var answer int64
 		answer, sent, err = t.ask(ctx, conn, query)
@@ -314,23 +461,31 @@ func (t *table) extend(ctx context.Context, c claim, lease time.Duration, holds 
 }
 
 func (t *table) renew(ctx context.Context, cs []claim, lease time.Duration, holds int) (all bool, sent time.Time, err error) {
-	affected, sent, err := t.change(ctx, true, t.query(sqlRenew, append(lists(cs), "{lease}", micros(lease), "{holds}", strconv.Itoa(holds))...))
-	return affected == int64(len(cs)), sent, err
+	res, sent, err := t.change(ctx, true, t.query(sqlRenew, append(lists(cs), "lease", micros(lease), "holds", strconv.Itoa(holds))...))
+	if err != nil {
+		return false, sent, err
+	}
+	renewed, err := res.RowsAffected()
+	return renewed == int64(len(cs)), sent, err
 }
 
-func (t *table) release(ctx context.Context, c claim) (bool, error) {
+func (t *table) release(ctx context.Context, c claim) (freed bool, heir process, err error) {
 	if t.hasSpare() {
-		if freed, err := t.releaseAll(ctx, []claim{c}); freed > 0 || err != nil {
-			return freed > 0, err
+		if n, heir, err := t.releaseAll(ctx, []claim{c}); n > 0 || err != nil {
+			return n > 0, heir, err
 		}
 	}
-	affected, _, err := t.change(ctx, false, t.query(sqlRelease, "{name}", literal(c.name), "{owner}", literal(c.owner), "{r}", ""))
-	return affected > 0, err
+	n, heir, err := t.free(ctx, false, t.query(sqlRelease, "name", literal(c.name), "owner", literal(c.owner)))
+	return n > 0, heir, err
 }
 
-func (t *table) releaseAll(ctx context.Context, cs []claim) (int64, error) {
-	affected, _, err := t.change(ctx, true, t.query(sqlReleaseAll, append(lists(cs), "{r}", "l.")...))
-	return affected, err
+func (t *table) releaseAll(ctx context.Context, cs []claim) (int64, process, error) {
+	return t.free(ctx, true, t.query(sqlReleaseAll, append(lists(cs), "r", "l.")...))
+}
+
+func (t *table) strike(ctx context.Context, names []string, p process) (process, error) {
+	_, heir, err := t.free(ctx, true, t.query(sqlStrike, "names", literals(names), "count", strconv.Itoa(len(names)), "process", p.literal()))
+	return heir, err
 }
 
 func lists(cs []claim) []string {
@@ -338,28 +493,40 @@ func lists(cs []claim) []string {
 	for i, c := range cs {
 		names[i], owners[i] = c.name, c.owner
 	}
-	return []string{"{names}", literals(names), "{owners}", literals(owners), "{count}", strconv.Itoa(len(cs))}
+	return []string{"names", literals(names), "owners", literals(owners), "count", strconv.Itoa(len(cs))}
 }
 
 // change runs a statement on behalf of what is held.
-func (t *table) change(ctx context.Context, spare bool, query string) (affected int64, sent time.Time, err error) {
-	err = t.run(ctx, spare, func(ctx context.Context, conn *sqlx.Conn) error {
+func (t *table) change(ctx context.Context, spare bool, query string) (res sql.Result, sent time.Time, err error) {
+	err = t.run(ctx, spare, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		t.statements.Add(1)
 		sent = time.Now()
-		res, err := conn.ExecContext(ctx, query)
-		if err == nil {
-			affected, err = res.RowsAffected()
-		}
+		res, err = conn.ExecContext(ctx, query)
 		return err
 	})
-	return affected, sent, err
+	return res, sent, err
+}
+
+// free is change for statements that may free rows for which others wait.
+func (t *table) free(ctx context.Context, spare bool, query string) (freed int64, heir process, err error) {
+	res, _, err := t.change(ctx, spare, query)
+	if err != nil {
+		return 0, 0, err
+	}
+	first, err := res.LastInsertId()
+	if err != nil {
+		return 0, 0, err
+	}
+	freed, err = res.RowsAffected()
+	return freed, process(first), err
 }
 
 func (t *table) look(ctx context.Context, names []string) (rows map[string]row, sent time.Time, err error) {
-	query := t.query(sqlLook, "{names}", literals(names), "{count}", strconv.Itoa(len(names)))
+	query := t.query(sqlLook, "names", literals(names), "count", strconv.Itoa(len(names)))
 	var found []struct {
 		Name, Owner string
 		Micros      int64
+		Heir        process
 	}
 	err = t.onSpare(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		t.statements.Add(1)
@@ -368,9 +535,88 @@ func (t *table) look(ctx context.Context, names []string) (rows map[string]row, 
 	})
 	rows = make(map[string]row, len(found))
 	for _, f := range found {
-		rows[f.Name] = row{f.Owner, time.Duration(f.Micros) * time.Microsecond}
+		rows[f.Name] = row{f.Owner, time.Duration(f.Micros) * time.Microsecond, f.Heir}
 	}
 	return rows, sent, err
+}
+
+// A pool of fewer connections has none to spare for listening.
+const listenPool = 4
+
+var (
+	errSmallPool = errors.New("the pool has no connection to spare for listening")
+	errBellTaken = errors.New("the server did not grant the name to listen under")
+)
+
+func (t *table) listen(ctx context.Context, names []string, d time.Duration) (h heard, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d+time.Second)
+	defer cancel()
+	stats := t.db.Stats()
+	usedUp := stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections
+	if 0 < stats.MaxOpenConnections && stats.MaxOpenConnections < listenPool ||
+		usedUp && (t.ear == nil || stats.WaitCount > t.waits) {
+		return h, errSmallPool
+	}
+	t.waits = stats.WaitCount
+	if t.ear == nil {
+		if err := t.prickUp(ctx); err != nil {
+			return h, told(err)
+		}
+	}
+	var answer struct {
+		Hit  sql.NullString
+		Rung bool
+	}
+	if err = t.prepare(ctx, t.ear); err == nil {
+		t.statements.Add(1)
+		err = t.ear.GetContext(ctx, &answer, t.query(sqlListen, "names", literals(names), "count", strconv.Itoa(len(names)),
+			"seconds", strconv.FormatFloat(d.Seconds(), 'f', 6, 64)))
+	}
+	switch {
+	case number(err) == 1317: // interrupted by KILL QUERY
+		return heard{rung: true}, nil
+	case err != nil:
+		return h, told(err)
+	case answer.Hit.Valid:
+		return heard{name: answer.Hit.String, missing: answer.Hit.String == ""}, nil
+	}
+	return heard{rung: answer.Rung}, nil
+}
+
+// prickUp takes a connection to listen with.
+func (t *table) prickUp(ctx context.Context) error {
+	conn, err := t.db.Connx(ctx)
+	if err != nil {
+		return err
+	}
+	t.ear = conn
+	var granted sql.NullBool
+	t.statements.Add(1)
+	if err := conn.GetContext(ctx, &granted, t.query(sqlBell, "id", t.me.String())); err != nil {
+		return err
+	}
+	if !granted.Bool {
+		return errBellTaken
+	}
+	return nil
+}
+
+// hush closes the connection that listened. In the pool, another's statement on
+// it could be hit by a ring.
+func (t *table) hush() {
+	if t.ear != nil {
+		t.ear.Raw(func(any) error { return driver.ErrBadConn })
+		t.ear.Close()
+		t.ear = nil
+	}
+}
+
+func (t *table) ring(ctx context.Context, p process) (alive bool, err error) {
+	_, _, err = t.change(ctx, true, t.query(sqlRing, "id", p.String()))
+	if number(err) == 1094 { // ER_NO_SUCH_THREAD
+		return false, nil
+	}
+	return true, err
 }
 
 func (t *table) relinquish() {
@@ -423,25 +669,24 @@ func (t *table) run(ctx context.Context, spare bool, fn func(context.Context, *s
 	}
 }
 
-// errSlow is the cause of a context that ends a statement only for another
-// connection to be tried.
-var errSlow = errors.New("no answer in time")
+// brief returns a context for a statement that is ended after the given time
+// only for another connection to be tried.
+func brief(ctx context.Context, bound time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithValue(ctx, briefKey{}, ctx), bound)
+}
 
-// patient returns ctx, unless it is such a one and there is no other connection:
-// a statement that is cut off takes its connection with it, and an application
-// that has used up its pool would get the place.
+type briefKey struct{}
+
+// patient makes such a context last if there is no other connection: a statement
+// that is cut off takes its connection with it, and an application that has used
+// up its pool would get the place.
 func (t *table) patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	s := t.db.Stats()
-	if s.MaxOpenConnections == 0 || s.InUse < s.MaxOpenConnections {
+	outer, ok := ctx.Value(briefKey{}).(context.Context)
+	if !ok || s.MaxOpenConnections == 0 || s.InUse < s.MaxOpenConnections {
 		return ctx, func() {}
 	}
-	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*t.alone)
-	stop := context.AfterFunc(ctx, func() {
-		if context.Cause(ctx) != errSlow {
-			cancel()
-		}
-	})
-	return longer, func() { stop(); cancel() }
+	return context.WithTimeout(outer, 3*t.alone)
 }
 
 func (t *table) borrow(ctx context.Context, spare bool) (*sqlx.Conn, error) {
@@ -599,6 +844,7 @@ func (t *table) infos(ctx context.Context, query string) ([]Info, error) {
 		Holds                     int
 		Token                     uint64
 		Acquired, Expires, Micros int64
+		Waiters                   int
 	}
 	err := t.on(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		t.statements.Add(1)
@@ -606,7 +852,7 @@ func (t *table) infos(ctx context.Context, query string) ([]Info, error) {
 	})
 	infos := make([]Info, 0, len(found))
 	for _, f := range found {
-		info := Info{Name: f.Name, Token: f.Token}
+		info := Info{Name: f.Name, Token: f.Token, Waiters: f.Waiters}
 		if f.Micros > 0 {
 			info.Held = true
 			info.Holder, info.Owner, info.Holds = f.Holder, f.Owner, f.Holds
@@ -620,7 +866,7 @@ func (t *table) infos(ctx context.Context, query string) ([]Info, error) {
 }
 
 func (t *table) inspect(ctx context.Context, name string) (Info, error) {
-	infos, err := t.infos(ctx, t.query(sqlInspect, "{name}", literal(name)))
+	infos, err := t.infos(ctx, t.query(sqlInspect, "name", literal(name)))
 	if err != nil || len(infos) == 0 {
 		return Info{Name: name}, err
 	}
@@ -630,10 +876,10 @@ func (t *table) inspect(ctx context.Context, name string) (Info, error) {
 func (t *table) list(ctx context.Context) ([]Info, error) { return t.infos(ctx, t.query(sqlList)) }
 
 // force frees the row whoever holds it and returns the token it had, 0 if none.
-func (t *table) force(ctx context.Context, name string) (token uint64, err error) {
+func (t *table) force(ctx context.Context, name string) (token uint64, heir process, err error) {
 	err = t.inTransaction(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		t.statements.Add(3)
-		pairs := []string{"{name}", literal(name), "{r}", ""}
+		pairs := []string{"name", literal(name)}
 		err := conn.GetContext(ctx, &token, t.query(sqlHolder, pairs...))
 		if errors.Is(err, sql.ErrNoRows) {
 			token = 0
@@ -641,7 +887,7 @@ func (t *table) force(ctx context.Context, name string) (token uint64, err error
 		} else if err != nil {
 			return err
 		}
-		pairs = append(pairs, "{token}", strconv.FormatUint(token, 10))
+		pairs = append(pairs, "token", strconv.FormatUint(token, 10))
 		var seized uint64
 		err = conn.GetContext(ctx, &seized, t.query(sqlSeize, pairs...))
 		if errors.Is(err, sql.ErrNoRows) {
@@ -657,12 +903,14 @@ func (t *table) force(ctx context.Context, name string) (token uint64, err error
 			token = 0 // it expired meanwhile
 			return err
 		}
-		return nil
+		first, err := res.LastInsertId()
+		heir = process(first)
+		return err
 	})
 	if errors.Is(err, errMoved) {
 		return t.force(ctx, name)
 	}
-	return token, err
+	return token, heir, err
 }
 
 var errMoved = errors.New("somebody else has it by now")
@@ -684,7 +932,7 @@ func (t *table) purge(ctx context.Context, idle time.Duration) (deleted int64, e
 		err = t.on(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 			t.statements.Add(1)
 			return conn.SelectContext(ctx, &found, t.query(sqlIdleNames,
-				"{name}", literal(after), "{idle}", micros(idle), "{count}", strconv.Itoa(batchSize)))
+				"name", literal(after), "idle", micros(idle), "count", strconv.Itoa(batchSize)))
 		})
 		if err != nil || len(found) == 0 {
 			return deleted, err
@@ -735,7 +983,7 @@ func (t *table) deleteIdle(ctx context.Context, found []idleRow, idle time.Durat
 			return err
 		}
 		var locked []idleRow
-		if err := conn.SelectContext(ctx, &locked, t.query(sqlIdleLock, "{tokens}", strings.Join(tokens, ","), "{idle}", micros(idle))); err != nil || len(locked) == 0 {
+		if err := conn.SelectContext(ctx, &locked, t.query(sqlIdleLock, "tokens", strings.Join(tokens, ","), "idle", micros(idle))); err != nil || len(locked) == 0 {
 			return err
 		}
 		var names []string
@@ -743,10 +991,10 @@ func (t *table) deleteIdle(ctx context.Context, found []idleRow, idle time.Durat
 			names = append(names, f.Name)
 			mark = max(mark, f.Token)
 		}
-		if _, err := conn.ExecContext(ctx, t.query(sqlRaise, "{token}", strconv.FormatUint(mark, 10))); err != nil {
+		if _, err := conn.ExecContext(ctx, t.query(sqlRaise, "token", strconv.FormatUint(mark, 10))); err != nil {
 			return err
 		}
-		res, err := conn.ExecContext(ctx, t.query(sqlDelete, "{names}", literals(names)))
+		res, err := conn.ExecContext(ctx, t.query(sqlDelete, "names", literals(names)))
 		if err == nil {
 			deleted, err = res.RowsAffected()
 		}
@@ -785,7 +1033,7 @@ func (t *table) guard(ctx context.Context, tx Queryer, name string, token uint64
 	case *sql.DB, *sqlx.DB:
 		return errors.New("a pool is no transaction: pass a *sql.Tx, or the *sql.Conn that it runs on")
 	}
-	err := tx.QueryRowContext(ctx, t.query(sqlGuard, "{name}", literal(name), "{token}", strconv.FormatUint(token, 10))).Scan(&token)
+	err := tx.QueryRowContext(ctx, t.query(sqlGuard, "name", literal(name), "token", strconv.FormatUint(token, 10))).Scan(&token)
 	if errors.Is(err, sql.ErrNoRows) {
 		return ErrLost
 	}

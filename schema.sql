@@ -10,13 +10,15 @@ CREATE TABLE IF NOT EXISTS mysqllock (
   holds       INT UNSIGNED    NOT NULL DEFAULT 0
               COMMENT 'handles open on the acquisition, as of the last write to the row',
   token       BIGINT UNSIGNED NOT NULL DEFAULT 0
-              COMMENT 'fencing token; rises with every change of owner, never falls',
+              COMMENT 'fencing token, the first of 256 that the holder may give out; rises with every change of owner, never falls',
   acquired_at DATETIME(6)     NOT NULL DEFAULT '1970-01-01'
               COMMENT 'UTC, by the clock of this server, like the two below',
   expires_at  DATETIME(6)     NOT NULL DEFAULT '1970-01-01'
               COMMENT 'the lock is held while this lies in the future; nothing else decides it',
   released_at DATETIME(6)     NOT NULL DEFAULT '1970-01-01'
               COMMENT 'the last release; a lease that ran out leaves it as it was',
+  waiters     VARBINARY(512)  NOT NULL DEFAULT ''
+              COMMENT 'ids of the processes that wait, 8 bytes each, in the order in which they began to',
   name_text   VARCHAR(255)    CHARACTER SET utf8mb4 COLLATE utf8mb4_bin
               GENERATED ALWAYS AS (CONVERT(name USING utf8mb4)) VIRTUAL
               COMMENT 'name, for people',

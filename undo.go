@@ -13,8 +13,8 @@ import (
 // goroutine of its own, because it must not hold up renewals.
 type orphanage struct {
 	repo  repository
-	bound time.Duration        // of a statement
-	freed func(names []string) // called, without locks, when rows were freed
+	bound time.Duration                      // of a statement
+	freed func(names []string, heir process) // called, without locks, when rows were freed
 	log   *slog.Logger
 
 	ctx    context.Context // ends with close
@@ -39,7 +39,7 @@ type orphan struct {
 	tries int
 }
 
-func newOrphanage(repo repository, bound time.Duration, freed func([]string), log *slog.Logger) *orphanage {
+func newOrphanage(repo repository, bound time.Duration, freed func([]string, process), log *slog.Logger) *orphanage {
 	o := &orphanage{
 		repo: repo, bound: bound, freed: freed, log: log,
 		orphans: map[claim]*orphan{}, arrived: make(chan struct{}, 1),
@@ -127,14 +127,14 @@ func (o *orphanage) due() (due []claim, next time.Time) {
 // free releases orphans in one statement, and looks at the rows of those that
 // were not found: nothing but a ghost can yet become ours.
 func (o *orphanage) free(ctx context.Context, claims []claim) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, o.bound, errSlow)
+	ctx, cancel := brief(ctx, o.bound)
 	defer cancel()
 	names := make([]string, len(claims))
 	for i, c := range claims {
 		names[i] = c.name
 	}
 	var rows map[string]row
-	freed, err := o.repo.releaseAll(ctx, claims)
+	freed, heir, err := o.repo.releaseAll(ctx, claims)
 	all := freed == int64(len(claims))
 	if err == nil && !all {
 		rows, _, err = o.repo.look(ctx, names)
@@ -155,7 +155,7 @@ func (o *orphanage) free(ctx context.Context, claims []claim) error {
 	}
 	o.mu.Unlock()
 	if freed > 0 {
-		o.freed(names)
+		o.freed(names, heir)
 	}
 	return err
 }
