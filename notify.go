@@ -526,11 +526,7 @@ func (r *registry) plan() (names []string, sleep time.Duration, listen bool) {
 			break
 		}
 	}
-	sleep = time.Until(r.tick)
-	if sleep <= 0 && len(names) > 0 {
-		sleep = time.Millisecond
-	}
-	return names, sleep, r.hears()
+	return names, max(0, time.Until(r.tick)), r.hears()
 }
 
 // rest ends the poller, unless there is something to watch.

@@ -374,6 +374,7 @@ func TestSchema(t *testing.T) {
 		require.Equal(t, map[string]string{
 			"name": "varbinary(255)", "owner": "varchar(64)", "holder": "varchar(255)",
 			"holds": columns["holds"], "token": columns["token"], // with a display width on MariaDB
+			"waiters":     "varbinary(512)",
 			"acquired_at": "datetime(6)", "expires_at": "datetime(6)", "released_at": "datetime(6)", "name_text": "varchar(255)",
 		}, columns)
 		require.Contains(t, columns["holds"], "unsigned")

@@ -1,0 +1,375 @@
+package mysqllock_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mysqllock/mysqllock"
+	"github.com/mysqllock/mysqllock/internal/wire"
+)
+
+// A process that polls only once an hour, so that nothing but a ring can wake it
+// in time.
+var rarely = mysqllock.WithPollInterval(time.Hour)
+
+// waiting starts to wait for a lock, and returns when the row lists the process
+// as one of n.
+func waiting(t testing.TB, l *mysqllock.Locker, name string, n int) <-chan *mysqllock.Lock {
+	t.Helper()
+	got := make(chan *mysqllock.Lock, 1)
+	go func() {
+		k, err := l.TryLock(ctx, name, time.Minute, mysqllock.AutoRenew)
+		if err != nil {
+			close(got)
+			return
+		}
+		got <- k
+	}()
+	eventually(t, "not listed", func() bool {
+		info, err := l.Inspect(ctx, name)
+		require.NoError(t, err)
+		return info.Waiters == n
+	})
+	return got
+}
+
+// get waits for a lock that waiting is to get.
+func get(t testing.TB, got <-chan *mysqllock.Lock) *mysqllock.Lock {
+	t.Helper()
+	select {
+	case k := <-got:
+		require.NotNil(t, k)
+		return k
+	case <-time.After(20 * time.Second):
+		require.FailNow(t, "not woken")
+		return nil
+	}
+}
+
+// The release of a lock wakes the process that waits for it. Without the ring,
+// the poller would, hours later.
+func TestRing(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		a, b := e.locker(t, rarely), e.locker(t, rarely)
+		var worst time.Duration
+		for range 20 {
+			k := acquire(t, a, "x", mysqllock.AutoRenew)
+			got := waiting(t, b, "x", 1)
+			require.NoError(t, k.Unlock())
+			freed := time.Now()
+			next := get(t, got)
+			worst = max(worst, time.Since(freed))
+			require.Greater(t, next.Token(), k.Token())
+			require.Zero(t, requireHeld(t, a, "x", true).Waiters)
+			require.NoError(t, next.Unlock())
+		}
+		t.Log("woken within", worst)
+		require.Less(t, worst, 10*time.Second, "a listening statement ends by itself after 5 s, the poller looks after an hour")
+	})
+}
+
+// What frees a lock wakes the waiter, whatever it is.
+func TestRingers(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		b := e.locker(t, rarely)
+		for what, free := range map[string]func(a *mysqllock.Locker, k *mysqllock.Lock){
+			"force": func(a *mysqllock.Locker, k *mysqllock.Lock) {
+				held, err := a.ForceUnlock(ctx, k.Name())
+				require.NoError(t, err)
+				require.True(t, held)
+			},
+			"close": func(a *mysqllock.Locker, k *mysqllock.Lock) { require.NoError(t, a.Close()) },
+			"expiry": func(a *mysqllock.Locker, k *mysqllock.Lock) {
+				require.NoError(t, k.Unlock()) // of the AutoRenew handle; the fixed one runs out
+			},
+		} {
+			t.Run(what, func(t *testing.T) {
+				a := e.locker(t, rarely)
+				owner := mysqllock.WithOwner(ctx)
+				if what == "expiry" {
+					_, err := a.TryLock(owner, what, 0, time.Second)
+					require.NoError(t, err)
+				}
+				k, err := a.TryLock(owner, what, 0, mysqllock.AutoRenew)
+				require.NoError(t, err)
+				for i := range 3 {
+					acquire(t, a, fmt.Sprint(what, " beside ", i), mysqllock.AutoRenew)
+				}
+				got := waiting(t, b, what, 1)
+				free(a, k)
+				start := time.Now()
+				require.NoError(t, get(t, got).Unlock())
+				t.Log(what, time.Since(start))
+			})
+		}
+	})
+}
+
+// Nobody waits: acquire and release are one statement each and open no
+// connection beside; a process that waits opens one, whatever it waits for.
+func TestConnectionsOfWaiting(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		p := wire.New(t, e.server.Addr())
+		db := e.through(t, p)
+		db.SetMaxIdleConns(50)
+		a, b := e.locker(t), newLocker(t, db)
+		acquire(t, b, "warm", mysqllock.AutoRenew).Unlock()
+		before := p.Open()
+		var got []<-chan *mysqllock.Lock
+		var held []*mysqllock.Lock
+		for i := range 50 {
+			held = append(held, acquire(t, a, fmt.Sprint(i), mysqllock.AutoRenew))
+		}
+		for i := range 50 {
+			got = append(got, waiting(t, b, fmt.Sprint(i), 1))
+		}
+		stats := db.Stats()
+		require.LessOrEqual(t, stats.InUse, 2, "one that listens, one for an attempt")
+		t.Log("connections before", before, "while waiting for 50 names", p.Open(), stats.InUse)
+
+		for i, k := range slices.Backward(held) {
+			require.NoError(t, k.Unlock())
+			require.NoError(t, get(t, got[i]).Unlock())
+		}
+		eventually(t, "the connection is closed when nobody waits", func() bool { return db.Stats().InUse == 0 })
+	})
+}
+
+// Processes get a lock in the order in which they began to wait.
+func TestOrder(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		k := acquire(t, e.locker(t), "x", mysqllock.AutoRenew)
+		var got []<-chan *mysqllock.Lock
+		for i := range 6 {
+			got = append(got, waiting(t, e.locker(t, rarely), "x", i+1))
+		}
+		late := e.locker(t)
+		for _, next := range got {
+			last := k.Token()
+			require.NoError(t, k.Unlock())
+			_, err := late.TryLock(ctx, "x", 0, mysqllock.AutoRenew)
+			require.ErrorIs(t, err, mysqllock.ErrNotAcquired, "it is somebody else's turn")
+			k = get(t, next)
+			require.Greater(t, k.Token(), last)
+		}
+		require.NoError(t, k.Unlock())
+	})
+}
+
+// A waiter who has gone does not keep the lock from others.
+func TestGoneWaiters(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		a, gone, b := e.locker(t), e.locker(t), e.locker(t)
+		for range 20 {
+			k := acquire(t, a, "x", mysqllock.AutoRenew)
+			_, err := gone.TryLock(ctx, "x", 10*time.Millisecond, mysqllock.AutoRenew)
+			require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+			require.NoError(t, k.Unlock())
+			k, err = b.TryLock(ctx, "x", 0, mysqllock.AutoRenew)
+			require.NoError(t, err)
+			require.NoError(t, k.Unlock())
+		}
+		eventually(t, "still listed", func() bool { return requireHeld(t, a, "x", false).Waiters == 0 })
+
+		// One who went without a word is struck off by the first who finds out.
+		k := acquire(t, a, "x", mysqllock.AutoRenew)
+		_, err := e.db(t, "").Exec("UPDATE mysqllock SET waiters = x'41424344454647484142434445464749' WHERE name = 'x'")
+		require.NoError(t, err)
+		got := waiting(t, b, "x", 3)
+		require.NoError(t, k.Unlock())
+		start := time.Now()
+		k = get(t, got)
+		require.Less(t, time.Since(start), 700*time.Millisecond, "before the poller looks")
+		require.Zero(t, requireHeld(t, a, "x", true).Waiters)
+		require.NoError(t, k.Unlock())
+	})
+}
+
+// Without the signal nothing is listed, nobody rings, and the poller finds what
+// is free.
+func TestWithoutSignal(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		p := wire.New(t, e.server.Addr())
+		a, b := e.locker(t), newLocker(t, e.through(t, p), mysqllock.WithoutSignal())
+		k := acquire(t, a, "x", mysqllock.AutoRenew)
+		got := make(chan *mysqllock.Lock, 1)
+		go func() { got <- acquire(t, b, "x", mysqllock.AutoRenew) }()
+		eventually(t, "not waiting", func() bool { return b.Stats().Waiting == 1 })
+		time.Sleep(1500 * time.Millisecond)
+		require.Zero(t, requireHeld(t, a, "x", true).Waiters)
+		require.NoError(t, k.Unlock())
+		require.NoError(t, get(t, got).Unlock())
+		for _, q := range p.Queries() {
+			require.NotContains(t, q, "SLEEP")
+			require.NotContains(t, q, "KILL")
+		}
+	})
+}
+
+// A lock passes on between goroutines of one process without a statement.
+func TestHandoff(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l := e.locker(t)
+		k := acquire(t, l, "x", mysqllock.AutoRenew)
+		var got []<-chan *mysqllock.Lock
+		for i := range 5 {
+			next := make(chan *mysqllock.Lock, 1)
+			got = append(got, next)
+			go func() { next <- acquire(t, l, "x", mysqllock.AutoRenew) }()
+			eventually(t, "not waiting", func() bool { return l.Stats().Waiting == i+1 })
+		}
+		before := l.Stats().Statements
+		for _, next := range got {
+			require.NoError(t, k.Unlock())
+			n := get(t, next)
+			require.Equal(t, k.Token()+1, n.Token())
+			require.NoError(t, n.Err())
+			require.ErrorIs(t, k.Err(), mysqllock.ErrNotHeld)
+			k = n
+		}
+		require.Equal(t, before, l.Stats().Statements)
+
+		// A lease that the row does not cover takes one.
+		short := acquire(t, l, "y", 2*time.Second)
+		next := make(chan *mysqllock.Lock, 1)
+		go func() { next <- acquire(t, l, "y", time.Minute) }()
+		eventually(t, "not waiting", func() bool { return l.Stats().Waiting == 1 })
+		before = l.Stats().Statements
+		require.NoError(t, short.Unlock())
+		long := get(t, next)
+		require.Equal(t, before+1, l.Stats().Statements)
+		require.Greater(t, long.Token(), short.Token())
+		info := requireHeld(t, l, "y", true)
+		require.Equal(t, long.Token(), info.Token)
+		require.Greater(t, info.ExpiresIn, 50*time.Second)
+
+		// The next holder in the database has a token above all that were given out.
+		require.NoError(t, k.Unlock())
+		require.NoError(t, long.Unlock())
+		after := acquire(t, e.locker(t), "x", mysqllock.AutoRenew)
+		require.Greater(t, after.Token(), k.Token())
+	})
+}
+
+// A lock that passed on is guarded, extended and lost like any other.
+func TestHandoffIsAHold(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l, other, db := e.locker(t), e.locker(t), e.db(t, "")
+		pass := func(name string, lease time.Duration) (from, to *mysqllock.Lock) {
+			from = acquire(t, l, name, mysqllock.AutoRenew)
+			next := make(chan *mysqllock.Lock, 1)
+			go func() { next <- acquire(t, l, name, lease) }()
+			eventually(t, "not waiting", func() bool { return l.Stats().Waiting == 1 })
+			before := l.Stats().Statements
+			require.NoError(t, from.Unlock())
+			to = get(t, next)
+			require.Equal(t, before, l.Stats().Statements)
+			require.Equal(t, from.Token()+1, to.Token())
+			return from, to
+		}
+
+		// Guarded.
+		_, k := pass("guarded", mysqllock.AutoRenew)
+		tx, err := db.BeginTx(ctx, nil)
+		require.NoError(t, err)
+		require.NoError(t, k.Guard(ctx, tx))
+		waiter := make(chan *mysqllock.Lock, 1)
+		go func() { waiter <- acquire(t, l, "guarded", mysqllock.AutoRenew) }()
+		eventually(t, "not waiting", func() bool { return l.Stats().Waiting == 1 })
+		require.NoError(t, k.Unlock())
+		select {
+		case <-waiter:
+			require.Fail(t, "nobody may have it before the transaction ends")
+		case <-time.After(300 * time.Millisecond):
+		}
+		require.NoError(t, tx.Commit())
+		require.Greater(t, get(t, waiter).Token(), k.Token())
+
+		// A fixed lease ends in its own time, and the lock is free then.
+		start := time.Now()
+		_, k = pass("fixed", 800*time.Millisecond)
+		requireOver(t, k, mysqllock.ErrLost)
+		require.Less(t, time.Since(start), 800*time.Millisecond+5*time.Second)
+		require.NoError(t, acquire(t, other, "fixed", mysqllock.AutoRenew).Unlock())
+
+		// Or is extended.
+		_, k = pass("extended", 800*time.Millisecond)
+		require.NoError(t, k.Extend(ctx, time.Minute))
+		time.Sleep(time.Second)
+		require.NoError(t, k.Err())
+		require.NoError(t, k.Unlock())
+
+		// Taken away by force.
+		_, k = pass("forced", mysqllock.AutoRenew)
+		held, err := l.ForceUnlock(ctx, "forced")
+		require.NoError(t, err)
+		require.True(t, held)
+		requireOver(t, k, mysqllock.ErrLost)
+		require.Greater(t, acquire(t, other, "forced", mysqllock.AutoRenew).Token(), k.Token())
+
+		// Deleted, and its row made anew.
+		_, k = pass("deleted", mysqllock.AutoRenew)
+		require.NoError(t, k.Unlock())
+		_, err = l.Purge(ctx, 0)
+		require.NoError(t, err)
+		require.Greater(t, acquire(t, other, "deleted", mysqllock.AutoRenew).Token(), k.Token())
+	})
+}
+
+// Two processes want one lock all the time, each with many goroutines: it passes
+// on within a process, and yet each gets its share.
+func TestShares(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		var turns [2]int
+		var held [2]time.Duration
+		var last uint64
+		var longest time.Duration // without the other process
+		var since time.Time
+		turn := -1
+		var working sync.WaitGroup
+		for i := range 2 {
+			l := e.locker(t)
+			for range 16 {
+				working.Go(func() {
+					for ctx.Err() == nil {
+						k, err := l.Lock(ctx, "x", mysqllock.AutoRenew)
+						if err != nil {
+							return
+						}
+						start := time.Now()
+						if turn != i {
+							turn, since = i, start
+						}
+						if k.Token() <= last {
+							t.Errorf("token %d after %d", k.Token(), last)
+						}
+						last = k.Token()
+						turns[i]++
+						time.Sleep(100 * time.Microsecond)
+						held[i] += time.Since(start)
+						longest = max(longest, time.Since(since))
+						if err := k.Unlock(); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+		}
+		working.Wait()
+		t.Log("turns", turns, "held", held, "longest", longest)
+		total := held[0] + held[1]
+		for i := range 2 {
+			require.Greater(t, held[i], total/4)
+		}
+		require.Greater(t, turns[0]+turns[1], 1000, "most need no statement")
+		require.Less(t, longest, time.Second, "100 ms and a turn are promised")
+	})
+}
