@@ -55,6 +55,7 @@ type registry struct {
 	slept       bool                 // the last listening ended by itself
 	listening   bool                 // somebody can ring
 	deaf        time.Time            // until then listening is not tried
+	deafness    time.Duration        // how long the next such time is; zero if listening succeeded last
 	replan      chan struct{}        // capacity 1: the poller looks at what is watched again
 	contended   map[string]struct{}  // names that were refused lately
 	withdrawn   map[string]struct{}  // names for which this process does not wait any more, though listed
@@ -69,11 +70,13 @@ const (
 	firstLook = 100 * time.Millisecond
 	// linger is how long a connection that listens is kept when nobody waits.
 	linger = 3 * time.Second
-	// deafness is how long the poller does without rings when it cannot listen, or
-	// when more than maxRings were rung to no end (a time limit on statements looks
-	// like a ring).
-	deafness = 10 * time.Second
-	maxRings = 100
+	// deafness is how long the poller does without rings when it has failed to
+	// listen twice, or when more than maxRings were rung to no end (a time limit on
+	// statements looks like a ring). It doubles, up to maxDeafness, until listening
+	// succeeds.
+	deafness    = time.Second
+	maxDeafness = time.Minute
+	maxRings    = 100
 	// maxSleep bounds a listening statement, which keeps others from altering the
 	// table.
 	maxSleep = 5 * time.Second
@@ -570,9 +573,18 @@ func (r *registry) listen(names []string, sleep time.Duration) bool {
 		}
 	}
 	r.slept = err == nil && h == (heard{})
-	if err != nil {
+	again := true
+	switch {
+	case err == nil:
+		r.deafness = 0
+	case r.deafness == 0 && err != errSmallPool && err != errRings:
+		r.deafness = deafness // unless a new connection can
+	default:
+		again = false
 		r.rings, r.proven = 0, false
-		r.deaf = time.Now().Add(deafness)
+		r.deafness = max(deafness, r.deafness)
+		r.deaf = time.Now().Add(r.deafness)
+		r.deafness = min(2*r.deafness, maxDeafness)
 		r.pause = min(firstLook, r.interval)
 		r.tick = time.Now().Add(r.pause)
 	}
@@ -583,7 +595,7 @@ func (r *registry) listen(names []string, sleep time.Duration) bool {
 			r.log.Debug("mysqllock: cannot be rung for now, polling", "err", err)
 		}
 		r.hush()
-		return false
+		return again
 	case h == (heard{}):
 		r.ticked()
 		if len(names) == batchSize {

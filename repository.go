@@ -27,8 +27,9 @@ import (
 var Schema string
 
 // repository is what terms and waiters need of the table. Each method is one
-// statement and one round trip, but for acquire on a name that has no row yet
-// (two) and on the very first call (two more, to look at the session).
+// statement and one round trip, but for acquire on a name that has no row yet or
+// for which others wait (two) and on the very first call (two more, to look at
+// the session).
 //
 // Every statement is conditional on the owner id of one acquisition and safe to
 // repeat. sent is the instant before the request left this process: the
@@ -147,14 +148,15 @@ func newTable(db *sql.DB, name, label string, me process, lease time.Duration) (
 	return &table{db: sqlx.NewDb(db, "mysql"), name: quoted, label: literal(label), me: me, alone: lease / 4}, nil
 }
 
-// handover is how long a row that came free is kept for the waiter who is
-// first in its list. A waiter that is awake needs a few milliseconds.
-const handover = 50 * time.Millisecond
+// handover is how long a row that came free is kept for the process that is
+// first in its list, which needs a few milliseconds if it is well. It also stands
+// in sqlReserved.
+const handover = 250 * time.Millisecond
 
 // tokenRange is how many tokens a grant covers, its own the first: a lock that
 // passes on inside the process takes the next without writing to the row. Tokens
 // stay behind the clock in microseconds, which they follow, as long as a name is
-// granted less than 3,900 times a second.
+// granted less than 3,900 times a second. It also stands in the statements.
 const tokenRange = 256
 
 // The statements. {t} is the table, {me} this process; UTC_TIMESTAMP(6) is one
@@ -174,7 +176,7 @@ const (
 	sqlMicros = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', " + sqlNow + ")"
 
 	// {r} qualifies the columns of the row.
-	sqlReserved = `GREATEST({r}expires_at, {r}released_at) BETWEEN ` + sqlNow + ` - INTERVAL 50000 MICROSECOND AND ` + sqlNow
+	sqlReserved = `GREATEST({r}expires_at, {r}released_at) BETWEEN ` + sqlNow + ` - INTERVAL 250000 MICROSECOND AND ` + sqlNow
 	sqlForMe    = `{r}expires_at <= ` + sqlNow + ` AND ({r}waiters = x'' OR LEFT({r}waiters, 8) = {me} OR NOT (` + sqlReserved + `))`
 	sqlLeft     = `IF({r}expires_at > ` + sqlNow + `, -TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, {r}expires_at), -4611686018427387904)`
 
@@ -182,13 +184,14 @@ const (
 	// it in time is struck off, or one who died would hold up every handoff.
 	sqlUnlisted = `IF({r}waiters = x'', x'', REPLACE(IF(LEFT({r}waiters, 8) = {me}, {r}waiters, SUBSTRING({r}waiters, 9)), {me}, x''))`
 
-	// Without autocommit a grant would be a promise that nobody else can see:
-	// there every statement matches nothing.
+	// The short way, where nobody waits. Its answer is -1 if somebody does, and
+	// the row is free. Without autocommit a grant would be a promise that nobody
+	// else can see: there every statement matches nothing.
 	sqlTake = `UPDATE {t} SET owner = {owner}, holder = {label}, holds = 1,
   token = LAST_INSERT_ID(GREATEST(token + 256, ` + sqlMicros + `)), acquired_at = ` + sqlNow + `,
-  waiters = ` + sqlUnlisted + `,
   expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND
-WHERE name = {name} AND @@autocommit AND IF(` + sqlForMe + `, 1, 0 * LAST_INSERT_ID(IF(owner = {owner}, token, ` + sqlLeft + `)))`
+WHERE name = {name} AND @@autocommit AND IF(expires_at <= ` + sqlNow + ` AND waiters = x'', 1,
+  0 * LAST_INSERT_ID(-GREATEST(1, TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, expires_at))))`
 
 	// One owner of this process takes over from another. The token moves, so that
 	// a guard that is open is waited for.
@@ -196,8 +199,8 @@ WHERE name = {name} AND @@autocommit AND IF(` + sqlForMe + `, 1, 0 * LAST_INSERT
   acquired_at = ` + sqlNow + `, expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND, owner = {owner}
 WHERE name = {name} AND owner = {from} AND @@autocommit`
 
-	// As an assignment, which can also list who was refused. Once owner was
-	// assigned, it alone tells.
+	// The long way, which goes by the list, and can enter who was refused. Once
+	// owner was assigned, it alone tells.
 	sqlTaken      = `{r}owner = {owner} OR ` + sqlForMe
 	sqlTakeOrList = `
   owner = IF(` + sqlForMe + `, {owner}, {r}owner),
@@ -269,13 +272,17 @@ FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) LIMIT {count}`
 	sqlBell = `SELECT GET_LOCK(_ascii'mysqllock:{id}', 0)`
 	sqlRing = `KILL QUERY IS_USED_LOCK(_ascii'mysqllock:{id}')`
 
-	sqlStrike = `/*M! SET STATEMENT sql_safe_updates = 0 FOR */ UPDATE (
+	// What is struck off a row that is free passes the ring on. One row is waited
+	// for if somebody has it locked, of many some may be passed over.
+	sqlStruck = `{r}holds = {r}holds + IF({r}expires_at <= ` + sqlNow + ` AND LENGTH({r}waiters) > 8 AND LEFT({r}waiters, 8) = {process},
+    0 * LAST_INSERT_ID(CONV(HEX(SUBSTRING({r}waiters, 9, 8)), 16, 10)), 0),
+  {r}waiters = REPLACE({r}waiters, {process}, x'')`
+	sqlStrike    = `UPDATE {t} SET ` + sqlStruck + ` WHERE name = {name} AND LOCATE({process}, waiters) > 0 AND @@autocommit`
+	sqlStrikeAll = `/*M! SET STATEMENT sql_safe_updates = 0 FOR */ UPDATE (
   SELECT name FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) AND LOCATE({process}, waiters) > 0 AND @@autocommit
   LIMIT {count} FOR UPDATE SKIP LOCKED
 ) AS mine STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
-SET l.holds = l.holds + IF(l.expires_at <= ` + sqlNow + ` AND LENGTH(l.waiters) > 8 AND LEFT(l.waiters, 8) = {process},
-    0 * LAST_INSERT_ID(CONV(HEX(SUBSTRING(l.waiters, 9, 8)), 16, 10)), 0),
-  l.waiters = REPLACE(l.waiters, {process}, x'')`
+SET ` + sqlStruck
 
 	// Read only from the index, this locks nothing but the entry of the index: a
 	// guard that is open is waited for there, and hinders no renewal.
@@ -364,6 +371,9 @@ func (t *table) acquire(ctx context.Context, b bid) (g grant, err error) {
 	}
 	err = t.on(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		answer, sent, err := t.ask(ctx, conn, t.query(statement, pairs...))
+		if err == nil && answer == -1 {
+			answer, sent, err = t.ask(ctx, conn, t.query(sqlAsk, pairs...))
+		}
 		if err == nil && answer == 0 && b.from == "" {
 			answer, sent, err = t.ask(ctx, conn, t.query(sqlInsert, append(pairs, "r", t.name+".")...))
 		}
@@ -483,8 +493,13 @@ func (t *table) releaseAll(ctx context.Context, cs []claim) (int64, process, err
 	return t.free(ctx, true, t.query(sqlReleaseAll, append(lists(cs), "r", "l.")...))
 }
 
-func (t *table) strike(ctx context.Context, names []string, p process) (process, error) {
-	_, heir, err := t.free(ctx, true, t.query(sqlStrike, "names", literals(names), "count", strconv.Itoa(len(names)), "process", p.literal()))
+func (t *table) strike(ctx context.Context, names []string, p process) (heir process, err error) {
+	if len(names) == 1 {
+		_, heir, err = t.free(ctx, false, t.query(sqlStrike, "name", literal(names[0]), "process", p.literal()))
+		return heir, err
+	}
+	_, heir, err = t.free(ctx, true, t.query(sqlStrikeAll,
+		"names", literals(names), "count", strconv.Itoa(len(names)), "process", p.literal(), "r", "l."))
 	return heir, err
 }
 
@@ -558,22 +573,26 @@ func (t *table) listen(ctx context.Context, names []string, d time.Duration) (h 
 		return h, errSmallPool
 	}
 	t.waits = stats.WaitCount
-	if t.ear == nil {
-		if err := t.prickUp(ctx); err != nil {
-			return h, told(err)
-		}
-	}
 	var answer struct {
 		Hit  sql.NullString
 		Rung bool
 	}
-	if err = t.prepare(ctx, t.ear); err == nil {
+	fresh := t.ear == nil
+	if fresh {
+		err = t.prickUp(ctx)
+	} else {
+		err = t.prepare(ctx, t.ear)
+	}
+	if err == nil {
 		t.statements.Add(1)
 		err = t.ear.GetContext(ctx, &answer, t.query(sqlListen, "names", literals(names), "count", strconv.Itoa(len(names)),
 			"seconds", strconv.FormatFloat(d.Seconds(), 'f', 6, 64)))
 	}
 	switch {
 	case number(err) == 1317: // interrupted by KILL QUERY
+		if fresh {
+			t.hush() // the bell may not have been granted
+		}
 		return heard{rung: true}, nil
 	case err != nil:
 		return h, told(err)
@@ -589,16 +608,18 @@ func (t *table) prickUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := t.prepare(ctx, conn); err != nil {
+		conn.Close()
+		return err
+	}
 	t.ear = conn
 	var granted sql.NullBool
 	t.statements.Add(1)
-	if err := conn.GetContext(ctx, &granted, t.query(sqlBell, "id", t.me.String())); err != nil {
-		return err
+	err = conn.GetContext(ctx, &granted, t.query(sqlBell, "id", t.me.String()))
+	if err == nil && !granted.Bool {
+		err = errBellTaken
 	}
-	if !granted.Bool {
-		return errBellTaken
-	}
-	return nil
+	return err
 }
 
 // hush closes the connection that listened. In the pool, another's statement on

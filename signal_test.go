@@ -149,16 +149,41 @@ func TestOrder(t *testing.T) {
 		for i := range 6 {
 			got = append(got, waiting(t, e.locker(t, rarely), "x", i+1))
 		}
-		late := e.locker(t)
 		for _, next := range got {
 			last := k.Token()
 			require.NoError(t, k.Unlock())
-			_, err := late.TryLock(ctx, "x", 0, mysqllock.AutoRenew)
-			require.ErrorIs(t, err, mysqllock.ErrNotAcquired, "it is somebody else's turn")
 			k = get(t, next)
 			require.Greater(t, k.Token(), last)
 		}
 		require.NoError(t, k.Unlock())
+	})
+}
+
+// A lock that came free is kept for whoever is first in line, but not for long.
+func TestReservation(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		// Somebody who can be rung, and never comes.
+		conn, err := e.db(t, "").Conn(ctx)
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = conn.ExecContext(ctx, "DO GET_LOCK('mysqllock:4142434445464748', 0)")
+		require.NoError(t, err)
+
+		a, b := e.locker(t), e.locker(t)
+		for _, wait := range []time.Duration{0, time.Minute} {
+			k := acquire(t, a, "x", mysqllock.AutoRenew)
+			_, err = conn.ExecContext(ctx, "UPDATE mysqllock SET waiters = x'4142434445464748' WHERE name = 'x'")
+			require.NoError(t, err)
+			start := time.Now()
+			require.NoError(t, k.Unlock())
+			freed := time.Now()
+			k, err = b.TryLock(ctx, "x", wait, mysqllock.AutoRenew)
+			require.NoError(t, err)
+			require.Greater(t, time.Since(start), 250*time.Millisecond)
+			t.Log("wait", wait, "passed over after", time.Since(freed))
+			require.Zero(t, requireHeld(t, a, "x", true).Waiters, "struck off")
+			require.NoError(t, k.Unlock())
+		}
 	})
 }
 
