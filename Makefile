@@ -4,7 +4,7 @@
 GO ?= go
 TESTFLAGS ?=
 
-.PHONY: demo test suite race cover soak lint integration clean
+.PHONY: demo test suite notify race cover soak lint integration clean
 
 demo:
 	@scripts/servers.sh mariadb || scripts/servers.sh mysql; case $$? in \
@@ -21,6 +21,14 @@ test: race
 suite:
 	$(GO) vet ./...
 	$(GO) test -race -count=1 -p 1 -parallel 8 -timeout 20m $(TESTFLAGS) ./...
+	@$(MAKE) --no-print-directory notify
+
+# The notifiers, on real brokers: see scripts/brokers.sh.
+notify:
+	@for kind in redis nats; do scripts/brokers.sh $$kind; case $$? in \
+	0) (cd notify/$$kind && set -x && $(GO) vet ./... && $(GO) test -race -count=1 $(TESTFLAGS) ./...) || exit 1 ;; \
+	3) echo "notify/$$kind: NOT TESTED" >&2 ;; \
+	*) exit 1 ;; esac; done
 
 # The race detector needs a C compiler.
 race:
@@ -37,6 +45,7 @@ soak:
 lint:
 	$(GO) vet ./...
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+	for module in notify/redis notify/nats; do (cd $$module && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
 	@unformatted=$$($(GO) run mvdan.cc/gofumpt@v0.12.0 -l .); [ -z "$$unformatted" ] || { echo "gofumpt: $$unformatted"; exit 1; }
 	cd integration && $(GO) vet ./...
 

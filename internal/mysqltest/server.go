@@ -6,6 +6,8 @@
 // system has /dev/shm, and ends with the process that started it, even if that
 // is killed. Instead of a private server, one that already runs is used when
 // MYSQLLOCK_TEST_MYSQL_DSN or MYSQLLOCK_TEST_MARIADB_DSN is set.
+//
+// A Broker is the same for the message servers of the notifiers.
 package mysqltest
 
 import (

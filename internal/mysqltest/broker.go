@@ -1,0 +1,160 @@
+//go:build linux || darwin
+
+package mysqltest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// brokers are the message servers that the notifiers of this repository use.
+var brokers = map[string]struct {
+	flags func(port string) []string
+	ready string // what the log says when connections are accepted
+}{
+	"redis-server": {
+		func(port string) []string {
+			return []string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no"}
+		},
+		"Ready to accept connections",
+	},
+	"nats-server": {
+		func(port string) []string { return []string{"--addr", "127.0.0.1", "--port", port} },
+		"Server is ready",
+	},
+}
+
+// Broker is a private message server that keeps nothing on disk. Like a Server
+// it ends with the process that started it. Its methods are for one goroutine.
+type Broker struct {
+	Addr string // TCP, the same after Restart
+
+	tb         testing.TB
+	name, path string
+	dir        string
+	guard      *guard
+	cmd        *exec.Cmd
+	ended      chan struct{} // closed when cmd has ended
+}
+
+// NewBroker starts a "redis-server" or "nats-server" for one test and stops it
+// at the test's end. It fails the test if it cannot.
+func NewBroker(tb testing.TB, name string) *Broker {
+	tb.Helper()
+	b := &Broker{tb: tb, name: name}
+	var err error
+	if b.path, err = findBroker(name); err != nil {
+		tb.Fatal(err)
+	}
+	if b.dir, err = tempDir(); err != nil {
+		tb.Fatal(err)
+	}
+	if b.guard, err = newGuard(b.dir); err != nil {
+		os.RemoveAll(b.dir)
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Logf("log of %s:\n%s", name, b.log())
+		}
+		b.Kill()
+		b.guard.release()
+	})
+	for range 3 { // somebody else may get the port
+		b.Addr = freeAddr()
+		if err = b.start(); err == nil {
+			return b
+		}
+	}
+	tb.Fatal(err)
+	return nil
+}
+
+// findBroker looks where scripts/brokers.sh looks, which can fetch what is missing.
+func findBroker(name string) (string, error) {
+	for _, path := range []string{name, "/usr/sbin/" + name, "/usr/local/sbin/" + name, filepath.Join(cacheDir(), "brokers", name)} {
+		if path, err := exec.LookPath(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("mysqltest: no %s found: run scripts/brokers.sh", name)
+}
+
+// start runs the broker and waits until it accepts connections.
+func (b *Broker) start() error {
+	log, err := os.Create(b.logFile()) // empty: what it says of being ready is of this start
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	_, port, _ := net.SplitHostPort(b.Addr)
+	b.cmd = b.guard.command(append([]string{b.path}, brokers[b.name].flags(port)...)...)
+	b.cmd.Dir, b.cmd.Stdout, b.cmd.Stderr = b.dir, log, log
+	if err := b.cmd.Start(); err != nil {
+		b.cmd = nil
+		return err
+	}
+	b.ended = make(chan struct{})
+	go func() {
+		b.cmd.Wait()
+		b.guard.ended()
+		close(b.ended)
+	}()
+	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); {
+		if strings.Contains(b.log(), brokers[b.name].ready) {
+			return nil
+		}
+		select {
+		case <-b.ended:
+			return fmt.Errorf("mysqltest: %s did not start:\n%s", b.name, b.log())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	b.Kill()
+	return errors.New("mysqltest: " + b.name + " did not get ready in time")
+}
+
+// Kill ends the broker at once (SIGKILL). If it does not run, nothing happens.
+func (b *Broker) Kill() {
+	if b.cmd != nil {
+		b.cmd.Process.Kill()
+		<-b.ended
+	}
+}
+
+// Restart kills the broker if it runs and starts it with the same address.
+func (b *Broker) Restart() {
+	b.tb.Helper()
+	b.Kill()
+	if err := b.start(); err != nil {
+		b.tb.Fatal(err)
+	}
+}
+
+// Pause makes the broker stand still with all its connections open (SIGSTOP), until Continue.
+func (b *Broker) Pause() { b.signal(syscall.SIGSTOP) }
+
+// Continue ends a Pause.
+func (b *Broker) Continue() { b.signal(syscall.SIGCONT) }
+
+func (b *Broker) signal(sig syscall.Signal) {
+	b.tb.Helper()
+	if err := b.cmd.Process.Signal(sig); err != nil {
+		b.tb.Fatal(err)
+	}
+}
+
+func (b *Broker) log() string {
+	log, _ := os.ReadFile(b.logFile())
+	return string(log)
+}
+
+func (b *Broker) logFile() string { return filepath.Join(b.dir, "log") }
