@@ -66,8 +66,8 @@ type repository interface {
 	strike(ctx context.Context, names []string, p process) (heir process, err error)
 }
 
-// A process is the id of a Locker in the lists of those who wait. Its two
-// highest bits are 01: 0 is nobody, and every id is above every token.
+// A process is the id of a Locker in the lists of those who wait, where it has 19
+// digits: its two highest bits are 01. 0 is nobody, and no id is a token.
 type process uint64
 
 func newProcess() process {
@@ -76,8 +76,8 @@ func newProcess() process {
 	return process(binary.BigEndian.Uint64(id[:])>>2 | 1<<62)
 }
 
-func (p process) String() string  { return fmt.Sprintf("%016x", uint64(p)) }
-func (p process) literal() string { return fmt.Sprintf("x'%016x'", uint64(p)) }
+func (p process) String() string  { return strconv.FormatUint(uint64(p), 10) }
+func (p process) literal() string { return "_ascii'" + p.String() + "'" }
 
 // A claim is one acquisition of one row: its owner id is never used again.
 type claim struct{ name, owner string }
@@ -177,12 +177,12 @@ const (
 
 	// {r} qualifies the columns of the row.
 	sqlReserved = `GREATEST({r}expires_at, {r}released_at) BETWEEN ` + sqlNow + ` - INTERVAL 250000 MICROSECOND AND ` + sqlNow
-	sqlForMe    = `{r}expires_at <= ` + sqlNow + ` AND ({r}waiters = x'' OR LEFT({r}waiters, 8) = {me} OR NOT (` + sqlReserved + `))`
+	sqlForMe    = `{r}expires_at <= ` + sqlNow + ` AND ({r}waiters = x'' OR LEFT({r}waiters, 19) = {me} OR NOT (` + sqlReserved + `))`
 	sqlLeft     = `IF({r}expires_at > ` + sqlNow + `, -TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, {r}expires_at), -4611686018427387904)`
 
 	// Who takes the row is not waiting any more; a first waiter who did not take
 	// it in time is struck off, or one who died would hold up every handoff.
-	sqlUnlisted = `IF({r}waiters = x'', x'', REPLACE(IF(LEFT({r}waiters, 8) = {me}, {r}waiters, SUBSTRING({r}waiters, 9)), {me}, x''))`
+	sqlUnlisted = `IF({r}waiters = x'', x'', REPLACE(IF(LEFT({r}waiters, 19) = {me}, {r}waiters, SUBSTRING({r}waiters, 20)), {me}, x''))`
 
 	// The short way, where nobody waits. Its answer is -1 if somebody does, and
 	// the row is free. Without autocommit a grant would be a promise that nobody
@@ -209,7 +209,7 @@ WHERE name = {name} AND owner = {from} AND @@autocommit`
   holder = IF(` + sqlTaken + `, {label}, {r}holder),
   acquired_at = IF(` + sqlTaken + `, ` + sqlNow + `, {r}acquired_at),
   waiters = IF(` + sqlTaken + `, ` + sqlUnlisted + `,
-    IF({list} AND LOCATE({me}, {r}waiters) = 0 AND LENGTH({r}waiters) < 512, CONCAT({r}waiters, {me}), {r}waiters)),
+    IF({list} AND LOCATE({me}, {r}waiters) = 0 AND LENGTH({r}waiters) < 1000, CONCAT({r}waiters, {me}), {r}waiters)),
   expires_at = IF(` + sqlTaken + `, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND, {r}expires_at)`
 
 	sqlAsk = `UPDATE {t} SET` + sqlTakeOrList + `
@@ -246,7 +246,7 @@ SET l.holds = {holds}, l.expires_at = GREATEST(l.expires_at, ` + sqlNow + ` + IN
 
 	// The token stays: its index entry, which a guard may have locked, too. Who
 	// waits is told by LAST_INSERT_ID.
-	sqlFirst = `CONV(HEX(LEFT({r}waiters, 8)), 16, 10)`
+	sqlFirst = `LEFT({r}waiters, 19)`
 	sqlFree  = `{r}owner = x'', {r}holds = IF({r}waiters = x'', 0, 0 * LAST_INSERT_ID(` + sqlFirst + `)),
   {r}released_at = ` + sqlNow + `, {r}expires_at = '1970-01-01'`
 
@@ -262,8 +262,8 @@ FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) LIMIT {count}`
 
 	// What is asked of the rows and the sleep are one statement: a ring cannot
 	// come between them. Only a ring ends the sleep early, or lets it fail.
-	sqlListen = `SELECT a.hit, IF(a.hit IS NULL, SLEEP({seconds}), 0) AS rung FROM (
-  SELECT IF(COUNT(*) < {count}, x'', MIN(IF(` + sqlForMe + ` OR LOCATE({me}, waiters) = 0 AND LENGTH(waiters) < 512, name, NULL))) AS hit
+	sqlListen = `SELECT CAST(a.hit AS BINARY) AS hit, IF(a.hit IS NULL, SLEEP({seconds}), 0) AS rung FROM (
+  SELECT IF(COUNT(*) < {count}, x'', MIN(IF(` + sqlForMe + ` OR LOCATE({me}, waiters) = 0 AND LENGTH(waiters) < 1000, name, NULL))) AS hit
   FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names})
 ) AS a`
 
@@ -274,8 +274,8 @@ FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) LIMIT {count}`
 
 	// What is struck off a row that is free passes the ring on. One row is waited
 	// for if somebody has it locked, of many some may be passed over.
-	sqlStruck = `{r}holds = {r}holds + IF({r}expires_at <= ` + sqlNow + ` AND LENGTH({r}waiters) > 8 AND LEFT({r}waiters, 8) = {process},
-    0 * LAST_INSERT_ID(CONV(HEX(SUBSTRING({r}waiters, 9, 8)), 16, 10)), 0),
+	sqlStruck = `{r}holds = {r}holds + IF({r}expires_at <= ` + sqlNow + ` AND LENGTH({r}waiters) > 19 AND LEFT({r}waiters, 19) = {process},
+    0 * LAST_INSERT_ID(SUBSTRING({r}waiters, 20, 19)), 0),
   {r}waiters = REPLACE({r}waiters, {process}, x'')`
 	sqlStrike    = `UPDATE {t} SET ` + sqlStruck + ` WHERE name = {name} AND LOCATE({process}, waiters) > 0 AND @@autocommit`
 	sqlStrikeAll = `/*M! SET STATEMENT sql_safe_updates = 0 FOR */ UPDATE (
@@ -299,7 +299,7 @@ WHERE name = {name} AND token = {token} AND expires_at > ` + sqlNow + ``
   holds + 0 AS holds, token + 0 AS token,
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', acquired_at) AS acquired,
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires,
-  TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, expires_at) AS micros, LENGTH(waiters) DIV 8 AS waiters
+  TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, expires_at) AS micros, LENGTH(waiters) DIV 19 AS waiters
 FROM {t} `
 
 	sqlInspect = sqlInfo + `WHERE name = {name} LIMIT 1`
@@ -454,7 +454,7 @@ func (t *table) ask(ctx context.Context, conn *sqlx.Conn, query string) (answer 
 }
 
 func (t *table) extend(ctx context.Context, c claim, lease time.Duration, holds int) (mine bool, sent time.Time, err error) {
-	if t.hasSpare() {
+	if t.short() {
 		if mine, sent, err = t.renew(ctx, []claim{c}, lease, holds); mine || err != nil {
 			return mine, sent, err
 		}
@@ -480,7 +480,7 @@ func (t *table) renew(ctx context.Context, cs []claim, lease time.Duration, hold
 }
 
 func (t *table) release(ctx context.Context, c claim) (freed bool, heir process, err error) {
-	if t.hasSpare() {
+	if t.short() {
 		if n, heir, err := t.releaseAll(ctx, []claim{c}); n > 0 || err != nil {
 			return n > 0, heir, err
 		}
@@ -729,10 +729,13 @@ func (t *table) holds() bool {
 	return t.terms > 0
 }
 
-func (t *table) hasSpare() bool {
+// short tells whether the pool is used up, so that a statement would wait for
+// the spare connection or for nothing.
+func (t *table) short() bool {
+	s := t.db.Stats()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.spare != nil
+	return t.spare != nil && s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections
 }
 
 // giveBack returns a connection to the pool, or keeps it while anything is held:

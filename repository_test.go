@@ -211,6 +211,36 @@ func testSession(t *testing.T, e env, session string) {
 	k = try(ctx, mysqllock.AutoRenew)
 	requireHeld(t, other, lock, true)
 	require.NoError(t, k.Unlock())
+
+	// Waiting for another process, and making it wait.
+	there, here := e.locker(t, rarely), newLocker(t, db, rarely)
+	for range 2 {
+		k = acquire(t, there, lock, mysqllock.AutoRenew)
+		got := waiting(t, here, lock, 1)
+		start := time.Now()
+		require.NoError(t, k.Unlock())
+		k = get(t, got)
+		got = waiting(t, there, lock, 1)
+		require.NoError(t, k.Unlock())
+		require.NoError(t, get(t, got).Unlock())
+		require.Less(t, time.Since(start), 4*time.Second, "rung, not polled")
+	}
+	// Who gives up is not waited for.
+	k = acquire(t, there, lock, mysqllock.AutoRenew)
+	_, err = here.TryLock(ctx, lock, 30*time.Millisecond, mysqllock.AutoRenew)
+	require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+	eventually(t, "still listed", func() bool { return requireHeld(t, there, lock, true).Waiters == 0 })
+	// One statement where the row does not promise enough.
+	require.NoError(t, k.Unlock())
+	short := acquire(t, here, lock, 3*time.Second)
+	passed := make(chan *mysqllock.Lock, 1)
+	go func() { passed <- acquire(t, here, lock, time.Minute) }()
+	eventually(t, "not waiting", func() bool { return here.Stats().Waiting == 1 })
+	require.NoError(t, short.Unlock())
+	k = get(t, passed)
+	require.Greater(t, k.Token(), short.Token())
+	require.Equal(t, k.Token(), requireHeld(t, there, lock, true).Token)
+	require.NoError(t, k.Unlock())
 }
 
 // Sessions under which a lock would be wrong are refused.
@@ -344,6 +374,20 @@ func TestPrivileges(t *testing.T) {
 		require.ErrorContains(t, err, "DELETE for Purge")
 		require.ErrorContains(t, l.CreateTable(ctx), "CREATE for CreateTable")
 
+		// They suffice to wake each other; of another account, the ring is denied,
+		// and the poller looks.
+		other := e.locker(t)
+		for _, to := range []*mysqllock.Locker{newLocker(t, db), newLocker(t, account("SELECT, INSERT, UPDATE"))} {
+			k := acquire(t, l, "rung", mysqllock.AutoRenew)
+			got := waiting(t, to, "rung", 1)
+			require.NoError(t, k.Unlock())
+			start := time.Now()
+			k = get(t, got)
+			require.Less(t, time.Since(start), 5*time.Second)
+			require.NoError(t, k.Unlock())
+			require.Zero(t, requireHeld(t, other, "rung", false).Waiters)
+		}
+
 		all := newLocker(t, account("SELECT, INSERT, UPDATE, DELETE, CREATE"))
 		require.NoError(t, all.CreateTable(ctx))
 		_, err = all.Purge(ctx, 0)
@@ -374,7 +418,7 @@ func TestSchema(t *testing.T) {
 		require.Equal(t, map[string]string{
 			"name": "varbinary(255)", "owner": "varchar(64)", "holder": "varchar(255)",
 			"holds": columns["holds"], "token": columns["token"], // with a display width on MariaDB
-			"waiters":     "varbinary(512)",
+			"waiters":     "varchar(1024)",
 			"acquired_at": "datetime(6)", "expires_at": "datetime(6)", "released_at": "datetime(6)", "name_text": "varchar(255)",
 		}, columns)
 		require.Contains(t, columns["holds"], "unsigned")

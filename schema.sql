@@ -17,8 +17,8 @@ CREATE TABLE IF NOT EXISTS mysqllock (
               COMMENT 'the lock is held while this lies in the future; nothing else decides it',
   released_at DATETIME(6)     NOT NULL DEFAULT '1970-01-01'
               COMMENT 'the last release; a lease that ran out leaves it as it was',
-  waiters     VARBINARY(512)  NOT NULL DEFAULT ''
-              COMMENT 'ids of the processes that wait, 8 bytes each, in the order in which they began to',
+  waiters     VARCHAR(1024)   CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT ''
+              COMMENT 'ids of the processes that wait, 19 digits each, in the order in which they began to',
   name_text   VARCHAR(255)    CHARACTER SET utf8mb4 COLLATE utf8mb4_bin
               GENERATED ALWAYS AS (CONVERT(name USING utf8mb4)) VIRTUAL
               COMMENT 'name, for people',

@@ -166,13 +166,13 @@ func TestReservation(t *testing.T) {
 		conn, err := e.db(t, "").Conn(ctx)
 		require.NoError(t, err)
 		defer conn.Close()
-		_, err = conn.ExecContext(ctx, "DO GET_LOCK('mysqllock:4142434445464748', 0)")
+		_, err = conn.ExecContext(ctx, "DO GET_LOCK('mysqllock:5555555555555555555', 0)")
 		require.NoError(t, err)
 
 		a, b := e.locker(t), e.locker(t)
 		for _, wait := range []time.Duration{0, time.Minute} {
 			k := acquire(t, a, "x", mysqllock.AutoRenew)
-			_, err = conn.ExecContext(ctx, "UPDATE mysqllock SET waiters = x'4142434445464748' WHERE name = 'x'")
+			_, err = conn.ExecContext(ctx, "UPDATE mysqllock SET waiters = '5555555555555555555' WHERE name = 'x'")
 			require.NoError(t, err)
 			start := time.Now()
 			require.NoError(t, k.Unlock())
@@ -204,7 +204,7 @@ func TestGoneWaiters(t *testing.T) {
 
 		// One who went without a word is struck off by the first who finds out.
 		k := acquire(t, a, "x", mysqllock.AutoRenew)
-		_, err := e.db(t, "").Exec("UPDATE mysqllock SET waiters = x'41424344454647484142434445464749' WHERE name = 'x'")
+		_, err := e.db(t, "").Exec("UPDATE mysqllock SET waiters = '55555555555555555556666666666666666666' WHERE name = 'x'")
 		require.NoError(t, err)
 		got := waiting(t, b, "x", 3)
 		require.NoError(t, k.Unlock())
