@@ -3,8 +3,10 @@
 # Both find or fetch the servers first: see scripts/servers.sh.
 GO ?= go
 TESTFLAGS ?=
+SERVER ?= mysql
+BENCHFLAGS ?= -out results/$(SERVER)
 
-.PHONY: demo test suite notify race cover soak lint integration clean
+.PHONY: demo test suite notify race cover soak bench lint integration clean
 
 demo:
 	@scripts/servers.sh mariadb || scripts/servers.sh mysql; case $$? in \
@@ -42,10 +44,14 @@ cover:
 soak:
 	@scripts/servers.sh && MYSQLLOCK_SOAK=60s $(GO) test -race -count=1 -v -parallel 2 -timeout 30m -run 'TestMutualExclusion' .
 
+# The library beside its rivals; writes bench/results. SERVER=mariadb for the other one.
+bench:
+	@scripts/servers.sh $(SERVER) && scripts/brokers.sh redis && cd bench && $(GO) run . -server $(SERVER) $(BENCHFLAGS)
+
 lint:
 	$(GO) vet ./...
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
-	for module in notify/redis notify/nats; do (cd $$module && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
+	for module in notify/redis notify/nats bench; do (cd $$module && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
 	@unformatted=$$($(GO) run mvdan.cc/gofumpt@v0.12.0 -l .); [ -z "$$unformatted" ] || { echo "gofumpt: $$unformatted"; exit 1; }
 	cd integration && $(GO) vet ./...
 

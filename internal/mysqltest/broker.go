@@ -54,7 +54,7 @@ func NewBroker(tb testing.TB, name string) *Broker {
 	if b.path, err = findBroker(name); err != nil {
 		tb.Fatal(err)
 	}
-	if b.dir, err = tempDir(); err != nil {
+	if b.dir, err = tempDir(""); err != nil {
 		tb.Fatal(err)
 	}
 	if b.guard, err = newGuard(b.dir); err != nil {

@@ -3,8 +3,8 @@
 // Package mysqltest runs private MySQL and MariaDB servers for tests and demos.
 //
 // A server lives in a temporary directory of its own, in memory where the
-// system has /dev/shm, and ends with the process that started it, even if that
-// is killed. Instead of a private server, one that already runs is used when
+// system has /dev/shm (StartIn: on a disk of the caller's choice), and ends with
+// the process that started it, even if that is killed. Instead of a private server, one that already runs is used when
 // MYSQLLOCK_TEST_MYSQL_DSN or MYSQLLOCK_TEST_MARIADB_DSN is set.
 //
 // A Broker is the same for the message servers of the notifiers.
@@ -60,6 +60,12 @@ type Server struct {
 // Start starts a server of a kind, with flags added to its command line, and
 // returns when it answers. The account root has no password.
 func Start(kind string, flags ...string) (*Server, error) {
+	return StartIn("", kind, flags...)
+}
+
+// StartIn is Start with the files of the server in a new directory within
+// parent, so that they are on a disk whose fsync counts; "" is Start's choice.
+func StartIn(parent, kind string, flags ...string) (*Server, error) {
 	s := &Server{Kind: kind, flags: flags}
 	if dsn := os.Getenv(dsnVariable(kind)); dsn != "" {
 		if err := s.wrap(dsn); err != nil {
@@ -72,7 +78,7 @@ func Start(kind string, flags ...string) (*Server, error) {
 	if s.program, err = find(kind); err != nil {
 		return nil, err
 	}
-	if s.dir, err = tempDir(); err != nil {
+	if s.dir, err = tempDir(parent); err != nil {
 		return nil, err
 	}
 	if s.guard, err = newGuard(s.dir); err != nil {
@@ -101,9 +107,12 @@ func (s *Server) wrap(dsn string) (err error) {
 	return err
 }
 
-// tempDir is in memory if possible, where fsync costs nothing. Containers often
-// have a /dev/shm that is too small for a server.
-func tempDir() (string, error) {
+// tempDir is in parent, or in memory if possible, where fsync costs nothing.
+// Containers often have a /dev/shm that is too small for a server.
+func tempDir(parent string) (string, error) {
+	if parent != "" {
+		return os.MkdirTemp(parent, "mysqllock-")
+	}
 	var shm syscall.Statfs_t
 	if syscall.Statfs("/dev/shm", &shm) == nil && uint64(shm.Bavail)*uint64(shm.Bsize) > 1<<30 {
 		if dir, err := os.MkdirTemp("/dev/shm", "mysqllock-"); err == nil {
@@ -231,6 +240,13 @@ func (s *Server) Socket() string {
 		return ""
 	}
 	return filepath.Join(s.dir, "socket") // a socket's path may have 107 characters
+}
+
+// PID is the process id of the server, 0 if it does not run or is not ours.
+func (s *Server) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pid
 }
 
 // DSN is a data source name for the driver: the database may be "", as may

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -107,6 +108,26 @@ func TestFlags(t *testing.T) {
 		var logBin, id, flush int
 		require.NoError(t, db.QueryRow("SELECT @@log_bin, @@server_id, @@innodb_flush_log_at_trx_commit").Scan(&logBin, &id, &flush))
 		require.Equal(t, []int{1, 7, 1}, []int{logBin, id, flush})
+	})
+}
+
+func TestStartIn(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, kind string) {
+		if os.Getenv(dsnVariable(kind)) != "" {
+			t.Skip("starts no server")
+		}
+		dir := t.TempDir()
+		s, err := StartIn(dir, kind)
+		require.NoError(t, err)
+		defer s.Stop()
+		require.Equal(t, dir, filepath.Dir(s.dir))
+		require.NoError(t, syscall.Kill(s.PID(), 0))
+
+		s.Stop()
+		require.Zero(t, s.PID())
+		require.DirExists(t, dir)
+		require.NoDirExists(t, s.dir)
 	})
 }
 

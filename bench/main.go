@@ -1,0 +1,129 @@
+// Bench measures mysqllock beside what else a service might use for locks, on
+// private servers, all of which flush to a disk what they acknowledge.
+//
+//	go run . -out results/mysql                  everything, 10 minutes
+//	go run . -server mariadb -out results/mariadb
+//	go run . -run 'handoff|hot'                  some parts, printed only
+//	go run . -quick                              whether it still works; the figures mean little
+//
+// Redis is measured if there is a redis-server.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+	"time"
+)
+
+// A bench is one run of the chosen parts.
+type bench struct {
+	options
+	ctx     context.Context
+	servers *servers
+	report  *report
+
+	uncontendedPlot plot                // shared by two parts
+	waitingCosts    map[waiters]float64 // by idle, for handoff: statements per second and process
+}
+
+type options struct {
+	server string
+	parts  *regexp.Regexp
+	quick  bool
+	dir    string // of the servers' files
+	out    string // "" prints only
+}
+
+func main() {
+	if playRole() {
+		return
+	}
+	var o options
+	var parts string
+	flag.StringVar(&o.server, "server", "mysql", "`kind` of the server: mysql or mariadb")
+	flag.StringVar(&parts, "run", "", "`regexp` of the parts to run: uncontended, delayed, idle, handoff, hot, scaling, holding, waiting, memory")
+	flag.BoolVar(&o.quick, "quick", false, "make everything small")
+	flag.StringVar(&o.dir, "dir", os.TempDir(), "`directory`, on a real disk, for the servers' files")
+	flag.StringVar(&o.out, "out", "", "`directory` to write README.md and the plots to")
+	flag.Parse()
+
+	var err error
+	if o.parts, err = regexp.Compile(parts); err == nil {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		err = run(ctx, o)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	s, err := startServers(o)
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	b := &bench{options: o, ctx: ctx, servers: s, report: newReport(s, o)}
+	if b.report.flush[0], err = timeFlush(o.dir); err != nil {
+		return err
+	}
+	for _, part := range []struct {
+		name string
+		run  func() error
+	}{
+		{"uncontended", b.uncontended},
+		{"delayed", b.delayed},
+		{"idle", b.idle},
+		{"handoff", b.handoff},
+		{"hot", b.hot},
+		{"scaling", b.scaling},
+		{"holding", b.holding},
+		{"waiting", b.waiting},
+		{"memory", b.memory},
+	} {
+		if !o.parts.MatchString(part.name) {
+			continue
+		}
+		start := time.Now()
+		if err := part.run(); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+		fmt.Fprintf(os.Stderr, "%s: %.0f s\n", part.name, time.Since(start).Seconds())
+	}
+	if b.report.flush[1], err = timeFlush(o.dir); err != nil {
+		return err
+	}
+	return b.report.write(o.out)
+}
+
+// pick returns what suits the run.
+func pick[T any](b *bench, full, quick T) T {
+	if b.quick {
+		return quick
+	}
+	return full
+}
+
+// interleave runs a chunk of each rival in turn, for a number of rounds, so that
+// what else the machine does hits all alike. Each round begins with another.
+func (b *bench) interleave(rounds int, rivals []*rival, chunk func(r *rival) error) error {
+	for round := range rounds {
+		for i := range rivals {
+			r := rivals[(i+round)%len(rivals)]
+			if err := chunk(r); err != nil {
+				return fmt.Errorf("%s: %w", r.name, err)
+			}
+			if b.ctx.Err() != nil {
+				return context.Cause(b.ctx)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A report is what a run came to, as Markdown with plots.
+type report struct {
+	head     string
+	flush    [2]time.Duration // what the disk needed for one, before and after the run
+	quick    bool             // too few samples to judge by
+	sections []*section
+	drawings map[string]drawing // by file name, without .svg
+	goals    map[string]outcome // by text
+	used     map[*rival]bool
+}
+
+type section struct {
+	report      *report
+	title, text string
+	table       *table
+	image       string // a key of drawings
+}
+
+// A drawing can be written as an SVG file.
+type drawing interface{ svg() string }
+
+type outcome struct {
+	measured string
+	met      bool
+}
+
+// The goals, in the words of the table.
+const (
+	goalUncontended = "acquire and release ≤ 1.15 × two bare UPDATEs"
+	goalDelayed     = "≤ 1.05 × with 1 ms of network delay"
+	goalExtra       = "≤ 4 extra statements per handoff"
+	goalIdle        = "≤ 2 statements per second and waiting process"
+	goalHot         = "hot lock, 1 process: ≥ 100 × the rate without local handoff"
+	goalShare       = "hot lock, 2 processes: each gets at least a third of the time"
+	goalReentry     = "re-entry and Unlock: under 1 µs, 0 statements, ≤ 3 allocations"
+	goalHolding     = "10,000 held locks: ≤ 20 statements per renewal interval"
+	goalHoldingCPU  = "10,000 held locks: ≤ 2 % of one core on either side"
+)
+
+func goalHandoff(hold time.Duration) string {
+	return fmt.Sprintf("handoff, lock %s, 1 process waits: p50 ≤ 2.5 ms, p99 ≤ 15 ms", holdTitle(hold))
+}
+
+func goalHandoffMany(hold time.Duration) string {
+	return fmt.Sprintf("handoff, lock %s, %d processes wait: p50 ≤ 4 ms", holdTitle(hold), many)
+}
+
+func allGoals() []string {
+	goals := []string{goalUncontended, goalDelayed}
+	for _, hold := range holds {
+		goals = append(goals, goalHandoff(hold))
+	}
+	for _, hold := range holds {
+		goals = append(goals, goalHandoffMany(hold))
+	}
+	return append(goals, goalExtra, goalIdle, goalHot, goalShare, goalReentry, goalHolding, goalHoldingCPU)
+}
+
+func newReport(s *servers, o options) *report {
+	r := &report{quick: o.quick, drawings: map[string]drawing{}, goals: map[string]outcome{}, used: map[*rival]bool{}}
+	command := "make bench"
+	if s.mysql.Kind != "mysql" {
+		command += " SERVER=" + s.mysql.Kind
+	}
+	if parts := o.parts.String(); parts != "" {
+		command = "go run . -server " + o.server + " -run '" + parts + "'"
+	}
+	warning := ""
+	if o.quick {
+		command = "go run . -server " + o.server + " -quick"
+		warning = "**This was a quick run: the figures mean little.**\n\n"
+	}
+	r.head = fmt.Sprintf(`# mysqllock beside its rivals, on %s
+
+Written by `+"`%s`"+` on %s.
+
+%sEach table was measured in one run, with the rivals by turns in small chunks.
+All servers ran on this machine and flush what they acknowledge:
+innodb_flush_log_at_trx_commit=1, appendfsync always, etcd as it is shipped.
+
+- %s
+- %s
+- %s, %s
+`, s.versions[0], command, time.Now().Format("2 January 2006"), warning,
+		strings.Join(s.versions, ", "), machine(), runtime.Version(), kernel())
+	return r
+}
+
+func machine() string {
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return fmt.Sprintf("%d cores", runtime.NumCPU())
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if name, value, _ := strings.Cut(lines.Text(), ":"); strings.TrimSpace(name) == "model name" {
+			return fmt.Sprintf("%d cores of %s", runtime.NumCPU(), strings.TrimSpace(value))
+		}
+	}
+	return fmt.Sprintf("%d cores", runtime.NumCPU())
+}
+
+func kernel() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return runtime.GOOS
+	}
+	return unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:])
+}
+
+// section begins one. Its parts are shown in the order of title, text, plot, table.
+func (r *report) section(title, text string) *section {
+	s := &section{report: r, title: title, text: strings.TrimSpace(text)}
+	r.sections = append(r.sections, s)
+	return s
+}
+
+// plot shows a drawing in the section, unless an earlier one shows it.
+func (s *section) plot(name string, d drawing) {
+	if s.report.drawings[name] == nil {
+		s.image = name
+	}
+	s.report.drawings[name] = d
+}
+
+func (r *report) goal(text, measured string, met bool) { r.goals[text] = outcome{measured, met} }
+
+// write prints the report and, if out is not "", writes it there.
+func (r *report) write(out string) error {
+	text := r.markdown()
+	if out == "" {
+		_, err := io.WriteString(os.Stdout, text)
+		return err
+	}
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
+	errs := []error{os.WriteFile(filepath.Join(out, "README.md"), []byte(text), 0o644)}
+	for name, d := range r.drawings {
+		errs = append(errs, os.WriteFile(filepath.Join(out, name+".svg"), []byte(d.svg()), 0o644))
+	}
+	fmt.Print(r.goalTable())
+	return errors.Join(errs...)
+}
+
+func (r *report) markdown() string {
+	var b strings.Builder
+	b.WriteString(r.head)
+	fmt.Fprintf(&b, "- a flush of 512 bytes took %s ms before the run, %s ms after it\n", millis(r.flush[0]), millis(r.flush[1]))
+	b.WriteString("\n## Goals\n\n" + r.goalTable())
+	for _, s := range r.sections {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n", s.title, s.text)
+		if s.image != "" {
+			fmt.Fprintf(&b, "\n![%s](%s.svg)\n", s.title, s.image)
+		}
+		b.WriteString("\n" + s.table.String())
+		for rival := range s.table.rivals {
+			r.used[rival] = true
+		}
+	}
+	if len(r.used) > 0 {
+		b.WriteString("\n## The rivals\n\n")
+		for _, rival := range allRivals() {
+			if r.used[rival] {
+				fmt.Fprintf(&b, "- **%s**: %s.\n", rival.name, rival.note)
+			}
+		}
+	}
+	return b.String()
+}
+
+// goalTable compares the goals that were measured.
+func (r *report) goalTable() string {
+	t := newTable("goal", "measured", "met")
+	for _, text := range allGoals() {
+		o, ok := r.goals[text]
+		switch {
+		case !ok:
+			t.addRow(false, text, "not in this run", "–")
+		case r.quick:
+			t.addRow(false, text, o.measured, "–")
+		case o.met:
+			t.addRow(false, text, o.measured, "yes")
+		default:
+			t.addRow(false, text, o.measured, "**no**")
+		}
+	}
+	return t.String()
+}
+
+// A table has a head and rows of as many cells.
+type table struct {
+	rows   [][]string
+	rivals map[*rival]bool
+}
+
+func newTable(head ...string) *table {
+	return &table{rows: [][]string{head}, rivals: map[*rival]bool{}}
+}
+
+// add adds the row of a rival; ours is bold.
+func (t *table) add(r *rival, cells ...string) {
+	t.rivals[r] = true
+	t.addRow(r == ourselves, slices.Concat([]string{r.name}, cells)...)
+}
+
+func (t *table) addRow(bold bool, cells ...string) {
+	if bold {
+		for i, cell := range cells {
+			cells[i] = "**" + cell + "**"
+		}
+	}
+	t.rows = append(t.rows, cells)
+}
+
+// String is the table as Markdown, with all columns but the first to the right.
+func (t *table) String() string {
+	var b strings.Builder
+	for i, row := range t.rows {
+		b.WriteString("| " + strings.Join(row, " | ") + " |\n")
+		if i == 0 {
+			b.WriteString("|---|" + strings.Repeat("---:|", len(row)-1) + "\n")
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,341 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+	"go.etcd.io/etcd/api/v3/version"
+	"go.etcd.io/etcd/server/v3/embed"
+	"golang.org/x/sys/unix"
+
+	"github.com/mysqllock/mysqllock"
+	"github.com/mysqllock/mysqllock/internal/mysqltest"
+)
+
+// sites are where the servers are reached. They are passed on to the workers.
+type sites struct {
+	DSN   string // with a database
+	Redis string // "" if there is none
+	Etcd  string
+}
+
+// mysqlAddr is the address within the DSN.
+func (s sites) mysqlAddr() string {
+	c, _ := mysql.ParseDSN(s.DSN)
+	return c.Addr
+}
+
+// withMySQLAddr returns sites with another way to the MySQL server.
+func (s sites) withMySQLAddr(addr string) sites {
+	c, _ := mysql.ParseDSN(s.DSN)
+	c.Addr = addr
+	s.DSN = c.FormatDSN()
+	return s
+}
+
+// servers are those of one run. They end with this process, however it ends.
+type servers struct {
+	sites
+	mysql    *mysqltest.Server
+	admin    *sql.DB
+	guards   []*guard
+	versions []string
+	asked    int64 // statements of ours among the questions
+}
+
+const database = "mysqllock_bench"
+
+const schema = `
+CREATE TABLE bare (name VARBINARY(255) PRIMARY KEY, n BIGINT NOT NULL);
+CREATE TABLE handmade (name VARCHAR(255) PRIMARY KEY, owner VARCHAR(64) NOT NULL, expires_at DATETIME(6) NOT NULL);
+`
+
+func startServers(o options) (s *servers, err error) {
+	s = &servers{}
+	defer func() {
+		if err != nil {
+			s.stop()
+		}
+	}()
+	if err := checkDisk(o); err != nil {
+		return s, err
+	}
+	return s, errors.Join(s.startMySQL(o), s.startRedis(o), s.startEtcd(o))
+}
+
+// checkDisk refuses a directory in memory, where a flush costs nothing.
+func checkDisk(o options) error {
+	const tmpfs, ramfs = 0x01021994, 0x858458f6
+	var fs unix.Statfs_t
+	if err := unix.Statfs(o.dir, &fs); err != nil {
+		return fmt.Errorf("%s: %w", o.dir, err)
+	}
+	if kind := int64(fs.Type); (kind == tmpfs || kind == ramfs) && !o.quick {
+		return fmt.Errorf("%s is in memory: choose a directory on a disk with -dir", o.dir)
+	}
+	return nil
+}
+
+// timeFlush is the median time to write and flush 512 bytes.
+func timeFlush(dir string) (time.Duration, error) {
+	f, err := os.CreateTemp(dir, "mysqllock-bench-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	var took samples
+	for range 100 {
+		start := time.Now()
+		f.Write(make([]byte, 512))
+		if err := f.Sync(); err != nil {
+			return 0, err
+		}
+		took = append(took, time.Since(start))
+	}
+	return took.quantile(0.5), nil
+}
+
+func (s *servers) startMySQL(o options) (err error) {
+	// The sizes are those that a server has by default.
+	flags := []string{"--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=128M", "--max-connections=2000"}
+	if o.server == "mysql" {
+		flags = append(flags, "--innodb-redo-log-capacity=100M")
+	} else {
+		flags = append(flags, "--innodb-log-file-size=96M")
+	}
+	if s.mysql, err = mysqltest.StartIn(o.dir, o.server, flags...); err != nil {
+		return err
+	}
+	s.DSN = s.mysql.DSN(database, "")
+	s.versions = append(s.versions, map[string]string{"mysql": "MySQL ", "mariadb": "MariaDB "}[o.server]+s.mysql.Version)
+
+	db, err := sql.Open("mysql", s.mysql.DSN("", "multiStatements=true"))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if _, err := db.Exec("DROP DATABASE IF EXISTS " + database + "; CREATE DATABASE " + database + "; USE " + database + ";" + schema); err != nil {
+		return err
+	}
+	if s.admin, err = sql.Open("mysql", s.DSN); err != nil {
+		return err
+	}
+	var flush, binlog int
+	if err := s.admin.QueryRow("SELECT @@innodb_flush_log_at_trx_commit, @@log_bin").Scan(&flush, &binlog); err != nil {
+		return err
+	}
+	if flush != 1 || binlog != 0 {
+		return fmt.Errorf("the server has innodb_flush_log_at_trx_commit=%d and log_bin=%d; want 1 and 0", flush, binlog)
+	}
+	locker, err := mysqllock.New(s.admin)
+	if err != nil {
+		return err
+	}
+	defer locker.Close()
+	return locker.CreateTable(context.Background())
+}
+
+// flushing sets whether the server flushes at each commit, which is switched
+// off only while many locks are taken that are not measured.
+func (s *servers) flushing(on bool) error {
+	value := 2
+	if on {
+		value = 1
+	}
+	_, err := s.admin.Exec(fmt.Sprintf("SET GLOBAL innodb_flush_log_at_trx_commit = %d", value))
+	return err
+}
+
+// questions is how many statements the MySQL server has got, without this one.
+func (s *servers) questions() (n int64, err error) {
+	var name string
+	err = s.admin.QueryRow("SHOW GLOBAL STATUS LIKE 'Questions'").Scan(&name, &n)
+	s.asked++
+	return n - s.asked, err
+}
+
+func (s *servers) startRedis(o options) error {
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench: no redis-server (scripts/brokers.sh redis installs one): going on without")
+		return nil
+	}
+	s.Redis = freeAddr()
+	_, port, _ := net.SplitHostPort(s.Redis)
+	err = s.guarded(o.dir, nil, func(dir string) []string {
+		return []string{path, "--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--appendonly", "yes", "--appendfsync", "always"}
+	})
+	if err != nil {
+		return err
+	}
+	db := redis.NewClient(&redis.Options{Addr: s.Redis})
+	defer db.Close()
+	return eventually(func() error {
+		info, err := db.Info(context.Background(), "server").Result()
+		if err != nil {
+			return fmt.Errorf("redis-server: %w", err)
+		}
+		_, rest, _ := strings.Cut(info, "redis_version:")
+		number, _, _ := strings.Cut(rest, "\r")
+		s.versions = append(s.versions, "Redis "+number)
+		return nil
+	})
+}
+
+// startEtcd runs the embedded server in a process of its own, as the others are.
+func (s *servers) startEtcd(o options) error {
+	s.Etcd = freeAddr()
+	err := s.guarded(o.dir, []string{roleVariable + "=etcd"}, func(dir string) []string {
+		return []string{executable(), dir, s.Etcd, freeAddr()}
+	})
+	if err != nil {
+		return err
+	}
+	s.versions = append(s.versions, "etcd "+version.Version)
+	return eventually(func() error {
+		conn, err := net.Dial("tcp", s.Etcd)
+		if err != nil {
+			return fmt.Errorf("etcd: %w", err)
+		}
+		return conn.Close()
+	})
+}
+
+// serveEtcd is the role of a process that is an etcd server, as shipped.
+func serveEtcd(dir, client, peer string) error {
+	c := embed.NewConfig()
+	c.Dir, c.LogLevel = filepath.Join(dir, "etcd"), "error"
+	c.ListenClientUrls = []url.URL{{Scheme: "http", Host: client}}
+	c.AdvertiseClientUrls = c.ListenClientUrls
+	c.ListenPeerUrls = []url.URL{{Scheme: "http", Host: peer}}
+	c.AdvertisePeerUrls = c.ListenPeerUrls
+	c.InitialCluster = c.InitialClusterFromName(c.Name)
+	server, err := embed.StartEtcd(c)
+	if err != nil {
+		return err
+	}
+	return <-server.Err()
+}
+
+func (s *servers) stop() {
+	if s.admin != nil {
+		s.admin.Close()
+	}
+	if s.mysql != nil {
+		s.mysql.Stop()
+	}
+	for _, g := range s.guards {
+		g.release()
+	}
+}
+
+// guardScript runs a server in directory $1 until its input ends, which it does
+// when our process does, in whatever way.
+const guardScript = `
+dir=$1; shift
+"$@" >"$dir/log" 2>&1 &
+cat >/dev/null
+kill -9 $!
+wait
+rm -rf "$dir"
+`
+
+type guard struct {
+	cmd   *exec.Cmd
+	input io.Closer
+}
+
+func (g *guard) release() {
+	g.input.Close()
+	g.cmd.Wait()
+}
+
+// guarded starts a server with a directory of its own.
+func (s *servers) guarded(parent string, env []string, argv func(dir string) []string) error {
+	dir, err := os.MkdirTemp(parent, "mysqllock-bench-")
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command("sh", slices.Concat([]string{"-c", guardScript, "sh", dir}, argv(dir))...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // out of reach of ^C
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	s.guards = append(s.guards, &guard{cmd, input})
+	return nil
+}
+
+// eventually calls fn until it succeeds, for a time.
+func eventually(fn func() error) (err error) {
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if err = fn(); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+func freeAddr() string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err) // no port is free
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// roleVariable is set in the processes that this one starts from its own
+// program: to "etcd", or to the sites for a worker.
+const roleVariable = "MYSQLLOCK_BENCH_ROLE"
+
+// playRole does what this process was started for, and reports false if it is
+// the first one.
+func playRole() bool {
+	role := os.Getenv(roleVariable)
+	var err error
+	switch {
+	case role == "":
+		return false
+	case role == "etcd":
+		err = serveEtcd(os.Args[1], os.Args[2], os.Args[3])
+	default:
+		var s sites
+		if err = json.Unmarshal([]byte(role), &s); err == nil {
+			err = work(s, os.Stdin, os.Stdout)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	return true
+}
+
+func executable() string {
+	path, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	return path
+}
