@@ -527,7 +527,7 @@ func (c *call) acquire() (*Lock, error) {
 			pause = min(2*pause, handover)
 		case c.once:
 			err = ErrNotAcquired
-		case !a.bid.list && names.lists(place):
+		case a.bid.list == 0 && names.lists(place):
 			again = true // and be listed
 		default:
 			c.trouble, pause, again = nil, firstPause, true
@@ -591,7 +591,7 @@ func await[T any](c *call, ready <-chan T, timeout <-chan struct{}) error {
 // sleep waits, with the turn, until the row may be free.
 func (c *call) sleep(a *attempt) error {
 	left := a.grant.left
-	if a.grant.reserved && a.bid.list {
+	if a.grant.reserved && a.bid.list != 0 {
 		left = DefaultLease // who has it now has yet to say; a ring will come
 	}
 	c.l.names.answered(c.place, false)
@@ -905,17 +905,18 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 		cancel()
 		switch {
 		case err == nil && mine:
-			l.dog.prolonged(t.lease, sent, lease)
 			l.mu.Lock()
 			if until := sent.Add(lease); until.After(k.want.until) {
 				k.want.until = until
 			}
-			l.dog.ask(t.lease, t.want(), len(t.handles))
+			if t.over == nil { // else the lease may be the next holder's by now
+				l.dog.ask(t.lease, t.want(), len(t.handles))
+			}
+			l.dog.prolonged(t.lease, sent, lease)
 			l.mu.Unlock()
 			return k.Err()
 		case err == nil:
-			l.dog.stop(t.lease)
-			l.lose(t)
+			l.dog.taken(t.lease.claim)
 			if err := k.Err(); err != nil {
 				return err
 			}
@@ -1128,32 +1129,21 @@ func (l *Locker) CreateTable(ctx context.Context) error {
 // they hold the lock, and only tokens and [Lock.Guard] tell them apart. It waits,
 // until ctx ends, for the transactions that the holder has under Guard.
 func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err error) {
-	var token uint64
+	var owner string
 	var heir process
 	err = l.admin(func() (err error) {
 		if err = checkName(name); err == nil {
-			token, heir, err = l.table.force(ctx, name)
+			owner, heir, err = l.table.force(ctx, name)
 		}
 		return err
 	})
 	if err != nil {
 		return false, opError("force unlock", name, err)
 	}
-	if token == 0 {
+	if owner == "" {
 		return false, nil
 	}
-	var ours []*term
-	l.mu.Lock()
-	for key, t := range l.terms {
-		if key.name == name && t.tenure.token == token {
-			ours = append(ours, t)
-		}
-	}
-	l.mu.Unlock()
-	for _, t := range ours {
-		l.dog.stop(t.lease)
-		l.lose(t)
-	}
+	l.dog.taken(claim{name, owner})
 	l.names.freed([]string{name}, heir)
 	return true, nil
 }

@@ -51,8 +51,9 @@ type registry struct {
 	tick        time.Time            // when it looks next
 	pause       time.Duration        // between that and the look after it
 	proven      bool                 // rings are heard
-	rings       int                  // rings heard since the last grant
+	calls       int                  // what was heard since the last grant
 	slept       bool                 // the last listening ended by itself
+	expiries    int                  // leases that have ended since lookAgain began; zero if it does not run
 	listening   bool                 // somebody can ring
 	deaf        time.Time            // until then listening is not tried
 	deafness    time.Duration        // how long the next such time is; zero if listening succeeded last
@@ -71,12 +72,13 @@ const (
 	// linger is how long a connection that listens is kept when nobody waits.
 	linger = 3 * time.Second
 	// deafness is how long the poller does without rings when it has failed to
-	// listen twice, or when more than maxRings were rung to no end (a time limit on
-	// statements looks like a ring). It doubles, up to maxDeafness, until listening
-	// succeeds.
+	// listen twice. It doubles, up to maxDeafness, until listening succeeds.
 	deafness    = time.Second
 	maxDeafness = time.Minute
-	maxRings    = 100
+	// The poller does without for distrust if what it heard was true for none of
+	// so many, and for all that wait: a proxy may send what listens to a replica.
+	distrust = 10 * time.Second
+	maxCalls = 20
 	// maxSleep bounds a listening statement, which keeps others from altering the
 	// table.
 	maxSleep = 5 * time.Second
@@ -182,31 +184,34 @@ func (r *registry) join(name string, own *owner, impatient bool) (*waiter, bool)
 	return w, true
 }
 
-// asking tells that the turn's statement is under way. It returns whether that
-// is to list this process as waiting, if it is refused: when it was refused
-// before, or others were lately.
-func (r *registry) asking(w *waiter, again bool) (list bool) {
+// asking tells that the turn's statement is under way. It returns who is to be
+// listed as waiting if that is refused: nobody yet, unless it was refused before,
+// or others were lately.
+func (r *registry) asking(w *waiter, again bool) (list process) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if q := r.queues[w.name]; q != nil && q.turn == w {
 		q.asking = true
 	}
 	_, contended := r.contended[w.name]
-	list = (again || contended) && !w.impatient && r.hears()
-	w.listed = w.listed || list
+	switch {
+	case !r.lists(w) || !again && !contended:
+		return 0
+	case r.hears():
+		list = r.me
+	default:
+		list = r.me.silent()
+	}
+	w.listed = true
 	return list
 }
+
+// lists tells whether w is to be listed if it is refused.
+func (r *registry) lists(w *waiter) bool { return r.signal && !w.impatient }
 
 // hears tells whether this process can be rung, as far as it knows. The caller
 // holds mu.
 func (r *registry) hears() bool { return r.signal && !time.Now().Before(r.deaf) }
-
-// lists tells whether w could be listed if it asked again.
-func (r *registry) lists(w *waiter) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return !w.impatient && r.hears()
-}
 
 // answered tells how the turn's statement was answered: then nobody impatient
 // has to stay.
@@ -214,10 +219,15 @@ func (r *registry) answered(w *waiter, granted bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if granted {
+		if !w.listed {
+			delete(r.contended, w.name)
+		}
 		w.listed = false
-		r.rings = 0
-		delete(r.contended, w.name)
-	} else if len(r.contended) < maxContended {
+		r.calls = 0
+	} else {
+		if len(r.contended) == maxContended {
+			clear(r.contended)
+		}
 		r.contended[w.name] = struct{}{}
 	}
 	q := r.queues[w.name]
@@ -350,47 +360,61 @@ func (r *registry) released(names []string, heir process) {
 	}
 }
 
-// call rings the heirs of rows that were freed.
+// call rings the heirs of rows that were freed; one of them is known.
 func (r *registry) call(names []string, heir process) {
-	if len(names) == 1 {
-		r.ring(names[0], heir)
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), signalBound)
-	rows, _, err := r.repo.look(ctx, names)
-	cancel()
-	if err != nil {
-		r.log.Debug("mysqllock: waiters not rung, they poll", "first", names[0], "err", err)
-		return
-	}
-	rung := map[process]bool{0: true}
-	for name, row := range rows {
-		if !rung[row.heir] && row.left <= 0 {
-			rung[row.heir] = true
-			r.ring(name, row.heir)
+	heirs := map[process][]string{heir: names}
+	if len(names) > 1 {
+		ctx, cancel := context.WithTimeout(r.voice, signalBound)
+		rows, _, err := r.repo.look(ctx, names)
+		cancel()
+		if err != nil {
+			r.log.Debug("mysqllock: waiters not rung, they poll", "first", names[0], "err", err)
+			return
 		}
+		clear(heirs)
+		for name, row := range rows {
+			if row.left <= 0 {
+				heirs[row.heir] = append(heirs[row.heir], name)
+			}
+		}
+	}
+	for heir, names := range heirs {
+		r.ring(names, heir)
 	}
 }
 
-// ring wakes the process that is first in the list of a row; processes that do
-// not listen are struck off until one does.
-func (r *registry) ring(name string, heir process) {
-	for heir != 0 && heir != r.me {
-		ctx, cancel := context.WithTimeout(context.Background(), signalBound)
-		alive, err := r.repo.ring(ctx, heir)
-		if err == nil && !alive {
-			heir, err = r.repo.strike(ctx, []string{name}, heir)
+// ring wakes the process that is first in the lists of rows. One that does not
+// listen is struck off, and the next is called.
+func (r *registry) ring(names []string, heir process) {
+	switch heir {
+	case 0:
+		return
+	case r.me, r.me.silent():
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, name := range names {
+			if q := r.queues[name]; q != nil {
+				q.turn.poke()
+			} else {
+				r.withdraw(name)
+			}
 		}
-		cancel()
-		if err != nil {
-			r.log.Debug("mysqllock: waiter not rung, it polls", "name", name, "err", err)
-		}
-		if alive || err != nil {
-			return
-		}
+		return
 	}
-	if heir == r.me {
-		r.hint(name)
+	if !heir.listens() {
+		return // it looks soon
+	}
+	ctx, cancel := context.WithTimeout(r.voice, signalBound)
+	defer cancel()
+	alive, err := r.repo.ring(ctx, heir)
+	var next process
+	if err == nil && !alive {
+		next, err = r.repo.strike(ctx, names, heir)
+	}
+	if err != nil {
+		r.log.Debug("mysqllock: waiter not rung, it polls", "first", names[0], "err", err)
+	} else if next != 0 {
+		r.call(names, next)
 	}
 }
 
@@ -424,9 +448,16 @@ func (r *registry) strike() {
 		if len(names) == 0 {
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), signalBound)
+		ctx, cancel := context.WithTimeout(r.voice, signalBound)
 		heir, err := r.repo.strike(ctx, names, r.me)
 		cancel()
+		r.mu.Lock()
+		for _, name := range names {
+			if q := r.queues[name]; q != nil {
+				q.turn.poke() // who came meanwhile may have been struck off
+			}
+		}
+		r.mu.Unlock()
 		if err != nil {
 			r.log.Debug("mysqllock: not struck off the lists of those who wait", "names", len(names), "err", err)
 		} else if heir != 0 {
@@ -443,19 +474,17 @@ func (w *waiter) poke() { notify(w.wake) }
 func (r *registry) watch(w *waiter, left time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w.expiry = time.AfterFunc(max(left, time.Millisecond), w.poke)
+	w.expiry = time.AfterFunc(max(left, time.Millisecond), func() { r.expired(w) })
 	w.failed = nil
 	r.watched[w] = struct{}{}
 	r.subscribe()
-	if !r.polling || !r.proven {
+	if len(r.watched) == 1 {
 		// Where it is not known that rings are heard, the first looks are sooner.
 		r.pause = r.interval
 		if r.signal && !r.proven {
 			r.pause = min(firstLook, r.interval)
 		}
-		if next := time.Now().Add(r.pause); !r.polling || next.Before(r.tick) {
-			r.tick = next
-		}
+		r.tick = time.Now().Add(r.pause)
 	}
 	if r.polling {
 		notify(r.replan)
@@ -463,6 +492,35 @@ func (r *registry) watch(w *waiter, left time.Duration) {
 	}
 	r.polling = true
 	r.start(r.poll)
+}
+
+// expired is told when a holder's lease ends, unless it was renewed. One look
+// tells that for all who wait; who waits alone asks at once.
+func (r *registry) expired(w *waiter) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch _, ok := r.watched[w]; {
+	case !ok:
+	case len(r.watched) == 1:
+		r.found(w)
+	default:
+		if r.expiries++; r.expiries == 1 {
+			r.start(r.lookAgain)
+		}
+	}
+}
+
+// lookAgain looks until nothing has expired meanwhile.
+func (r *registry) lookAgain() {
+	r.mu.Lock()
+	for seen := 0; seen < r.expiries; {
+		seen = r.expiries
+		r.mu.Unlock()
+		r.look()
+		r.mu.Lock()
+	}
+	r.expiries = 0
+	r.mu.Unlock()
 }
 
 func (r *registry) unwatch(w *waiter) {
@@ -491,18 +549,26 @@ func notify(c chan struct{}) {
 func (r *registry) poll() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	defer r.hush()
+	var idle time.Duration
 	for r.ctx.Err() == nil {
 		names, sleep, listen := r.plan()
 		switch {
-		case len(names) == 0 && !r.listening:
+		case len(names) > 0:
+			idle = 0
+			if listen {
+				r.listen(names, sleep)
+				continue
+			}
+		case idle == linger || !r.listening || r.repo.usedUp():
+			r.hush()
 			if r.rest() {
 				return
 			}
 			continue
-		case len(names) == 0:
-			sleep = linger
-		case listen && r.listen(names, sleep):
-			continue
+		default:
+			sleep = linger / 10
+			idle += sleep
 		}
 		timer.Reset(sleep)
 		select {
@@ -512,12 +578,9 @@ func (r *registry) poll() {
 			if len(names) > 0 {
 				r.ticked()
 				r.look()
-			} else {
-				r.hush()
 			}
 		}
 	}
-	r.hush()
 }
 
 // plan returns what is watched, at most a batch, and for how long.
@@ -548,20 +611,33 @@ func (r *registry) ticked() {
 	r.tick = time.Now().Add(r.pause)
 }
 
-// listen waits for a ring. It returns false if that is not possible for now.
-func (r *registry) listen(names []string, sleep time.Duration) bool {
-	h, err := r.repo.listen(r.ears, names, min(sleep, maxSleep))
+// listen waits for a ring.
+func (r *registry) listen(names []string, sleep time.Duration) {
+	sleep = min(sleep, maxSleep)
+	if len(names) == batchSize {
+		sleep = min(sleep, time.Second) // there may be more
+	}
 	r.mu.Lock()
 	r.listening = true
+	r.mu.Unlock()
+	h, err := r.repo.listen(r.ears, names, sleep)
+	r.mu.Lock()
+	if h != (heard{}) {
+		if r.calls++; r.calls > maxCalls+len(r.queues) {
+			err = errNothing
+		}
+	}
 	switch {
 	case h.rung:
-		r.rings++
 		r.proven, r.pause = true, r.interval
-		if r.rings > maxRings {
-			err = errRings
-		} else if len(r.watched) == 1 {
+		if len(r.watched) == 1 {
 			for w := range r.watched {
 				r.found(w)
+			}
+		}
+		for _, q := range r.queues {
+			if q.asking && q.turn.listed {
+				q.turn.poke() // it may be for one whose refusal is on its way
 			}
 		}
 	case h.name != "":
@@ -573,47 +649,55 @@ func (r *registry) listen(names []string, sleep time.Duration) bool {
 		}
 	}
 	r.slept = err == nil && h == (heard{})
-	again := true
-	switch {
-	case err == nil:
+	if err == nil {
 		r.deafness = 0
-	case r.deafness == 0 && err != errSmallPool && err != errRings:
-		r.deafness = deafness // unless a new connection can
-	default:
-		again = false
-		r.rings, r.proven = 0, false
-		r.deafness = max(deafness, r.deafness)
-		r.deaf = time.Now().Add(r.deafness)
-		r.deafness = min(2*r.deafness, maxDeafness)
-		r.pause = min(firstLook, r.interval)
-		r.tick = time.Now().Add(r.pause)
+	}
+	if err != nil {
+		r.fail(err)
 	}
 	r.mu.Unlock()
 	switch {
 	case err != nil:
 		if r.ctx.Err() == nil {
-			r.log.Debug("mysqllock: cannot be rung for now, polling", "err", err)
+			r.log.Debug("mysqllock: cannot be rung for now", "err", err)
 		}
 		r.hush()
-		return again
 	case h == (heard{}):
 		r.ticked()
-		if len(names) == batchSize {
-			r.look() // there may be more
-		}
-	case h.missing:
+	}
+	if h.missing || len(names) == batchSize {
 		r.look()
 	}
-	return true
 }
 
-var errRings = errors.New("rung again and again for nothing")
+var errNothing = errors.New("heard much, and found nothing")
+
+// fail draws the conclusions of a listening that failed. It is tried again at
+// once if the one before did not. The caller holds mu.
+func (r *registry) fail(err error) {
+	pause := r.deafness
+	switch {
+	case err == errSmallPool:
+		pause = maxDeafness
+	case err == errNothing:
+		pause, r.calls = distrust, 0
+	case pause == 0:
+		r.deafness = deafness
+		return // perhaps only the connection was broken
+	default:
+		r.deafness = min(2*pause, maxDeafness)
+	}
+	r.proven = false
+	r.deaf = time.Now().Add(pause)
+	r.pause = min(firstLook, r.interval)
+	r.tick = time.Now().Add(r.pause)
+}
 
 // hush ends the listening.
 func (r *registry) hush() {
 	r.repo.hush()
 	r.mu.Lock()
-	r.listening = false
+	r.listening, r.slept = false, false
 	r.mu.Unlock()
 }
 
@@ -660,8 +744,9 @@ func (r *registry) lookAt(batch []*waiter) {
 		switch {
 		case err != nil && transient(err):
 			// The next tick asks again.
-		case err != nil, !ok, row.left <= 0:
-			// Free; or an error that the waiter's own statement shall meet.
+		case err != nil, !ok, row.left <= 0, w.listed && !row.listed:
+			// Free; or an error that the waiter's own statement shall meet; or it was
+			// struck off.
 			r.found(w)
 		default:
 			w.expiry.Reset(row.left)

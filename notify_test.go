@@ -109,7 +109,7 @@ func TestWaiterAsksAtTheHoldersExpiry(t *testing.T) {
 		y := f.try(l, bg, "y", WaitForever, AutoRenew)
 		y.granted(1500 * ms)
 		x.granted(2500 * ms)
-		require.Equal(t, "acquire 4", f.counts())
+		require.Equal(t, "acquire 4, look 1", f.counts())
 	})
 }
 

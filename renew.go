@@ -170,8 +170,10 @@ func (d *watchdog) pass(ls *lease, w want, length time.Duration, onLoss func()) 
 		return false
 	case w.auto && (!ls.want.auto || ls.trusted.Sub(now) < d.length/3):
 		return false
-	case !w.auto && ls.promised.Before(w.until):
+	case !w.auto && (ls.promised.Before(w.until) || ls.trusted.Before(w.until.Add(-margin(length)))):
 		return false
+	case ls.promised.Sub(now) > max(d.length, length):
+		return false // for so long others would wait if this process died
 	}
 	ls.want, ls.holds, ls.onLoss, ls.slack = w, 1, onLoss, 0
 	if !w.auto {
@@ -191,6 +193,23 @@ func (ls *lease) end() time.Time {
 		}
 	}
 	return ls.trusted
+}
+
+// taken ends the lease of a claim whose row was taken away, and tells whoever
+// holds it now.
+func (d *watchdog) taken(c claim) {
+	d.mu.Lock()
+	var lost *lease
+	for ls := range d.leases {
+		if ls.claim == c {
+			lost = ls
+			d.drop(ls)
+		}
+	}
+	d.mu.Unlock()
+	if lost != nil {
+		lost.onLoss()
+	}
 }
 
 // stop ends the keeping of a lease. It returns for how long the row may yet be
@@ -436,7 +455,11 @@ func (d *watchdog) serve(b batch) {
 			d.drop(ls)
 			lost = append(lost, ls)
 		case b.length == 0:
-			d.plan(ls, looked, r.left)
+			left := r.left
+			if ls.slack > 0 {
+				left = min(left, ls.end().Sub(looked))
+			}
+			d.plan(ls, looked, left)
 		default:
 			// The row promises r.left from a moment not before looked.
 			d.trust(ls, looked.Add(r.left), margin(b.length))

@@ -429,7 +429,7 @@ func (f side) acquire(ctx context.Context, b bid) (grant, error) {
 			r = fakeRow{b.owner, 1, f.tokens, now.Add(b.lease), r.freed, strings.ReplaceAll(r.waiters, me, "")}
 			f.rows[b.name] = r
 		case r.owner != b.owner:
-			if b.list && !strings.Contains(r.waiters, me) {
+			if b.list != 0 && !strings.Contains(r.waiters, me) {
 				r.waiters += me
 				f.rows[b.name] = r
 			}
@@ -496,12 +496,12 @@ func (f *fakeRepo) renew(ctx context.Context, cs []claim, lease time.Duration, h
 	})
 }
 
-func (f *fakeRepo) look(ctx context.Context, names []string) (map[string]row, time.Time, error) {
-	return send(ctx, f, "look", names, func(now time.Time) map[string]row {
+func (f side) look(ctx context.Context, names []string) (map[string]row, time.Time, error) {
+	return send(ctx, f.fakeRepo, "look", names, func(now time.Time) map[string]row {
 		found := map[string]row{}
 		for _, name := range names {
 			if r, ok := f.rows[name]; ok {
-				found[name] = row{r.owner, r.expires.Sub(now), f.heir(r)}
+				found[name] = row{r.owner, r.expires.Sub(now), f.heir(r), strings.Contains(r.waiters, f.mark(f.me))}
 			}
 		}
 		return found
@@ -582,6 +582,9 @@ func (f side) listen(ctx context.Context, names []string, d time.Duration) (hear
 				h.name = name
 			}
 		}
+		if h.missing {
+			h.name = ""
+		}
 		return h
 	})
 	if err != nil || h != (heard{}) {
@@ -596,6 +599,8 @@ func (f side) listen(ctx context.Context, names []string, d time.Duration) (hear
 		return heard{}, ctx.Err()
 	}
 }
+
+func (f side) usedUp() bool { return false }
 
 func (f side) hush() {
 	f.mu.Lock()

@@ -2,13 +2,12 @@ package mysqllock
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"database/sql/driver"
 	_ "embed"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,6 +58,8 @@ type repository interface {
 	listen(ctx context.Context, names []string, d time.Duration) (heard, error)
 	// hush ends the listening: from then on the process cannot be rung.
 	hush()
+	// usedUp tells whether listening takes a connection that is needed.
+	usedUp() bool
 	// ring ends the call of listen of a process; alive is false if it does not
 	// listen.
 	ring(ctx context.Context, p process) (alive bool, err error)
@@ -67,15 +68,19 @@ type repository interface {
 }
 
 // A process is the id of a Locker in the lists of those who wait, where it has 19
-// digits: its two highest bits are 01. 0 is nobody, and no id is a token.
+// digits: the first is at least 4 if it listens, less if it can only look. 0 is
+// nobody, and no id is a token.
 type process uint64
 
-func newProcess() process {
-	var id [8]byte
-	rand.Read(id[:]) // never fails
-	return process(binary.BigEndian.Uint64(id[:])>>2 | 1<<62)
-}
+const (
+	firstProcess = 5e18
+	hushed       = 35e17 // is taken off the id of one who can only look
+)
 
+func newProcess() process { return firstProcess + process(rand.Uint64N(2e18)) }
+
+func (p process) silent() process { return p - hushed }
+func (p process) listens() bool   { return p >= firstProcess }
 func (p process) String() string  { return strconv.FormatUint(uint64(p), 10) }
 func (p process) literal() string { return "_ascii'" + p.String() + "'" }
 
@@ -86,8 +91,8 @@ type claim struct{ name, owner string }
 type bid struct {
 	claim
 	lease time.Duration
-	from  string // the owner id, of this process, that alone may be replaced; "": nobody's must be there
-	list  bool   // if it is refused, list this process as waiting
+	from  string  // the owner id, of this process, that alone may be replaced; "": nobody's must be there
+	list  process // who is to be listed as waiting if it is refused; 0: nobody
 }
 
 // A grant answers acquire: a token, or what is left of the holder's lease.
@@ -101,9 +106,10 @@ type grant struct {
 // A row is what look sees: who has it and for how long yet (negative: expired),
 // and who waits for it.
 type row struct {
-	owner string
-	left  time.Duration
-	heir  process
+	owner  string
+	left   time.Duration
+	heir   process
+	listed bool // this process waits for it, as far as the row can tell
 }
 
 // What listen has heard: a ring; a name that may be free, or must be asked for
@@ -149,8 +155,8 @@ func newTable(db *sql.DB, name, label string, me process, lease time.Duration) (
 }
 
 // handover is how long a row that came free is kept for the process that is
-// first in its list, which needs a few milliseconds if it is well. It also stands
-// in sqlReserved.
+// first in its list, which needs a few milliseconds if it is well. One that can
+// only look gets a second and a half. Both stand in sqlReserved.
 const handover = 250 * time.Millisecond
 
 // tokenRange is how many tokens a grant covers, its own the first: a lock that
@@ -176,13 +182,16 @@ const (
 	sqlMicros = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', " + sqlNow + ")"
 
 	// {r} qualifies the columns of the row.
-	sqlReserved = `GREATEST({r}expires_at, {r}released_at) BETWEEN ` + sqlNow + ` - INTERVAL 250000 MICROSECOND AND ` + sqlNow
-	sqlForMe    = `{r}expires_at <= ` + sqlNow + ` AND ({r}waiters = x'' OR LEFT({r}waiters, 19) = {me} OR NOT (` + sqlReserved + `))`
-	sqlLeft     = `IF({r}expires_at > ` + sqlNow + `, -TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, {r}expires_at), -4611686018427387904)`
+	sqlReserved = `GREATEST({r}expires_at, {r}released_at)
+    BETWEEN ` + sqlNow + ` - INTERVAL IF(LEFT({r}waiters, 1) < _ascii'4', 1500000, 250000) MICROSECOND AND ` + sqlNow
+	sqlForMe  = `{r}expires_at <= ` + sqlNow + ` AND ({r}waiters = x'' OR LEFT({r}waiters, 19) IN ({me}, {silent}) OR NOT (` + sqlReserved + `))`
+	sqlListed = `(LOCATE({me}, {r}waiters) > 0 OR LOCATE({silent}, {r}waiters) > 0)`
+	sqlLeft   = `IF({r}expires_at > ` + sqlNow + `, -TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, {r}expires_at), -4611686018427387904)`
 
 	// Who takes the row is not waiting any more; a first waiter who did not take
 	// it in time is struck off, or one who died would hold up every handoff.
-	sqlUnlisted = `IF({r}waiters = x'', x'', REPLACE(IF(LEFT({r}waiters, 19) = {me}, {r}waiters, SUBSTRING({r}waiters, 20)), {me}, x''))`
+	sqlUnlisted = `IF({r}waiters = x'', x'', REPLACE(REPLACE(
+      IF(LEFT({r}waiters, 19) IN ({me}, {silent}), {r}waiters, SUBSTRING({r}waiters, 20)), {me}, x''), {silent}, x''))`
 
 	// The short way, where nobody waits. Its answer is -1 if somebody does, and
 	// the row is free. Without autocommit a grant would be a promise that nobody
@@ -209,7 +218,7 @@ WHERE name = {name} AND owner = {from} AND @@autocommit`
   holder = IF(` + sqlTaken + `, {label}, {r}holder),
   acquired_at = IF(` + sqlTaken + `, ` + sqlNow + `, {r}acquired_at),
   waiters = IF(` + sqlTaken + `, ` + sqlUnlisted + `,
-    IF({list} AND LOCATE({me}, {r}waiters) = 0 AND LENGTH({r}waiters) < 1000, CONCAT({r}waiters, {me}), {r}waiters)),
+    IF({list} = x'' OR ` + sqlListed + ` OR LENGTH({r}waiters) > 1000, {r}waiters, CONCAT({r}waiters, {list}))),
   expires_at = IF(` + sqlTaken + `, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND, {r}expires_at)`
 
 	sqlAsk = `UPDATE {t} SET` + sqlTakeOrList + `
@@ -257,13 +266,14 @@ SET ` + sqlFree
 	// An explicit LIMIT overrules sql_select_limit. What is selected is never a
 	// mere column, because columnsWithAlias would put the table before its name.
 	sqlLook = `SELECT CAST(name AS BINARY) AS name, CAST(owner AS BINARY) AS owner, TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, expires_at) AS micros,
-  IF(waiters = x'', 0, CAST(` + sqlFirst + ` AS UNSIGNED)) AS heir
+  IF(waiters = x'', 0, CAST(` + sqlFirst + ` AS UNSIGNED)) AS heir, ` + sqlListed + ` OR LENGTH(waiters) > 1000 AS listed
 FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) LIMIT {count}`
 
 	// What is asked of the rows and the sleep are one statement: a ring cannot
-	// come between them. Only a ring ends the sleep early, or lets it fail.
-	sqlListen = `SELECT CAST(a.hit AS BINARY) AS hit, IF(a.hit IS NULL, SLEEP({seconds}), 0) AS rung FROM (
-  SELECT IF(COUNT(*) < {count}, x'', MIN(IF(` + sqlForMe + ` OR LOCATE({me}, waiters) = 0 AND LENGTH(waiters) < 1000, name, NULL))) AS hit
+	// come between them. Only a ring ends the sleep early, or lets it fail, not a
+	// time limit of the session.
+	sqlListen = `/*M! SET STATEMENT max_statement_time = 60 FOR */ SELECT /*+ MAX_EXECUTION_TIME(60000) */ CAST(a.hit AS BINARY) AS hit, IF(a.hit IS NULL, SLEEP({seconds}), 0) AS rung FROM (
+  SELECT IF(COUNT(*) < {count}, x'', MIN(IF(` + sqlForMe + ` OR NOT ` + sqlListed + ` AND LENGTH(waiters) <= 1000, name, NULL))) AS hit
   FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names})
 ) AS a`
 
@@ -290,7 +300,7 @@ SET ` + sqlStruck
 
 	// Force moves the token, so that a guard fails from then on. It waits for one
 	// that is open at the index, where it does not yet hinder renewals.
-	sqlHolder = `SELECT token + 0 AS token FROM {t} FORCE INDEX (PRIMARY) WHERE name = {name} AND expires_at > ` + sqlNow + ` LIMIT 1`
+	sqlHolder = `SELECT CAST(owner AS BINARY) AS owner, token + 0 AS token FROM {t} FORCE INDEX (PRIMARY) WHERE name = {name} AND expires_at > ` + sqlNow + ` LIMIT 1`
 	sqlSeize  = `SELECT token + 0 AS token FROM {t} FORCE INDEX (guard) WHERE token = {token} AND name = {name} LIMIT 1 FOR UPDATE`
 	sqlForce  = `UPDATE {t} SET token = token + 256, ` + sqlFree + `
 WHERE name = {name} AND token = {token} AND expires_at > ` + sqlNow + ``
@@ -343,6 +353,8 @@ func (t *table) query(statement string, pairs ...string) string {
 			b.WriteString(t.name)
 		case "me":
 			b.WriteString(t.me.literal())
+		case "silent":
+			b.WriteString(t.me.silent().literal())
 		default:
 			if i := slices.Index(pairs, placeholder); i >= 0 { // but for {r}, which may be nothing
 				b.WriteString(pairs[i+1])
@@ -358,12 +370,12 @@ func (t *table) acquire(ctx context.Context, b bid) (g grant, err error) {
 	switch {
 	case b.from != "":
 		statement = sqlReplace
-	case b.list:
+	case b.list != 0:
 		statement = sqlAsk
 	}
-	list := "0"
-	if b.list {
-		list = "1"
+	list := "x''"
+	if b.list != 0 {
+		list = b.list.literal()
 	}
 	pairs := []string{
 		"name", literal(b.name), "owner", literal(b.owner), "from", literal(b.from), "label", t.label,
@@ -542,6 +554,7 @@ func (t *table) look(ctx context.Context, names []string) (rows map[string]row, 
 		Name, Owner string
 		Micros      int64
 		Heir        process
+		Listed      bool
 	}
 	err = t.onSpare(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		t.statements.Add(1)
@@ -550,13 +563,17 @@ func (t *table) look(ctx context.Context, names []string) (rows map[string]row, 
 	})
 	rows = make(map[string]row, len(found))
 	for _, f := range found {
-		rows[f.Name] = row{f.Owner, time.Duration(f.Micros) * time.Microsecond, f.Heir}
+		rows[f.Name] = row{f.Owner, time.Duration(f.Micros) * time.Microsecond, f.Heir, f.Listed}
 	}
 	return rows, sent, err
 }
 
-// A pool of fewer connections has none to spare for listening.
-const listenPool = 4
+const (
+	// A pool of fewer connections has none to spare for listening,
+	listenPool = 4
+	// and a limited one may soon need it for something else.
+	listenBound = 500 * time.Millisecond
+)
 
 var (
 	errSmallPool = errors.New("the pool has no connection to spare for listening")
@@ -564,12 +581,14 @@ var (
 )
 
 func (t *table) listen(ctx context.Context, names []string, d time.Duration) (h heard, err error) {
+	stats := t.db.Stats()
+	if stats.MaxOpenConnections > 0 {
+		d = min(d, listenBound)
+	}
 	ctx, cancel := context.WithTimeout(ctx, d+time.Second)
 	defer cancel()
-	stats := t.db.Stats()
-	usedUp := stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections
 	if 0 < stats.MaxOpenConnections && stats.MaxOpenConnections < listenPool ||
-		usedUp && (t.ear == nil || stats.WaitCount > t.waits) {
+		t.usedUp() && (t.ear == nil || stats.WaitCount > t.waits) {
 		return h, errSmallPool
 	}
 	t.waits = stats.WaitCount
@@ -702,9 +721,8 @@ type briefKey struct{}
 // that is cut off takes its connection with it, and an application that has used
 // up its pool would get the place.
 func (t *table) patient(ctx context.Context) (context.Context, context.CancelFunc) {
-	s := t.db.Stats()
 	outer, ok := ctx.Value(briefKey{}).(context.Context)
-	if !ok || s.MaxOpenConnections == 0 || s.InUse < s.MaxOpenConnections {
+	if !ok || !t.usedUp() {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(outer, 3*t.alone)
@@ -732,10 +750,16 @@ func (t *table) holds() bool {
 // short tells whether the pool is used up, so that a statement would wait for
 // the spare connection or for nothing.
 func (t *table) short() bool {
-	s := t.db.Stats()
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.spare != nil && s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections
+	spare := t.spare != nil
+	t.mu.Unlock()
+	return spare && t.usedUp()
+}
+
+// usedUp tells whether the pool has no connection left.
+func (t *table) usedUp() bool {
+	s := t.db.Stats()
+	return s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections
 }
 
 // giveBack returns a connection to the pool, or keeps it while anything is held:
@@ -899,19 +923,22 @@ func (t *table) inspect(ctx context.Context, name string) (Info, error) {
 
 func (t *table) list(ctx context.Context) ([]Info, error) { return t.infos(ctx, t.query(sqlList)) }
 
-// force frees the row whoever holds it and returns the token it had, 0 if none.
-func (t *table) force(ctx context.Context, name string) (token uint64, heir process, err error) {
+// force frees the row whoever holds it and returns the owner it had, "" if none.
+func (t *table) force(ctx context.Context, name string) (owner string, heir process, err error) {
 	err = t.inTransaction(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		t.statements.Add(3)
 		pairs := []string{"name", literal(name)}
-		err := conn.GetContext(ctx, &token, t.query(sqlHolder, pairs...))
+		var holder struct {
+			Owner string
+			Token uint64
+		}
+		err := conn.GetContext(ctx, &holder, t.query(sqlHolder, pairs...))
 		if errors.Is(err, sql.ErrNoRows) {
-			token = 0
 			return nil
 		} else if err != nil {
 			return err
 		}
-		pairs = append(pairs, "token", strconv.FormatUint(token, 10))
+		pairs = append(pairs, "token", strconv.FormatUint(holder.Token, 10))
 		var seized uint64
 		err = conn.GetContext(ctx, &seized, t.query(sqlSeize, pairs...))
 		if errors.Is(err, sql.ErrNoRows) {
@@ -924,9 +951,9 @@ func (t *table) force(ctx context.Context, name string) (token uint64, heir proc
 			return err
 		}
 		if n, err := res.RowsAffected(); err != nil || n == 0 {
-			token = 0 // it expired meanwhile
-			return err
+			return err // it expired meanwhile
 		}
+		owner = holder.Owner
 		first, err := res.LastInsertId()
 		heir = process(first)
 		return err
@@ -934,7 +961,7 @@ func (t *table) force(ctx context.Context, name string) (token uint64, heir proc
 	if errors.Is(err, errMoved) {
 		return t.force(ctx, name)
 	}
-	return token, heir, err
+	return owner, heir, err
 }
 
 var errMoved = errors.New("somebody else has it by now")

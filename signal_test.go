@@ -166,13 +166,13 @@ func TestReservation(t *testing.T) {
 		conn, err := e.db(t, "").Conn(ctx)
 		require.NoError(t, err)
 		defer conn.Close()
-		_, err = conn.ExecContext(ctx, "DO GET_LOCK('mysqllock:5555555555555555555', 0)")
+		_, err = conn.ExecContext(ctx, "DO GET_LOCK('mysqllock:5111111111111111111', 0)")
 		require.NoError(t, err)
 
 		a, b := e.locker(t), e.locker(t)
 		for _, wait := range []time.Duration{0, time.Minute} {
 			k := acquire(t, a, "x", mysqllock.AutoRenew)
-			_, err = conn.ExecContext(ctx, "UPDATE mysqllock SET waiters = '5555555555555555555' WHERE name = 'x'")
+			_, err = conn.ExecContext(ctx, "UPDATE mysqllock SET waiters = '5111111111111111111' WHERE name = 'x'")
 			require.NoError(t, err)
 			start := time.Now()
 			require.NoError(t, k.Unlock())
