@@ -1262,6 +1262,9 @@ func (l *Locker) close() error {
 	l.orphans.close()
 	ghost, orphanErr := l.orphans.lastCall(ctx)
 	l.names.close()
+	if l.table != nil {
+		l.table.close(ctx)
+	}
 	if orphanErr == nil && cut && ghost != "" {
 		orphanErr = fmt.Errorf("a statement for %q was cut off and may yet be granted", ghost)
 	}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	_ "embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -135,7 +136,11 @@ type table struct {
 	alone      time.Duration // bounds a statement, beside locks that are held, in a pool of one connection
 	trusted    atomic.Bool   // the sessions were looked at
 	chained    atomic.Bool   // completion_type=CHAIN: the application may leave transactions open in them
+	wide       atomic.Bool   // the sessions have a charset in which arguments are not taken as they are
 	statements atomic.Int64
+	prepared   prepared
+	take       string // sqlTake and sqlRelease with arguments
+	giveUp     string
 
 	// Of listen and hush alone.
 	ear   *sqlx.Conn // the connection that listens; nil if none does
@@ -151,7 +156,11 @@ func newTable(db *sql.DB, name, label string, me process, lease time.Duration) (
 	if err != nil {
 		return nil, err
 	}
-	return &table{db: sqlx.NewDb(db, "mysql"), name: quoted, label: literal(label), me: me, alone: lease / 4}, nil
+	t := &table{db: sqlx.NewDb(db, "mysql"), name: quoted, label: literal(label), me: me, alone: lease / 4}
+	// Hexadecimal digits are the same in every charset.
+	t.take = t.query(sqlTake, "owner", "?", "label", t.label, "lease", "?", "name", "UNHEX(?)")
+	t.giveUp = t.query(sqlRelease, "name", "UNHEX(?)", "owner", "?")
+	return t, nil
 }
 
 // handover is how long a row that came free is kept for the process that is
@@ -330,8 +339,9 @@ WHERE token IN ({tokens}) AND ` + sqlIdle + ` LIMIT 18446744073709551615 FOR UPD
 	sqlRaise  = `UPDATE {t} SET token = GREATEST(token, {token}) WHERE name = x''`
 	sqlDelete = `DELETE FROM {t} WHERE name IN ({names})`
 
-	sqlSession = `SELECT @@autocommit AS autocommit, @@completion_type = 'CHAIN' AS chained, CAST(NOW(6) AS CHAR) AS instant`
-	sqlSettle  = `COMMIT AND NO CHAIN NO RELEASE`
+	sqlSession = `SELECT @@autocommit AS autocommit, @@completion_type = 'CHAIN' AS chained, CAST(NOW(6) AS CHAR) AS instant,
+  @@character_set_connection IN ('utf16', 'utf16le', 'utf32', 'ucs2') AS wide`
+	sqlSettle = `COMMIT AND NO CHAIN NO RELEASE`
 )
 
 // query puts the table, this process, and pairs of placeholder and text into a
@@ -366,13 +376,6 @@ func (t *table) query(statement string, pairs ...string) string {
 func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
 
 func (t *table) acquire(ctx context.Context, b bid) (g grant, err error) {
-	statement := sqlTake
-	switch {
-	case b.from != "":
-		statement = sqlReplace
-	case b.list != 0:
-		statement = sqlAsk
-	}
 	list := "x''"
 	if b.list != 0 {
 		list = b.list.literal()
@@ -381,13 +384,20 @@ func (t *table) acquire(ctx context.Context, b bid) (g grant, err error) {
 		"name", literal(b.name), "owner", literal(b.owner), "from", literal(b.from), "label", t.label,
 		"lease", micros(b.lease), "list", list,
 	}
+	first := command{statement: sqlTake, pairs: pairs, often: t.take, args: []any{b.owner, b.lease.Microseconds(), hex.EncodeToString([]byte(b.name))}}
+	switch {
+	case b.from != "":
+		first = command{statement: sqlReplace, pairs: pairs}
+	case b.list != 0:
+		first = command{statement: sqlAsk, pairs: pairs}
+	}
 	err = t.on(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		answer, sent, err := t.ask(ctx, conn, t.query(statement, pairs...))
+		answer, sent, err := t.ask(ctx, conn, first)
 		if err == nil && answer == -1 {
-			answer, sent, err = t.ask(ctx, conn, t.query(sqlAsk, pairs...))
+			answer, sent, err = t.ask(ctx, conn, command{statement: sqlAsk, pairs: pairs})
 		}
 		if err == nil && answer == 0 && b.from == "" {
-			answer, sent, err = t.ask(ctx, conn, t.query(sqlInsert, append(pairs, "r", t.name+".")...))
+			answer, sent, err = t.ask(ctx, conn, command{statement: sqlInsert, pairs: append(pairs, "r", t.name+".")})
 		}
 		if err != nil {
 			return err
@@ -425,8 +435,8 @@ var (
 func (t *table) prepare(ctx context.Context, conn *sqlx.Conn) error {
 	if !t.trusted.Load() {
 		type session struct {
-			Autocommit, Chained bool
-			Instant             string
+			Autocommit, Chained, Wide bool
+			Instant                   string
 		}
 		var first, second session
 		for _, s := range []*session{&first, &second} {
@@ -442,6 +452,7 @@ func (t *table) prepare(ctx context.Context, conn *sqlx.Conn) error {
 			return errFixedClock
 		}
 		t.chained.Store(first.Chained)
+		t.wide.Store(first.Wide)
 		t.trusted.Store(true)
 	}
 	if t.chained.Load() {
@@ -453,11 +464,28 @@ func (t *table) prepare(ctx context.Context, conn *sqlx.Conn) error {
 	return nil
 }
 
-// ask runs a statement and returns what its LAST_INSERT_ID carried.
-func (t *table) ask(ctx context.Context, conn *sqlx.Conn, query string) (answer int64, sent time.Time, err error) {
+// A command is a statement with what is to be put into it.
+type command struct {
+	statement string
+	pairs     []string // for query
+	often     string   // the same with arguments, to be prepared; "" if it is not asked often
+	args      []any
+}
+
+func (t *table) exec(ctx context.Context, conn *sqlx.Conn, c command) (sql.Result, error) {
 	t.statements.Add(1)
+	if c.often != "" && !t.wide.Load() {
+		if res, ok, err := t.prepared.exec(ctx, conn, c.often, c.args); ok {
+			return res, err
+		}
+	}
+	return conn.ExecContext(ctx, t.query(c.statement, c.pairs...))
+}
+
+// ask executes a command and returns what its LAST_INSERT_ID carried.
+func (t *table) ask(ctx context.Context, conn *sqlx.Conn, c command) (answer int64, sent time.Time, err error) {
 	sent = time.Now()
-	res, err := conn.ExecContext(ctx, query)
+	res, err := t.exec(ctx, conn, c)
 	if err != nil {
 		return 0, sent, err
 	}
@@ -471,11 +499,12 @@ func (t *table) extend(ctx context.Context, c claim, lease time.Duration, holds 
 			return mine, sent, err
 		}
 	}
-	query := t.query(sqlExtend, "name", literal(c.name), "owner", literal(c.owner),
-		"lease", micros(lease), "holds", strconv.Itoa(holds))
+	cmd := command{statement: sqlExtend, pairs: []string{
+		"name", literal(c.name), "owner", literal(c.owner), "lease", micros(lease), "holds", strconv.Itoa(holds),
+	}}
 	err = t.on(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		var answer int64
-		answer, sent, err = t.ask(ctx, conn, query)
+		answer, sent, err = t.ask(ctx, conn, cmd)
 		mine = answer != 0
 		return err
 	})
@@ -483,7 +512,7 @@ func (t *table) extend(ctx context.Context, c claim, lease time.Duration, holds 
 }
 
 func (t *table) renew(ctx context.Context, cs []claim, lease time.Duration, holds int) (all bool, sent time.Time, err error) {
-	res, sent, err := t.change(ctx, true, t.query(sqlRenew, append(lists(cs), "lease", micros(lease), "holds", strconv.Itoa(holds))...))
+	res, sent, err := t.change(ctx, true, command{statement: sqlRenew, pairs: append(lists(cs), "lease", micros(lease), "holds", strconv.Itoa(holds))})
 	if err != nil {
 		return false, sent, err
 	}
@@ -497,21 +526,29 @@ func (t *table) release(ctx context.Context, c claim) (freed bool, heir process,
 			return n > 0, heir, err
 		}
 	}
-	n, heir, err := t.free(ctx, false, t.query(sqlRelease, "name", literal(c.name), "owner", literal(c.owner)))
+	// Nothing else is held that would need the spare connection.
+	t.mu.Lock()
+	sole := t.terms == 1
+	t.mu.Unlock()
+	n, heir, err := t.free(ctx, sole, command{
+		statement: sqlRelease, pairs: []string{"name", literal(c.name), "owner", literal(c.owner)},
+		often: t.giveUp, args: []any{hex.EncodeToString([]byte(c.name)), c.owner},
+	})
 	return n > 0, heir, err
 }
 
 func (t *table) releaseAll(ctx context.Context, cs []claim) (int64, process, error) {
-	return t.free(ctx, true, t.query(sqlReleaseAll, append(lists(cs), "r", "l.")...))
+	return t.free(ctx, true, command{statement: sqlReleaseAll, pairs: append(lists(cs), "r", "l.")})
 }
 
 func (t *table) strike(ctx context.Context, names []string, p process) (heir process, err error) {
 	if len(names) == 1 {
-		_, heir, err = t.free(ctx, false, t.query(sqlStrike, "name", literal(names[0]), "process", p.literal()))
+		_, heir, err = t.free(ctx, false, command{statement: sqlStrike, pairs: []string{"name", literal(names[0]), "process", p.literal()}})
 		return heir, err
 	}
-	_, heir, err = t.free(ctx, true, t.query(sqlStrikeAll,
-		"names", literals(names), "count", strconv.Itoa(len(names)), "process", p.literal(), "r", "l."))
+	_, heir, err = t.free(ctx, true, command{statement: sqlStrikeAll, pairs: []string{
+		"names", literals(names), "count", strconv.Itoa(len(names)), "process", p.literal(), "r", "l.",
+	}})
 	return heir, err
 }
 
@@ -524,19 +561,18 @@ func lists(cs []claim) []string {
 }
 
 // change runs a statement on behalf of what is held.
-func (t *table) change(ctx context.Context, spare bool, query string) (res sql.Result, sent time.Time, err error) {
+func (t *table) change(ctx context.Context, spare bool, c command) (res sql.Result, sent time.Time, err error) {
 	err = t.run(ctx, spare, func(ctx context.Context, conn *sqlx.Conn) (err error) {
-		t.statements.Add(1)
 		sent = time.Now()
-		res, err = conn.ExecContext(ctx, query)
+		res, err = t.exec(ctx, conn, c)
 		return err
 	})
 	return res, sent, err
 }
 
 // free is change for statements that may free rows for which others wait.
-func (t *table) free(ctx context.Context, spare bool, query string) (freed int64, heir process, err error) {
-	res, _, err := t.change(ctx, spare, query)
+func (t *table) free(ctx context.Context, spare bool, c command) (freed int64, heir process, err error) {
+	res, _, err := t.change(ctx, spare, c)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -652,7 +688,7 @@ func (t *table) hush() {
 }
 
 func (t *table) ring(ctx context.Context, p process) (alive bool, err error) {
-	_, _, err = t.change(ctx, true, t.query(sqlRing, "id", p.String()))
+	_, _, err = t.change(ctx, true, command{statement: sqlRing, pairs: []string{"id", p.String()}})
 	if number(err) == 1094 { // ER_NO_SUCH_THREAD
 		return false, nil
 	}
@@ -670,6 +706,9 @@ func (t *table) relinquish() {
 		conn.Close()
 	}
 }
+
+// close leaves nothing behind in the sessions of the pool.
+func (t *table) close(ctx context.Context) { t.prepared.close(ctx, t.db) }
 
 // on runs fn on one connection of the pool.
 func (t *table) on(ctx context.Context, fn func(context.Context, *sqlx.Conn) error) error {
