@@ -364,7 +364,10 @@ func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Dura
 	if lease != AutoRenew && lease < minLease {
 		return nil, fmt.Errorf("%w: %v; want AutoRenew or at least %v", ErrInvalidLease, lease, minLease)
 	}
-	c := &call{l: l, ctx: ctx, name: name, lease: lease, once: wait <= 0}
+	c := &call{l: l, ctx: ctx, name: name, lease: lease, wait: wait, once: wait <= 0}
+	if c.once {
+		c.wait = patience
+	}
 	c.own, c.shared = ctx.Value(ownerKey{}).(*owner)
 	if !c.shared {
 		c.own = new(owner)
@@ -381,13 +384,14 @@ func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Dura
 	defer l.working.Done()
 	if wait != WaitForever {
 		// Closed and not just sent to: they are looked at more than once.
-		timeout, cut := make(chan struct{}), make(chan struct{})
-		c.timeout, c.cut = timeout, cut
-		if c.once {
-			wait = patience
+		timeout := make(chan struct{})
+		c.timeout = timeout
+		defer time.AfterFunc(c.wait, func() { close(timeout) }).Stop()
+		if c.cut = timeout; c.wait < grace {
+			cut := make(chan struct{})
+			c.cut = cut
+			defer time.AfterFunc(grace, func() { close(cut) }).Stop()
 		}
-		defer time.AfterFunc(wait, func() { close(timeout) }).Stop()
-		defer time.AfterFunc(max(wait, grace), func() { close(cut) }).Stop()
 	}
 	return c.acquire()
 }
@@ -410,6 +414,7 @@ type call struct {
 	lease   time.Duration
 	own     *owner
 	shared  bool            // the owner came with ctx: others may acquire for it
+	wait    time.Duration   // how long it waits in all
 	once    bool            // do not wait for a holder
 	timeout <-chan struct{} // closed when the wait runs out; nil: never
 	cut     <-chan struct{} // closed when it runs out for a statement under way
@@ -637,7 +642,12 @@ func (c *call) ask(left *estate, again bool) *attempt {
 	// A grant that arrives when its lease is nearly over is none. So long a
 	// statement waits at most, for a row that a transaction has locked or on a
 	// connection that is dead.
-	a.ctx, a.cancel = context.WithTimeout(l.background, min(max(lease*2/3, time.Second), 10*time.Second))
+	// A caller who goes sooner sees to it himself.
+	if bound := min(max(lease*2/3, time.Second), 10*time.Second); c.wait > bound {
+		a.ctx, a.cancel = context.WithTimeout(l.background, bound)
+	} else {
+		a.ctx, a.cancel = context.WithCancel(l.background)
+	}
 	select {
 	case <-c.place.wake: // what it told is what this attempt will see
 	default:
@@ -1048,12 +1058,11 @@ func (l *Locker) passOn(t *term) bool {
 // release frees a row. If that fails, it is tried again in the background until
 // a lease of the given length has ended.
 func (l *Locker) release(c claim, lease time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), unlockBound)
-	defer cancel()
+	end := time.Now().Add(unlockBound)
 	maybe := false // an earlier try may have freed the row
 	for pause := 10 * time.Millisecond; ; pause *= 2 {
-		tryCtx, cancel := context.WithTimeout(ctx, unlockBound/2)
-		freed, heir, err := l.repo.release(tryCtx, c)
+		ctx, cancel := context.WithTimeout(context.Background(), min(unlockBound/2, time.Until(end)))
+		freed, heir, err := l.repo.release(ctx, c)
 		cancel()
 		switch {
 		case err == nil && (freed || maybe):
@@ -1061,17 +1070,12 @@ func (l *Locker) release(c claim, lease time.Duration) error {
 			return nil
 		case err == nil:
 			return ErrLost
-		case !transient(err) || ctx.Err() != nil:
+		case !transient(err) || time.Until(end) <= pause:
 			l.orphans.take(c, lease, false, time.Now())
 			return err
 		}
 		maybe = maybe || unknown(err)
-		select {
-		case <-ctx.Done():
-			l.orphans.take(c, lease, false, time.Now())
-			return err
-		case <-time.After(pause):
-		}
+		time.Sleep(pause)
 	}
 }
 
