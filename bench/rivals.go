@@ -57,8 +57,13 @@ var (
 	}
 	bare = &rival{
 		name: "two bare UPDATEs", mysql: true,
-		note: "no lock, but the limit for one that is kept in a row: two single-row UPDATEs by primary key, in autocommit, as text",
-		open: openBare,
+		note: "no lock, but the limit for one that is kept in a row: two single-row UPDATEs by primary key, in autocommit, as text, each under a context that ends it after 3 s, as all statements of the library are",
+		open: func(s sites) (client, error) { return openBare(s, true) },
+	}
+	unbounded = &rival{
+		name: "the same, unbounded", mysql: true,
+		note: "under a context that cannot end, which spares the driver a goroutine that watches it; on a dead connection it hangs for good",
+		open: func(s sites) (client, error) { return openBare(s, false) },
 	}
 	getLock = &rival{
 		name: "GET_LOCK", mysql: true,
@@ -141,27 +146,39 @@ func (c *ourClient) close() {
 	c.db.Close()
 }
 
-type bareClient struct{ db *sql.DB }
-
-func openBare(s sites) (client, error) {
-	db, err := openDB(s, false)
-	return bareClient{db}, err
+type bareClient struct {
+	db      *sql.DB
+	bounded bool
 }
 
-func (c bareClient) acquire(ctx context.Context, name string) (func() error, error) {
+func openBare(s sites, bounded bool) (client, error) {
+	db, err := openDB(s, false)
+	return bareClient{db, bounded}, err
+}
+
+func (c bareClient) exec(query string) (sql.Result, error) {
+	ctx := context.Background()
+	if c.bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+	}
+	return c.db.ExecContext(ctx, query)
+}
+
+func (c bareClient) acquire(_ context.Context, name string) (func() error, error) {
 	update := "UPDATE bare SET n = n + 1 WHERE name = '" + name + "'"
-	res, err := c.db.ExecContext(ctx, update)
+	res, err := c.exec(update)
 	if err != nil {
 		return nil, err
 	}
 	if n, err := res.RowsAffected(); err != nil || n == 0 { // the first time ever
-		_, err = c.db.ExecContext(ctx, "INSERT INTO bare VALUES ('"+name+"', 1)")
-		if err != nil {
+		if _, err = c.exec("INSERT INTO bare VALUES ('" + name + "', 1)"); err != nil {
 			return nil, err
 		}
 	}
 	return func() error {
-		_, err := c.db.ExecContext(context.Background(), update)
+		_, err := c.exec(update)
 		return err
 	}, nil
 }

@@ -103,7 +103,7 @@ type pair struct {
 }
 
 func (b *bench) pairs(at sites, rounds, chunk int) ([]*pair, error) {
-	rivals := b.servers.present(bare, ourselves, getLock, handmade, redisLock, redSync, etcd)
+	rivals := b.servers.present(bare, unbounded, ourselves, getLock, handmade, redisLock, redSync, etcd)
 	pairs := map[*rival]*pair{}
 	clients := map[*rival]client{}
 	for _, r := range rivals {
