@@ -465,7 +465,11 @@ func (c *call) reenter() (*Lock, error) {
 	if c.ctx.Err() != nil {
 		return nil, c.canceled()
 	}
-	k := l.handle(c, t, time.Now())
+	var now time.Time
+	if c.lease != AutoRenew {
+		now = time.Now()
+	}
+	k := l.handle(c, t, now)
 	l.dog.ask(t.lease, t.want(), len(t.handles))
 	l.reentered.Add(1)
 	return k, nil
@@ -787,7 +791,10 @@ func (l *Locker) discard(left *estate) {
 
 // handle makes a handle of a term. The caller holds mu.
 func (l *Locker) handle(c *call, t *term, from time.Time) *Lock {
-	k := &Lock{locker: l, term: t, want: want{auto: c.lease == AutoRenew, until: from.Add(c.lease)}}
+	k := &Lock{locker: l, term: t, want: want{auto: c.lease == AutoRenew}}
+	if !k.want.auto {
+		k.want.until = from.Add(c.lease)
+	}
 	ctx := c.ctx
 	if !c.shared {
 		ctx = context.WithValue(ctx, ownerKey{}, c.own)

@@ -15,7 +15,7 @@ import (
 // costs one round trip more, once. On others that would not pay: a pool may
 // close them as soon as they come back.
 const (
-	prepareAfter = 256
+	prepareAfter = 100
 	maxPrepared  = 128 // connections; beyond, the one that was used least lately is forgotten
 )
 

@@ -135,7 +135,11 @@ func (d *watchdog) wake(at time.Time) {
 func (d *watchdog) ask(ls *lease, w want, holds int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	ls.want, ls.holds = w, holds
+	ls.holds = holds
+	if ls.want == w {
+		return
+	}
+	ls.want = w
 	if ls.slack > 0 && !ls.over {
 		ls.timer.Reset(time.Until(ls.end()))
 	}
