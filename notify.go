@@ -93,9 +93,10 @@ const (
 // A queue is one name's waiters in the order in which they came. It exists
 // while somebody has the turn.
 type queue struct {
-	turn   *waiter
-	asking bool      // the turn's statement is under way
-	next   list.List // of *waiter
+	turn      *waiter
+	asking    bool      // the turn's statement is under way
+	next      list.List // of *waiter
+	impatient int       // of those in next
 }
 
 // A waiter is one acquisition's place in a queue.
@@ -180,6 +181,9 @@ func (r *registry) join(name string, own *owner, impatient bool) (*waiter, bool)
 		return nil, false
 	default:
 		w.place = q.next.PushBack(w)
+		if impatient {
+			q.impatient++
+		}
 	}
 	return w, true
 }
@@ -235,7 +239,7 @@ func (r *registry) answered(w *waiter, granted bool) {
 		return // its term is over already
 	}
 	q.asking = false
-	for e := q.next.Front(); e != nil; e = e.Next() {
+	for e := q.next.Front(); e != nil && q.impatient > 0; e = e.Next() {
 		if o := e.Value.(*waiter); o.impatient {
 			select {
 			case <-o.refused:
@@ -258,7 +262,7 @@ func (r *registry) leave(w *waiter) *estate {
 	r.forget(w)
 	q := r.queues[w.name]
 	if w.place != nil {
-		q.next.Remove(w.place)
+		q.remove(w.place)
 		return nil
 	}
 	left := w.estate
@@ -291,11 +295,19 @@ func (r *registry) pass(q *queue, left *estate) bool {
 	if first == nil {
 		return false
 	}
-	next := q.next.Remove(first).(*waiter)
+	next := q.remove(first)
 	next.place, next.estate, next.listed = nil, left, q.turn.listed
 	q.turn, q.asking = next, false
 	close(next.turn)
 	return true
+}
+
+func (q *queue) remove(place *list.Element) *waiter {
+	w := q.next.Remove(place).(*waiter)
+	if w.impatient {
+		q.impatient--
+	}
+	return w
 }
 
 // inherit takes what came with the turn, if anything did.
