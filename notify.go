@@ -111,6 +111,7 @@ type waiter struct {
 
 	place  *list.Element // in queue.next; nil with the turn
 	gone   bool
+	waited bool        // it was refused
 	listed bool        // the row may list this process on behalf of the turn
 	expiry *time.Timer // while watched: pokes when the holder's lease ends
 	failed error       // what the poller met when it last looked for this name
@@ -223,7 +224,7 @@ func (r *registry) answered(w *waiter, granted bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if granted {
-		if !w.listed {
+		if !w.waited {
 			delete(r.contended, w.name)
 		}
 		w.listed = false
@@ -233,6 +234,7 @@ func (r *registry) answered(w *waiter, granted bool) {
 			clear(r.contended)
 		}
 		r.contended[w.name] = struct{}{}
+		w.waited = true
 	}
 	q := r.queues[w.name]
 	if q == nil || q.turn != w {
@@ -406,6 +408,7 @@ func (r *registry) ring(names []string, heir process) {
 		defer r.mu.Unlock()
 		for _, name := range names {
 			if q := r.queues[name]; q != nil {
+				q.turn.listed = true // whose turn it is may be the holder, about to leave
 				q.turn.poke()
 			} else {
 				r.withdraw(name)
@@ -462,6 +465,17 @@ func (r *registry) strike() {
 		}
 		ctx, cancel := context.WithTimeout(r.voice, signalBound)
 		heir, err := r.repo.strike(ctx, names, r.me)
+		if err == nil && len(names) > 1 {
+			var rows map[string]row
+			rows, _, err = r.repo.look(ctx, names)
+			for _, name := range names { // passed over, because somebody had it locked
+				if err == nil && rows[name].listed {
+					var next process
+					next, err = r.repo.strike(ctx, []string{name}, r.me)
+					heir = max(heir, next)
+				}
+			}
+		}
 		cancel()
 		r.mu.Lock()
 		for _, name := range names {
@@ -472,6 +486,16 @@ func (r *registry) strike() {
 		r.mu.Unlock()
 		if err != nil {
 			r.log.Debug("mysqllock: not struck off the lists of those who wait", "names", len(names), "err", err)
+			r.mu.Lock()
+			for _, name := range names {
+				r.withdrawn[name] = struct{}{}
+			}
+			r.mu.Unlock()
+			select {
+			case <-r.ctx.Done():
+				return // withdrawing stays: nothing is started any more
+			case <-time.After(time.Second):
+			}
 		} else if heir != 0 {
 			r.call(names, heir)
 		}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,7 +38,7 @@ type fakeRepo struct {
 	tokens uint64
 	terms  int // grants that were not relinquished
 	bells  map[process]chan struct{}
-	marks  map[string]process
+	full   bool // the pool: listening takes a connection that is needed
 	faults map[string]fault
 	sends  []statement
 }
@@ -48,37 +49,46 @@ type fakeRow struct {
 	token   uint64
 	expires time.Time
 	freed   time.Time // when it was released or taken away last
-	waiters string    // processes, one character each
+	waiters string    // ids of processes, 19 digits each
 }
 
-// mark stands for a process in the list of those who wait.
-func (f *fakeRepo) mark(p process) string {
-	for c, known := range f.marks {
-		if known == p {
-			return c
-		}
-	}
-	c := string(rune('A' + len(f.marks)))
-	f.marks[c] = p
-	return c
-}
-
-// heir is who has waited longest. The caller holds mu.
-func (f *fakeRepo) heir(r fakeRow) process {
+// heir is who has waited longest, 0 if nobody waits.
+func (r fakeRow) heir() process {
 	if r.waiters == "" {
 		return 0
 	}
-	return f.marks[r.waiters[:1]]
+	p, err := strconv.ParseUint(r.waiters[:19], 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return process(p)
 }
 
-// forMe tells whether a process may take a row. The caller holds mu.
-func (f *fakeRepo) forMe(r fakeRow, p process, now time.Time) bool {
-	since := r.expires
+// lists tells whether a process waits, by either of its ids.
+func (r fakeRow) lists(p process) bool {
+	return strings.Contains(r.waiters, p.String()) || strings.Contains(r.waiters, p.silent().String())
+}
+
+// full tells whether the list takes nobody more.
+func (r fakeRow) full() bool { return len(r.waiters) > 1000 }
+
+// handoverSilent is how long a row is kept for a process that can only look.
+const handoverSilent = 1500 * time.Millisecond
+
+// forMe tells whether a process may take the row.
+func (r fakeRow) forMe(p process, now time.Time) bool {
+	since, kept := r.expires, handover
 	if r.freed.After(since) {
 		since = r.freed
 	}
-	return !r.expires.After(now) && (f.heir(r) == 0 || f.heir(r) == p || now.Sub(since) > handover)
+	if !r.heir().listens() {
+		kept = handoverSilent
+	}
+	return !r.expires.After(now) && (r.heir() == 0 || r.heir() == p || r.heir() == p.silent() || now.Sub(since) > kept)
 }
+
+// strike is the list without a process' id.
+func (r fakeRow) strike(p process) string { return strings.ReplaceAll(r.waiters, p.String(), "") }
 
 type statement struct {
 	op   string
@@ -147,7 +157,7 @@ func inBubble(t *testing.T, test func(t *testing.T, f *fakeRepo)) {
 		f := &fakeRepo{
 			t: t, born: time.Now(),
 			rows: map[string]fakeRow{}, locked: map[string]chan struct{}{}, faults: map[string]fault{},
-			bells: map[process]chan struct{}{}, marks: map[string]process{},
+			bells: map[process]chan struct{}{},
 		}
 		t.Cleanup(func() {
 			f.servers.Wait()
@@ -383,7 +393,7 @@ func send[T any](ctx context.Context, f *fakeRepo, op string, names []string, ex
 	var result T
 	serve := func() {
 		now := time.Now() // stands still while the statement waits for a row
-		if op == "acquire" || op == "extend" || op == "release" {
+		if op == "acquire" || op == "extend" || op == "release" || op == "strike" && len(names) == 1 {
 			f.unblocked(names[0])
 		}
 		f.mu.Lock()
@@ -417,20 +427,25 @@ func namesOf(cs []claim) []string {
 func (f side) acquire(ctx context.Context, b bid) (grant, error) {
 	g, sent, err := send(ctx, f.fakeRepo, "acquire", []string{b.name}, func(now time.Time) grant {
 		r := f.rows[b.name]
-		me := f.mark(f.me)
 		switch {
 		case b.from != "" && r.owner != b.from:
 			return grant{}
-		case b.from != "" || f.forMe(r, f.me, now):
+		case b.from != "":
 			f.tokens += tokenRange
-			if b.from == "" && r.waiters != "" && r.waiters[:1] != me {
-				r.waiters = r.waiters[1:]
+			r = fakeRow{b.owner, 1, f.tokens, now.Add(b.lease), r.freed, r.waiters}
+			f.rows[b.name] = r
+		case r.forMe(f.me, now):
+			if first := r.heir(); first != 0 && first != f.me && first != f.me.silent() {
+				r.waiters = r.waiters[19:] // it did not come
 			}
-			r = fakeRow{b.owner, 1, f.tokens, now.Add(b.lease), r.freed, strings.ReplaceAll(r.waiters, me, "")}
+			r.waiters = r.strike(f.me)
+			r.waiters = r.strike(f.me.silent())
+			f.tokens += tokenRange
+			r = fakeRow{b.owner, 1, f.tokens, now.Add(b.lease), r.freed, r.waiters}
 			f.rows[b.name] = r
 		case r.owner != b.owner:
-			if b.list != 0 && !strings.Contains(r.waiters, me) {
-				r.waiters += me
+			if b.list != 0 && !r.lists(f.me) && !r.full() {
+				r.waiters += b.list.String()
 				f.rows[b.name] = r
 			}
 			if !r.expires.After(now) {
@@ -472,7 +487,7 @@ func (f *fakeRepo) releaseLocked(c claim, now time.Time) (freed int64, heir proc
 		return 0, 0
 	}
 	f.rows[c.name] = fakeRow{token: r.token, freed: now, waiters: r.waiters}
-	return 1, f.heir(r)
+	return 1, r.heir()
 }
 
 func (f *fakeRepo) extend(ctx context.Context, c claim, lease time.Duration, holds int) (bool, time.Time, error) {
@@ -501,7 +516,7 @@ func (f side) look(ctx context.Context, names []string) (map[string]row, time.Ti
 		found := map[string]row{}
 		for _, name := range names {
 			if r, ok := f.rows[name]; ok {
-				found[name] = row{r.owner, r.expires.Sub(now), f.heir(r), strings.Contains(r.waiters, f.mark(f.me))}
+				found[name] = row{r.owner, r.expires.Sub(now), r.heir(), r.lists(f.me) || r.full()}
 			}
 		}
 		return found
@@ -539,11 +554,15 @@ func (f *fakeRepo) freeing(ctx context.Context, op string, cs []claim) (int64, p
 func (f *fakeRepo) strike(ctx context.Context, names []string, p process) (process, error) {
 	heir, _, err := send(ctx, f, "strike", names, func(now time.Time) (heir process) {
 		for _, name := range names {
-			r := f.rows[name]
-			first := f.heir(r) == p
-			r.waiters = strings.ReplaceAll(r.waiters, f.mark(p), "")
+			r, ok := f.rows[name]
+			if !ok || len(names) > 1 && f.locked[name] != nil {
+				continue
+			}
+			first := r.heir() == p || r.heir() == p.silent()
+			r.waiters = r.strike(p)
+			r.waiters = r.strike(p.silent())
 			if f.rows[name] = r; first && !r.expires.After(now) {
-				heir = max(heir, f.heir(r))
+				heir = max(heir, r.heir())
 			}
 		}
 		return heir
@@ -578,7 +597,7 @@ func (f side) listen(ctx context.Context, names []string, d time.Duration) (hear
 		for _, name := range names {
 			r, ok := f.rows[name]
 			h.missing = h.missing || !ok
-			if f.forMe(r, f.me, now) || !strings.Contains(r.waiters, f.mark(f.me)) {
+			if (r.forMe(f.me, now) || !r.lists(f.me) && !r.full()) && (h.name == "" || name < h.name) {
 				h.name = name
 			}
 		}
@@ -600,7 +619,11 @@ func (f side) listen(ctx context.Context, names []string, d time.Duration) (hear
 	}
 }
 
-func (f side) usedUp() bool { return false }
+func (f *fakeRepo) usedUp() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.full
+}
 
 func (f side) hush() {
 	f.mu.Lock()

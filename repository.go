@@ -293,12 +293,12 @@ FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) LIMIT {count}`
 
 	// What is struck off a row that is free passes the ring on. One row is waited
 	// for if somebody has it locked, of many some may be passed over.
-	sqlStruck = `{r}holds = {r}holds + IF({r}expires_at <= ` + sqlNow + ` AND LENGTH({r}waiters) > 19 AND LEFT({r}waiters, 19) = {process},
+	sqlStruck = `{r}holds = {r}holds + IF({r}expires_at <= ` + sqlNow + ` AND LENGTH({r}waiters) > 19 AND LEFT({r}waiters, 19) IN ({process}, {mute}),
     0 * LAST_INSERT_ID(SUBSTRING({r}waiters, 20, 19)), 0),
-  {r}waiters = REPLACE({r}waiters, {process}, x'')`
-	sqlStrike    = `UPDATE {t} SET ` + sqlStruck + ` WHERE name = {name} AND LOCATE({process}, waiters) > 0 AND @@autocommit`
+  {r}waiters = REPLACE(REPLACE({r}waiters, {process}, x''), {mute}, x'')`
+	sqlStrike    = `UPDATE {t} SET ` + sqlStruck + ` WHERE name = {name} AND (LOCATE({process}, waiters) > 0 OR LOCATE({mute}, waiters) > 0) AND @@autocommit`
 	sqlStrikeAll = `/*M! SET STATEMENT sql_safe_updates = 0 FOR */ UPDATE (
-  SELECT name FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) AND LOCATE({process}, waiters) > 0 AND @@autocommit
+  SELECT name FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) AND (LOCATE({process}, waiters) > 0 OR LOCATE({mute}, waiters) > 0) AND @@autocommit
   LIMIT {count} FOR UPDATE SKIP LOCKED
 ) AS mine STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
 SET ` + sqlStruck
@@ -543,11 +543,11 @@ func (t *table) releaseAll(ctx context.Context, cs []claim) (int64, process, err
 
 func (t *table) strike(ctx context.Context, names []string, p process) (heir process, err error) {
 	if len(names) == 1 {
-		_, heir, err = t.free(ctx, false, command{statement: sqlStrike, pairs: []string{"name", literal(names[0]), "process", p.literal()}})
+		_, heir, err = t.free(ctx, false, command{statement: sqlStrike, pairs: []string{"name", literal(names[0]), "process", p.literal(), "mute", p.silent().literal()}})
 		return heir, err
 	}
 	_, heir, err = t.free(ctx, true, command{statement: sqlStrikeAll, pairs: []string{
-		"names", literals(names), "count", strconv.Itoa(len(names)), "process", p.literal(), "r", "l.",
+		"names", literals(names), "count", strconv.Itoa(len(names)), "process", p.literal(), "mute", p.silent().literal(), "r", "l.",
 	}})
 	return heir, err
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/mysqllock/mysqllock"
@@ -98,20 +99,16 @@ func TestRingers(t *testing.T) {
 				require.NoError(t, err)
 				require.True(t, held)
 			},
-			"close": func(a *mysqllock.Locker, k *mysqllock.Lock) { require.NoError(t, a.Close()) },
-			"expiry": func(a *mysqllock.Locker, k *mysqllock.Lock) {
-				require.NoError(t, k.Unlock()) // of the AutoRenew handle; the fixed one runs out
-			},
+			"close":  func(a *mysqllock.Locker, k *mysqllock.Lock) { require.NoError(t, a.Close()) },
+			"expiry": func(*mysqllock.Locker, *mysqllock.Lock) {},
 		} {
 			t.Run(what, func(t *testing.T) {
 				a := e.locker(t, rarely)
-				owner := mysqllock.WithOwner(ctx)
+				lease := mysqllock.AutoRenew
 				if what == "expiry" {
-					_, err := a.TryLock(owner, what, 0, time.Second)
-					require.NoError(t, err)
+					lease = 2 * time.Second
 				}
-				k, err := a.TryLock(owner, what, 0, mysqllock.AutoRenew)
-				require.NoError(t, err)
+				k := acquire(t, a, what, lease)
 				for i := range 3 {
 					acquire(t, a, fmt.Sprint(what, " beside ", i), mysqllock.AutoRenew)
 				}
@@ -216,15 +213,21 @@ func TestGoneWaiters(t *testing.T) {
 		}
 		eventually(t, "still listed", func() bool { return requireHeld(t, a, "x", false).Waiters == 0 })
 
-		// One who went without a word is struck off by the first who finds out.
+		// One who went without a word is struck off by the first who finds out. Whom it
+		// kept waiting has heard a ring before, and does not look sooner.
+		b = e.locker(t, rarely)
 		k := acquire(t, a, "x", mysqllock.AutoRenew)
+		got := waiting(t, b, "x", 1)
+		require.NoError(t, k.Unlock())
+		require.NoError(t, get(t, got).Unlock())
+		k = acquire(t, a, "x", mysqllock.AutoRenew)
 		_, err := e.db(t, "").Exec("UPDATE mysqllock SET waiters = '55555555555555555556666666666666666666' WHERE name = 'x'")
 		require.NoError(t, err)
-		got := waiting(t, b, "x", 3)
+		got = waiting(t, b, "x", 3)
 		require.NoError(t, k.Unlock())
 		start := time.Now()
 		k = get(t, got)
-		require.Less(t, time.Since(start), 700*time.Millisecond, "before the poller looks")
+		require.Less(t, time.Since(start), 4*time.Second, "a listening statement ends by itself after 5 s")
 		require.Zero(t, requireHeld(t, a, "x", true).Waiters)
 		require.NoError(t, k.Unlock())
 	})
@@ -410,5 +413,210 @@ func TestShares(t *testing.T) {
 		}
 		require.Greater(t, turns[0]+turns[1], 1000, "most need no statement")
 		require.Less(t, longest, time.Second, "100 ms and a turn are promised")
+	})
+}
+
+// Those who wait are rung, and those who do not are struck off, in every session:
+// ids in the list were misread in some.
+func TestListInSessions(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		look, db := e.locker(t), e.db(t, "")
+		for name := range sessions {
+			if kind := onlyOn[name]; kind != "" && kind != e.server.Kind {
+				continue
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				lock := "naïve '" + name + `' \`
+				p := wire.New(t, e.server.Addr())
+				set := func(waiters string) {
+					_, err := db.Exec("UPDATE mysqllock SET waiters = ? WHERE name = ?", waiters, lock)
+					require.NoError(t, err)
+				}
+				wait := func(l *mysqllock.Locker, n int) <-chan *mysqllock.Lock {
+					got := make(chan *mysqllock.Lock, 1)
+					go func() {
+						k, err := l.TryLock(ctx, lock, time.Minute, mysqllock.AutoRenew)
+						assert.NoError(t, err)
+						got <- k
+					}()
+					eventually(t, "not listed", func() bool { return requireHeld(t, look, lock, true).Waiters == n })
+					return got
+				}
+				a, b := newLocker(t, e.session(t, p, name), rarely), newLocker(t, e.session(t, p, name), rarely)
+
+				// Behind two that died; the second is told by the statement that strikes off the first.
+				k := acquire(t, a, lock, mysqllock.AutoRenew)
+				set("55555555555555555556666666666666666666")
+				got := wait(b, 3)
+				require.NoError(t, k.Unlock())
+				k = get(t, got)
+				require.Zero(t, requireHeld(t, look, lock, true).Waiters)
+
+				// By force.
+				got = wait(a, 1)
+				held, err := b.ForceUnlock(ctx, lock)
+				require.NoError(t, err)
+				require.True(t, held)
+				require.ErrorIs(t, k.Unlock(), mysqllock.ErrLost)
+				k = get(t, got)
+
+				// Past the time of one who does not come: who takes the row strikes it off.
+				require.NoError(t, k.Unlock())
+				set("5555555555555555555")
+				eventually(t, "not granted", func() bool {
+					k, err = b.TryLock(ctx, lock, 0, mysqllock.AutoRenew)
+					return err == nil
+				})
+				require.Zero(t, requireHeld(t, look, lock, true).Waiters)
+				require.NoError(t, k.Unlock())
+			})
+		}
+	})
+}
+
+// A process whose pool is too small to listen gets its turns beside one that wants
+// the lock all the time: it had one in ten seconds.
+func TestTurnsOfASmallPool(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		db := e.db(t, "")
+		db.SetMaxOpenConns(3)
+		hot, small := e.locker(t), newLocker(t, db)
+		stop := make(chan struct{})
+		var working sync.WaitGroup
+		for range 8 {
+			working.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					k, err := hot.TryLock(ctx, "x", time.Minute, mysqllock.AutoRenew)
+					if assert.NoError(t, err) {
+						time.Sleep(time.Millisecond)
+						assert.NoError(t, k.Unlock())
+					}
+				}
+			})
+		}
+		start := time.Now()
+		for range 5 {
+			k, err := small.TryLock(ctx, "x", time.Minute, mysqllock.AutoRenew)
+			if assert.NoError(t, err) {
+				assert.NoError(t, k.Unlock())
+			}
+		}
+		close(stop)
+		working.Wait()
+		require.Less(t, time.Since(start), 20*time.Second)
+	})
+}
+
+// A time limit on statements is not taken for a ring: a waiter then asked twenty
+// times a second.
+func TestTimeLimitIsNoRing(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		param := "max_execution_time=50"
+		if e.server.Kind == "mariadb" {
+			param = "max_statement_time=0.05"
+		}
+		a, b := e.locker(t), newLocker(t, e.db(t, param), rarely)
+		k := acquire(t, a, "x", mysqllock.AutoRenew)
+		got := waiting(t, b, "x", 1)
+		time.Sleep(2 * time.Second)
+		require.LessOrEqual(t, b.Stats().Statements, int64(24), "it looks at 0, 0.1, 0.3, 0.7 and 1.5 s")
+		require.NoError(t, k.Unlock())
+		require.NoError(t, get(t, got).Unlock())
+	})
+}
+
+// A waiter who goes while a transaction has the row locked is struck off when that
+// ends: the statement passed over the row.
+func TestGoneWaiterOfALockedRow(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		a, gone := e.locker(t), e.locker(t)
+		k := acquire(t, a, "x", mysqllock.AutoRenew)
+		ctx, cancel := context.WithCancel(ctx)
+		ended := make(chan error)
+		go func() {
+			_, err := gone.TryLock(ctx, "x", time.Minute, mysqllock.AutoRenew)
+			ended <- err
+		}()
+		eventually(t, "not listed", func() bool { return requireHeld(t, a, "x", true).Waiters == 1 })
+		tx, err := e.db(t, "").Begin()
+		require.NoError(t, err)
+		var name string
+		require.NoError(t, tx.QueryRow("SELECT name FROM mysqllock WHERE name = 'x' FOR UPDATE").Scan(&name))
+		cancel()
+		require.ErrorIs(t, <-ended, context.Canceled)
+		time.Sleep(100 * time.Millisecond)
+		require.Equal(t, 1, requireHeld(t, a, "x", true).Waiters)
+		require.NoError(t, tx.Rollback())
+		eventually(t, "still listed", func() bool { return requireHeld(t, a, "x", true).Waiters == 0 })
+		require.NoError(t, k.Unlock())
+	})
+}
+
+// However waits end, by a grant, in time or beside each other, nobody stays listed
+// who does not wait.
+func TestNobodyStaysListed(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		var lockers []*mysqllock.Locker
+		for range 6 {
+			lockers = append(lockers, e.locker(t))
+		}
+		k := acquire(t, lockers[0], "beside", mysqllock.AutoRenew)
+		var working sync.WaitGroup
+		for i, l := range lockers {
+			if i > 0 {
+				working.Go(func() { l.TryLock(ctx, "beside", 2*time.Second, mysqllock.AutoRenew) }) // it listens all the time
+			}
+			working.Go(func() {
+				for n := range 60 {
+					k, err := l.TryLock(ctx, "x", time.Duration(5+(i*7+n*3)%20)*time.Millisecond, mysqllock.AutoRenew)
+					if err == nil {
+						time.Sleep(8 * time.Millisecond)
+						assert.NoError(t, k.Unlock())
+					}
+				}
+			})
+		}
+		working.Wait()
+		eventually(t, "still listed", func() bool { return requireHeld(t, lockers[0], "x", false).Waiters == 0 })
+		require.NoError(t, k.Unlock())
+	})
+}
+
+// The connection that listens is not kept from a limited pool for long: a free lock
+// was refused for want of one.
+func TestListeningInALimitedPool(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		db := e.db(t, "")
+		db.SetMaxOpenConns(4)
+		a, b := e.locker(t), newLocker(t, db, rarely)
+		held := acquire(t, b, "held", mysqllock.AutoRenew)
+		require.NoError(t, held.Extend(ctx, time.Minute)) // keeps a connection
+		k := acquire(t, a, "x", mysqllock.AutoRenew)
+		got := waiting(t, b, "x", 1)
+		time.Sleep(3300 * time.Millisecond) // until it would listen for 3 s and more
+		for range 2 {                       // the application
+			conn, err := db.Conn(ctx)
+			require.NoError(t, err)
+			defer conn.Close()
+		}
+		require.Equal(t, 4, db.Stats().InUse)
+		var free *mysqllock.Lock
+		var err error
+		for range 3 { // each takes 700 ms at most
+			if free, err = b.TryLock(ctx, "free", 0, mysqllock.AutoRenew); err == nil {
+				break
+			}
+		}
+		require.NoError(t, err)
+		require.NoError(t, free.Unlock())
+		require.NoError(t, held.Unlock())
+		require.NoError(t, k.Unlock())
+		require.NoError(t, get(t, got).Unlock())
 	})
 }
