@@ -607,7 +607,7 @@ func (t *table) look(ctx context.Context, names []string) (rows map[string]row, 
 const (
 	// A pool of fewer connections has none to spare for listening,
 	listenPool = 4
-	// and a limited one may soon need it for something else.
+	// and one that has so few left may soon need it for something else.
 	listenBound = 500 * time.Millisecond
 )
 
@@ -618,7 +618,7 @@ var (
 
 func (t *table) listen(ctx context.Context, names []string, d time.Duration) (h heard, err error) {
 	stats := t.db.Stats()
-	if stats.MaxOpenConnections > 0 {
+	if stats.MaxOpenConnections > 0 && stats.MaxOpenConnections-stats.InUse < listenPool {
 		d = min(d, listenBound)
 	}
 	ctx, cancel := context.WithTimeout(ctx, d+time.Second)

@@ -15,7 +15,7 @@ func (b *bench) uncontended() error {
 One goroutine acquires a free lock and releases it. The limit for a lock that is
 kept in a row are two bare UPDATEs. Statements and round trips were counted on
 the wire in a pass of its own.`)
-	pairs, err := b.pairs(b.servers.sites, pick(b, 60, 5), pick(b, 20, 10))
+	pairs, err := b.pairs(b.servers.sites, pick(b, 40, 5), pick(b, 40, 10))
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (b *bench) pairs(at sites, rounds, chunk int) ([]*pair, error) {
 		}
 		defer c.close()
 		pairs[r], clients[r] = &pair{rival: r}, c
-		if _, err := timePairs(b.ctx, c, 10); err != nil {
+		if _, err := timePairs(b.ctx, c, pick(b, 150, 10)); err != nil {
 			return nil, fmt.Errorf("%s: %w", r.name, err)
 		}
 	}
