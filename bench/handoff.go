@@ -157,12 +157,15 @@ func (b *bench) pass(team *crew, d time.Duration, cells ...*cell) error {
 			byName[ch.name] = ch
 		}
 	}
-	before, err := b.servers.questions()
-	if err != nil {
-		return err
-	}
 	start := time.Now()
+	// Statements are counted from when each process has had its turn, and until
+	// they are told to stop: to begin and to end a wait costs some, once.
+	var from, to tally
+	turns, warm := 0, 0
 	for _, ch := range byName {
+		if ch.cell.rival.mysql {
+			warm += len(ch.members) + 1
+		}
 		for _, m := range ch.members {
 			if err := ch.start(team, m); err != nil {
 				return err
@@ -178,7 +181,19 @@ func (b *bench) pass(team *crew, d time.Duration, cells ...*cell) error {
 			return err
 		}
 		ch := byName[h.Name]
-		if err := ch.hear(team, h, time.Now().After(end)); err != nil {
+		if h.Say == "acquired" && ch.cell.rival.mysql {
+			turns++
+		}
+		over := time.Now().After(end)
+		if turns == warm && from.at.IsZero() {
+			err = b.tally(&from, turns)
+		} else if over && to.at.IsZero() {
+			err = b.tally(&to, turns)
+		}
+		if err != nil {
+			return err
+		}
+		if err := ch.hear(team, h, over); err != nil {
 			return err
 		}
 		if ch.running == 0 {
@@ -186,20 +201,35 @@ func (b *bench) pass(team *crew, d time.Duration, cells ...*cell) error {
 		}
 	}
 
-	after, err := b.servers.questions()
-	if err != nil {
-		return err
-	}
 	for _, ch := range byName {
 		ch.cell.took = append(ch.cell.took, ch.handoffs()...)
-		ch.cell.turns += len(ch.acquired)
-		ch.cell.waited += time.Duration(ch.cell.waiting) * time.Since(start)
+	}
+	if from.at.IsZero() || to.turns <= from.turns {
+		return nil // too short to count anything
 	}
 	for _, c := range cells {
-		c.statements += after - before
+		if !c.rival.mysql {
+			continue
+		}
+		c.statements += to.statements - from.statements
+		c.turns += to.turns - from.turns
+		c.waited += time.Duration(c.waiting*len(byName)/len(cells)) * to.at.Sub(from.at)
 		c.mixed = c.mixed || onMySQL > 1
 	}
 	return nil
+}
+
+// A tally is what was counted until a moment.
+type tally struct {
+	at         time.Time
+	statements int64
+	turns      int
+}
+
+func (b *bench) tally(t *tally, turns int) (err error) {
+	t.at, t.turns = time.Now(), turns
+	t.statements, err = b.servers.questions()
+	return err
 }
 
 // start tells a member to take its turn.
