@@ -131,7 +131,7 @@
 // Statements are right under every time zone, sql_mode, isolation level, charset
 // and collation of the connection, and cost one round trip on every DSN: values
 // are written as literals that no session can misread. Only on a connection that
-// was used hundreds of times, the two statements of an uncontended lock are
+// was asked for them a hundred times, the two statements of an uncontended lock are
 // prepared, which spares the server a third of its work.
 //
 // A Locker works on a pool of one connection. While it holds locks, it keeps one
