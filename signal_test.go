@@ -23,6 +23,12 @@ var rarely = mysqllock.WithPollInterval(time.Hour)
 // as one of n.
 func waiting(t testing.TB, l *mysqllock.Locker, name string, n int) <-chan *mysqllock.Lock {
 	t.Helper()
+	return waitingSeenBy(t, l, l, name, n)
+}
+
+// waitingSeenBy looks at the row with another Locker, and so on another pool.
+func waitingSeenBy(t testing.TB, by, l *mysqllock.Locker, name string, n int) <-chan *mysqllock.Lock {
+	t.Helper()
 	got := make(chan *mysqllock.Lock, 1)
 	go func() {
 		k, err := l.TryLock(ctx, name, time.Minute, mysqllock.AutoRenew)
@@ -33,7 +39,7 @@ func waiting(t testing.TB, l *mysqllock.Locker, name string, n int) <-chan *mysq
 		got <- k
 	}()
 	eventually(t, "not listed", func() bool {
-		info, err := l.Inspect(ctx, name)
+		info, err := by.Inspect(ctx, name)
 		require.NoError(t, err)
 		return info.Waiters == n
 	})
@@ -598,7 +604,8 @@ func TestListeningInALimitedPool(t *testing.T) {
 		held := acquire(t, b, "held", mysqllock.AutoRenew)
 		require.NoError(t, held.Extend(ctx, time.Minute)) // keeps a connection
 		k := acquire(t, a, "x", mysqllock.AutoRenew)
-		got := waiting(t, b, "x", 1)
+		// Looking on the same pool could use it up just when b begins to listen.
+		got := waitingSeenBy(t, a, b, "x", 1)
 		time.Sleep(3300 * time.Millisecond) // until it would listen for 3 s and more
 		for range 2 {                       // the application
 			conn, err := db.Conn(ctx)
