@@ -1330,11 +1330,7 @@ func (l *Locker) releaseBatch(ctx context.Context, claims []claim) (int64, error
 	defer cancel()
 	freed, heir, err := l.repo.releaseAll(ctx, claims)
 	if freed > 0 {
-		names := make([]string, len(claims))
-		for i, c := range claims {
-			names[i] = c.name
-		}
-		l.names.released(names, heir)
+		l.names.released(namesOf(claims), heir)
 	}
 	return freed, err
 }
@@ -1343,11 +1339,7 @@ func (l *Locker) releaseBatch(ctx context.Context, claims []claim) (int64, error
 func (l *Locker) ours(ctx context.Context, claims []claim) ([]claim, error) {
 	ctx, cancel := context.WithTimeout(ctx, closeBound/3)
 	defer cancel()
-	names := make([]string, len(claims))
-	for i, c := range claims {
-		names[i] = c.name
-	}
-	rows, _, err := l.repo.look(ctx, names)
+	rows, _, err := l.repo.look(ctx, namesOf(claims))
 	if err != nil {
 		return nil, err
 	}

@@ -687,8 +687,7 @@ func (r *registry) listen(names []string, sleep time.Duration) {
 	r.slept = err == nil && h == (heard{})
 	if err == nil {
 		r.deafness = 0
-	}
-	if err != nil {
+	} else {
 		r.fail(err)
 	}
 	r.mu.Unlock()

@@ -403,10 +403,10 @@ func (d *watchdog) dueBatches() []batch {
 // over because somebody has the row locked, is tried again soon.
 func (d *watchdog) serve(b batch) {
 	claims := make([]claim, len(b.leases))
-	names := make([]string, len(b.leases))
 	for i, ls := range b.leases {
-		claims[i], names[i] = ls.claim, ls.claim.name
+		claims[i] = ls.claim
 	}
+	names := namesOf(claims)
 	// Whatever the database does, there is time left to try again.
 	bound := min(d.length/4, 5*time.Second)
 	if b.length > 0 {

@@ -416,14 +416,6 @@ func send[T any](ctx context.Context, f *fakeRepo, op string, names []string, ex
 	return result, sent, nil
 }
 
-func namesOf(cs []claim) []string {
-	names := make([]string, len(cs))
-	for i, c := range cs {
-		names[i] = c.name
-	}
-	return names
-}
-
 func (f side) acquire(ctx context.Context, b bid) (grant, error) {
 	g, sent, err := send(ctx, f.fakeRepo, "acquire", []string{b.name}, func(now time.Time) grant {
 		r := f.rows[b.name]

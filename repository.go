@@ -88,6 +88,14 @@ func (p process) literal() string { return "_ascii'" + p.String() + "'" }
 // A claim is one acquisition of one row: its owner id is never used again.
 type claim struct{ name, owner string }
 
+func namesOf(cs []claim) []string {
+	names := make([]string, len(cs))
+	for i, c := range cs {
+		names[i] = c.name
+	}
+	return names
+}
+
 // A bid is what acquire asks for.
 type bid struct {
 	claim
@@ -253,10 +261,12 @@ WHERE name = {name} AND owner = {owner} AND @@autocommit`
 	// servers would scan, and lock, a small table as a whole without FORCE INDEX.
 	// MariaDB, which alone reads the comment, does not see that the join goes by
 	// the key.
-	sqlMine = `/*M! SET STATEMENT sql_safe_updates = 0 FOR */ UPDATE (
-  SELECT name FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) AND owner IN ({owners}) AND @@autocommit
+	sqlPick = `/*M! SET STATEMENT sql_safe_updates = 0 FOR */ UPDATE (
+  SELECT name FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) AND `
+	sqlPicked = ` AND @@autocommit
   LIMIT {count} FOR UPDATE SKIP LOCKED
 ) AS mine STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name`
+	sqlMine = sqlPick + `owner IN ({owners})` + sqlPicked
 
 	// A late older renewal cannot shorten a newer one.
 	sqlRenew = sqlMine + `
@@ -296,11 +306,9 @@ FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) LIMIT {count}`
 	sqlStruck = `{r}holds = {r}holds + IF({r}expires_at <= ` + sqlNow + ` AND LENGTH({r}waiters) > 19 AND LEFT({r}waiters, 19) IN ({process}, {mute}),
     0 * LAST_INSERT_ID(SUBSTRING({r}waiters, 20, 19)), 0),
   {r}waiters = REPLACE(REPLACE({r}waiters, {process}, x''), {mute}, x'')`
-	sqlStrike    = `UPDATE {t} SET ` + sqlStruck + ` WHERE name = {name} AND (LOCATE({process}, waiters) > 0 OR LOCATE({mute}, waiters) > 0) AND @@autocommit`
-	sqlStrikeAll = `/*M! SET STATEMENT sql_safe_updates = 0 FOR */ UPDATE (
-  SELECT name FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) AND (LOCATE({process}, waiters) > 0 OR LOCATE({mute}, waiters) > 0) AND @@autocommit
-  LIMIT {count} FOR UPDATE SKIP LOCKED
-) AS mine STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
+	sqlLists     = `(LOCATE({process}, waiters) > 0 OR LOCATE({mute}, waiters) > 0)`
+	sqlStrike    = `UPDATE {t} SET ` + sqlStruck + ` WHERE name = {name} AND ` + sqlLists + ` AND @@autocommit`
+	sqlStrikeAll = sqlPick + sqlLists + sqlPicked + `
 SET ` + sqlStruck
 
 	// Read only from the index, this locks nothing but the entry of the index: a
@@ -553,11 +561,11 @@ func (t *table) strike(ctx context.Context, names []string, p process) (heir pro
 }
 
 func lists(cs []claim) []string {
-	names, owners := make([]string, len(cs)), make([]string, len(cs))
+	owners := make([]string, len(cs))
 	for i, c := range cs {
-		names[i], owners[i] = c.name, c.owner
+		owners[i] = c.owner
 	}
-	return []string{"names", literals(names), "owners", literals(owners), "count", strconv.Itoa(len(cs))}
+	return []string{"names", literals(namesOf(cs)), "owners", literals(owners), "count", strconv.Itoa(len(cs))}
 }
 
 // change runs a statement on behalf of what is held.

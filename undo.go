@@ -129,10 +129,7 @@ func (o *orphanage) due() (due []claim, next time.Time) {
 func (o *orphanage) free(ctx context.Context, claims []claim) error {
 	ctx, cancel := brief(ctx, o.bound)
 	defer cancel()
-	names := make([]string, len(claims))
-	for i, c := range claims {
-		names[i] = c.name
-	}
+	names := namesOf(claims)
 	var rows map[string]row
 	freed, heir, err := o.repo.releaseAll(ctx, claims)
 	all := freed == int64(len(claims))
