@@ -54,6 +54,7 @@ type Server struct {
 
 	mu      sync.Mutex // guards the following fields, held while it starts and ends
 	pid     int        // 0 while it does not run
+	paused  bool       // stands still after Pause
 	stopped bool       // the guard is released, the directory gone
 }
 
@@ -288,15 +289,36 @@ func (s *Server) Restart() error {
 	return s.start()
 }
 
-// Pause makes the server stand still with all its connections open (SIGSTOP), until Continue.
-func (s *Server) Pause() error { return s.signal(syscall.SIGSTOP) }
-
-// Continue ends a Pause.
-func (s *Server) Continue() error { return s.signal(syscall.SIGCONT) }
-
-func (s *Server) signal(sig syscall.Signal) error {
+// Pause makes the server stand still with all its connections open (SIGSTOP),
+// until Continue. When it returns, no thread of the server runs any more: the
+// signal itself only asks for that, and a busy machine takes its time.
+func (s *Server) Pause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.signal(syscall.SIGSTOP); err != nil || s.paused {
+		return err
+	}
+	for !s.reap(syscall.WUNTRACED) {
+		if s.paused {
+			return nil
+		}
+	}
+	return errKilled // it ended by itself meanwhile
+}
+
+// Continue ends a Pause.
+func (s *Server) Continue() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.signal(syscall.SIGCONT); err != nil {
+		return err
+	}
+	s.paused = false
+	return nil
+}
+
+// signal sends the server a signal; s.mu is held.
+func (s *Server) signal(sig syscall.Signal) error {
 	if err := s.check(); err != nil {
 		return err
 	}
@@ -327,9 +349,15 @@ func (s *Server) kill() {
 	}
 }
 
-// reap waits for the server's end, with WNOHANG not for long, and reports whether it came; s.mu is held.
+// reap waits for the server's end, with WNOHANG not for long, and reports
+// whether it came; with WUNTRACED it also returns when the server stands still.
+// s.mu is held.
 func (s *Server) reap(options int) bool {
-	if pid, err := syscall.Wait4(s.pid, nil, options, nil); pid == 0 || errors.Is(err, syscall.EINTR) {
+	var status syscall.WaitStatus
+	if pid, err := syscall.Wait4(s.pid, &status, options, nil); pid == 0 || errors.Is(err, syscall.EINTR) {
+		return false
+	}
+	if s.paused = status.Stopped(); s.paused {
 		return false
 	}
 	s.pid = 0
