@@ -694,6 +694,20 @@ func TestListenInASmallPool(t *testing.T) {
 	})
 }
 
+// One that is used up at the moment is asked again after a second.
+func TestListenInAUsedUpPool(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		a, b := f.locker(withSignal), f.locker(withSignal)
+		k := f.acquired(a, bg, "x", AutoRenew)
+		f.meet(first(2, fails(errUsedUp), none), "listen")
+		p := f.try(b, bg, "x", WaitForever, AutoRenew)
+		f.until(4500 * ms)
+		require.Equal(t, "0s 1.5s 4s", f.sent("listen")) // with the looks after 1 s and 2 s
+		require.NoError(t, k.Unlock())
+		p.granted(4500 * ms)
+	})
+}
+
 // silent is a process that cannot listen for a minute.
 func (f *fakeRepo) silent(opts ...Option) *Locker {
 	f.t.Helper()

@@ -929,7 +929,7 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 			if t.over == nil { // else the lease may be the next holder's by now
 				l.dog.ask(t.lease, t.want(), len(t.handles))
 			}
-			l.dog.prolonged(t.lease, sent, lease)
+			l.dog.prolonged(t.lease, sent, promise{length: lease}) // several may be under way: which holds was written last is not known
 			l.mu.Unlock()
 			return k.Err()
 		case err == nil:

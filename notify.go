@@ -716,10 +716,11 @@ func (r *registry) fail(err error) {
 		pause = maxDeafness
 	case err == errNothing:
 		pause, r.calls = distrust, 0
-	case pause == 0:
+	case pause == 0 && err != errUsedUp:
 		r.deafness = deafness
 		return // perhaps only the connection was broken
 	default:
+		pause = max(pause, deafness)
 		r.deafness = min(2*pause, maxDeafness)
 	}
 	r.proven = false

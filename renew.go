@@ -41,9 +41,10 @@ type lease struct {
 	slack    time.Duration // the margin of a holder to whom more was passed on than he asks; else zero
 	want     want          // what the handles ask
 	unsure   time.Duration // the longest lease that the row may have been promised without our knowing
-	holds    int
-	due      time.Time // the next renewal or look; zero: none
-	over     bool      // ended, or lost: never to be trusted again
+	holds    int           // open handles
+	written  int           // what the row says of them; 0: not known
+	due      time.Time     // the next renewal or look; zero: none
+	over     bool          // ended, or lost: never to be trusted again
 	timer    *time.Timer
 }
 
@@ -84,7 +85,7 @@ func trustedUntil(sent time.Time, length time.Duration) time.Time {
 // sent at sent.
 func (d *watchdog) start(c claim, sent time.Time, length time.Duration, w want, onLoss func()) *lease {
 	ls := &lease{
-		claim: c, onLoss: onLoss, want: w, holds: 1,
+		claim: c, onLoss: onLoss, want: w, holds: 1, written: 1,
 		promised: sent.Add(length), trusted: trustedUntil(sent, length),
 	}
 	d.mu.Lock()
@@ -236,7 +237,7 @@ func (d *watchdog) span(ls *lease) time.Duration {
 func (d *watchdog) extending(ls *lease, length time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	ls.unsure = max(ls.unsure, length)
+	ls.unsure, ls.written = max(ls.unsure, length), 0
 	return !ls.over
 }
 
@@ -288,12 +289,15 @@ func (d *watchdog) expire(ls *lease) {
 	ls.onLoss()
 }
 
-// prolonged notes a success: the row was promised for length at sent.
-func (d *watchdog) prolonged(ls *lease, sent time.Time, length time.Duration) {
+// prolonged notes a success: the row was promised that at sent.
+func (d *watchdog) prolonged(ls *lease, sent time.Time, p promise) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.trust(ls, sent.Add(length), margin(length))
-	d.plan(ls, sent, length)
+	if p.holds > 0 {
+		ls.written = p.holds
+	}
+	d.trust(ls, sent.Add(p.length), margin(p.length))
+	d.plan(ls, sent, p.length)
 }
 
 // trust moves the end of trust to margin before the end of the row's promise,
@@ -351,7 +355,8 @@ type batch struct {
 	leases []*lease
 }
 
-// A promise is what a renewal writes; length 0 stands for a mere look.
+// A promise is what a renewal writes; length 0 stands for a mere look, holds 0
+// for what the row says already.
 type promise struct {
 	length time.Duration
 	holds  int
@@ -372,7 +377,10 @@ func (d *watchdog) dueBatches() []batch {
 			continue
 		}
 		urgent = urgent || !ls.due.After(now)
-		key := promise{holds: ls.holds}
+		var key promise
+		if ls.holds != ls.written {
+			key.holds = ls.holds
+		}
 		switch {
 		case ls.want.auto:
 			key.length = d.length
@@ -389,6 +397,11 @@ func (d *watchdog) dueBatches() []batch {
 	}
 	var batches []batch
 	for key, leases := range due {
+		for _, ls := range leases {
+			if key.holds > 0 {
+				ls.written = 0 // until it is answered
+			}
+		}
 		// Who is nearest to its loss goes first.
 		slices.SortFunc(leases, func(a, b *lease) int { return a.trusted.Compare(b.trusted) })
 		for part := range slices.Chunk(leases, batchSize) {
@@ -424,7 +437,7 @@ func (d *watchdog) serve(b batch) {
 	}
 	if err == nil && all {
 		for _, ls := range b.leases {
-			d.prolonged(ls, sent, b.length)
+			d.prolonged(ls, sent, b.promise)
 		}
 		d.renewals.Add(int64(len(b.leases)))
 		return

@@ -41,6 +41,7 @@ type fakeRepo struct {
 	full   bool // the pool: listening takes a connection that is needed
 	faults map[string]fault
 	sends  []statement
+	wrote  []int // what each renewal and extension of a row wrote into holds; 0: nothing
 }
 
 type fakeRow struct {
@@ -464,7 +465,10 @@ func (f *fakeRepo) prolong(c claim, now time.Time, lease time.Duration, holds in
 		return false, false
 	}
 	r := old
-	r.holds = holds
+	f.wrote = append(f.wrote, holds)
+	if holds > 0 {
+		r.holds = holds
+	}
 	if until := now.Add(lease); until.After(r.expires) {
 		r.expires = until
 	}
@@ -756,7 +760,7 @@ func TestLossWithALateTimer(t *testing.T) {
 			return f.try(k.locker, owner, "x", 0, AutoRenew).err
 		},
 		"a renewal answered now": func(_ *fakeRepo, k *Lock, _ context.Context) error {
-			k.locker.dog.prolonged(k.term.lease, time.Now().Add(-time.Second), DefaultLease)
+			k.locker.dog.prolonged(k.term.lease, time.Now().Add(-time.Second), promise{length: DefaultLease})
 			return k.Err()
 		},
 	} {
@@ -798,7 +802,7 @@ func TestEndedLeaseStaysEnded(t *testing.T) {
 		k := f.acquired(l, bg, "x", AutoRenew)
 		f.until(time.Second)
 		require.NoError(t, k.Unlock())
-		l.dog.prolonged(k.term.lease, time.Now(), DefaultLease)
+		l.dog.prolonged(k.term.lease, time.Now(), promise{length: DefaultLease})
 		require.False(t, l.dog.alive(k.term.lease))
 		require.False(t, k.term.lease.timer.Stop(), "a timer was left running")
 		require.Empty(t, f.sent("renew"))
@@ -960,6 +964,28 @@ func TestRenewedWhenDue(t *testing.T) {
 		require.NoError(t, x.Unlock())
 		f.until(30 * time.Second)
 		require.Equal(t, "14s 24s", f.sent("renew"))
+	})
+}
+
+// A renewal writes how many handles are open where the row may say otherwise.
+func TestHoldsAreWritten(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		k := f.acquired(f.locker(), bg, "x", AutoRenew)
+		f.until(15 * time.Second)
+		inner := f.acquired(k.locker, k.Context(), "x", AutoRenew)
+		f.until(35 * time.Second)
+		f.meet(cut, "renew") // the one at 40 s is executed, but not answered
+		third := f.acquired(k.locker, k.Context(), "x", AutoRenew)
+		f.until(40 * time.Second)
+		f.meet(none, "renew")
+		require.NoError(t, third.Unlock())
+		f.until(55 * time.Second)
+		require.Equal(t, []int{0, 2, 0, 3, 2, 0}, f.wrote)
+		require.NoError(t, k.Extend(bg, time.Minute))
+		require.NoError(t, inner.Unlock())
+		f.until(80 * time.Second)
+		require.Equal(t, []int{2, 1, 0}, f.wrote[6:])
+		require.Equal(t, 1, f.rows["x"].holds)
 	})
 }
 

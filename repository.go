@@ -42,8 +42,9 @@ type repository interface {
 	acquire(ctx context.Context, b bid) (grant, error)
 	// extend prolongs one lease; it waits for the row if somebody has it locked.
 	extend(ctx context.Context, c claim, lease time.Duration, holds int) (mine bool, sent time.Time, err error)
-	// renew prolongs many, passing over rows that somebody has locked. all is
-	// false if any was passed over, gone, or already promised for longer.
+	// renew prolongs many, passing over rows that somebody has locked, and leaves
+	// holds as it is if that is 0. all is false if any was passed over, gone, or
+	// already promised for longer.
 	renew(ctx context.Context, cs []claim, lease time.Duration, holds int) (all bool, sent time.Time, err error)
 	// look reads what the rows of the names say; a name without row is missing.
 	look(ctx context.Context, names []string) (rows map[string]row, sent time.Time, err error)
@@ -268,9 +269,10 @@ WHERE name = {name} AND owner = {owner} AND @@autocommit`
 ) AS mine STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name`
 	sqlMine = sqlPick + `owner IN ({owners})` + sqlPicked
 
-	// A late older renewal cannot shorten a newer one.
+	// A late older renewal cannot shorten a newer one. A further column to be
+	// written makes it a fifth dearer on MySQL.
 	sqlRenew = sqlMine + `
-SET l.holds = {holds}, l.expires_at = GREATEST(l.expires_at, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND)`
+SET {holds}l.expires_at = GREATEST(l.expires_at, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND)`
 
 	// The token stays: its index entry, which a guard may have locked, too. Who
 	// waits is told by LAST_INSERT_ID.
@@ -384,28 +386,33 @@ func (t *table) query(statement string, pairs ...string) string {
 func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
 
 func (t *table) acquire(ctx context.Context, b bid) (g grant, err error) {
-	list := "x''"
-	if b.list != 0 {
-		list = b.list.literal()
+	text := func(statement, r string) func() string {
+		return func() string {
+			list := "x''"
+			if b.list != 0 {
+				list = b.list.literal()
+			}
+			return t.query(statement, "name", literal(b.name), "owner", literal(b.owner), "from", literal(b.from),
+				"label", t.label, "lease", micros(b.lease), "list", list, "r", r)
+		}
 	}
-	pairs := []string{
-		"name", literal(b.name), "owner", literal(b.owner), "from", literal(b.from), "label", t.label,
-		"lease", micros(b.lease), "list", list,
-	}
-	first := command{statement: sqlTake, pairs: pairs, often: t.take, args: []any{b.owner, b.lease.Microseconds(), hex.EncodeToString([]byte(b.name))}}
+	ask := command{text: text(sqlAsk, "")}
+	var first command
 	switch {
 	case b.from != "":
-		first = command{statement: sqlReplace, pairs: pairs}
+		first.text = text(sqlReplace, "")
 	case b.list != 0:
-		first = command{statement: sqlAsk, pairs: pairs}
+		first = ask
+	default:
+		first = command{text(sqlTake, ""), t.take, []any{b.owner, b.lease.Microseconds(), hex.EncodeToString([]byte(b.name))}}
 	}
 	err = t.on(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		answer, sent, err := t.ask(ctx, conn, first)
 		if err == nil && answer == -1 {
-			answer, sent, err = t.ask(ctx, conn, command{statement: sqlAsk, pairs: pairs})
+			answer, sent, err = t.ask(ctx, conn, ask)
 		}
 		if err == nil && answer == 0 && b.from == "" {
-			answer, sent, err = t.ask(ctx, conn, command{statement: sqlInsert, pairs: append(pairs, "r", t.name+".")})
+			answer, sent, err = t.ask(ctx, conn, command{text: text(sqlInsert, t.name+".")})
 		}
 		if err != nil {
 			return err
@@ -472,12 +479,15 @@ func (t *table) prepare(ctx context.Context, conn *sqlx.Conn) error {
 	return nil
 }
 
-// A command is a statement with what is to be put into it.
+// A command is a statement that changes rows.
 type command struct {
-	statement string
-	pairs     []string // for query
-	often     string   // the same with arguments, to be prepared; "" if it is not asked often
-	args      []any
+	text  func() string
+	often string // the same with arguments, to be prepared; "" if it is not asked often
+	args  []any
+}
+
+func (t *table) command(statement string, pairs ...string) command {
+	return command{text: func() string { return t.query(statement, pairs...) }}
 }
 
 func (t *table) exec(ctx context.Context, conn *sqlx.Conn, c command) (sql.Result, error) {
@@ -487,7 +497,7 @@ func (t *table) exec(ctx context.Context, conn *sqlx.Conn, c command) (sql.Resul
 			return res, err
 		}
 	}
-	return conn.ExecContext(ctx, t.query(c.statement, c.pairs...))
+	return conn.ExecContext(ctx, c.text())
 }
 
 // ask executes a command and returns what its LAST_INSERT_ID carried.
@@ -507,9 +517,7 @@ func (t *table) extend(ctx context.Context, c claim, lease time.Duration, holds 
 			return mine, sent, err
 		}
 	}
-	cmd := command{statement: sqlExtend, pairs: []string{
-		"name", literal(c.name), "owner", literal(c.owner), "lease", micros(lease), "holds", strconv.Itoa(holds),
-	}}
+	cmd := t.command(sqlExtend, "name", literal(c.name), "owner", literal(c.owner), "lease", micros(lease), "holds", strconv.Itoa(holds))
 	err = t.on(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		var answer int64
 		answer, sent, err = t.ask(ctx, conn, cmd)
@@ -520,7 +528,11 @@ func (t *table) extend(ctx context.Context, c claim, lease time.Duration, holds 
 }
 
 func (t *table) renew(ctx context.Context, cs []claim, lease time.Duration, holds int) (all bool, sent time.Time, err error) {
-	res, sent, err := t.change(ctx, true, command{statement: sqlRenew, pairs: append(lists(cs), "lease", micros(lease), "holds", strconv.Itoa(holds))})
+	assign := ""
+	if holds > 0 {
+		assign = "l.holds = " + strconv.Itoa(holds) + ", "
+	}
+	res, sent, err := t.change(ctx, true, t.command(sqlRenew, append(lists(cs), "lease", micros(lease), "holds", assign)...))
 	if err != nil {
 		return false, sent, err
 	}
@@ -539,24 +551,23 @@ func (t *table) release(ctx context.Context, c claim) (freed bool, heir process,
 	sole := t.terms == 1
 	t.mu.Unlock()
 	n, heir, err := t.free(ctx, sole, command{
-		statement: sqlRelease, pairs: []string{"name", literal(c.name), "owner", literal(c.owner)},
+		text:  func() string { return t.query(sqlRelease, "name", literal(c.name), "owner", literal(c.owner)) },
 		often: t.giveUp, args: []any{hex.EncodeToString([]byte(c.name)), c.owner},
 	})
 	return n > 0, heir, err
 }
 
 func (t *table) releaseAll(ctx context.Context, cs []claim) (int64, process, error) {
-	return t.free(ctx, true, command{statement: sqlReleaseAll, pairs: append(lists(cs), "r", "l.")})
+	return t.free(ctx, true, t.command(sqlReleaseAll, append(lists(cs), "r", "l.")...))
 }
 
 func (t *table) strike(ctx context.Context, names []string, p process) (heir process, err error) {
 	if len(names) == 1 {
-		_, heir, err = t.free(ctx, false, command{statement: sqlStrike, pairs: []string{"name", literal(names[0]), "process", p.literal(), "mute", p.silent().literal()}})
+		_, heir, err = t.free(ctx, false, t.command(sqlStrike, "name", literal(names[0]), "process", p.literal(), "mute", p.silent().literal()))
 		return heir, err
 	}
-	_, heir, err = t.free(ctx, true, command{statement: sqlStrikeAll, pairs: []string{
-		"names", literals(names), "count", strconv.Itoa(len(names)), "process", p.literal(), "mute", p.silent().literal(), "r", "l.",
-	}})
+	_, heir, err = t.free(ctx, true, t.command(sqlStrikeAll,
+		"names", literals(names), "count", strconv.Itoa(len(names)), "process", p.literal(), "mute", p.silent().literal(), "r", "l."))
 	return heir, err
 }
 
@@ -620,7 +631,8 @@ const (
 )
 
 var (
-	errSmallPool = errors.New("the pool has no connection to spare for listening")
+	errSmallPool = errors.New("the pool is too small to spare a connection for listening")
+	errUsedUp    = errors.New("the pool has no connection to spare for listening at the moment")
 	errBellTaken = errors.New("the server did not grant the name to listen under")
 )
 
@@ -631,9 +643,12 @@ func (t *table) listen(ctx context.Context, names []string, d time.Duration) (h 
 	}
 	ctx, cancel := context.WithTimeout(ctx, d+time.Second)
 	defer cancel()
-	if 0 < stats.MaxOpenConnections && stats.MaxOpenConnections < listenPool ||
-		t.usedUp() && (t.ear == nil || stats.WaitCount > t.waits) {
+	switch {
+	case 0 < stats.MaxOpenConnections && stats.MaxOpenConnections < listenPool,
+		t.usedUp() && t.ear != nil && stats.WaitCount > t.waits: // somebody waits for a connection while this one listens
 		return h, errSmallPool
+	case t.usedUp() && t.ear == nil:
+		return h, errUsedUp
 	}
 	t.waits = stats.WaitCount
 	var answer struct {
@@ -696,7 +711,7 @@ func (t *table) hush() {
 }
 
 func (t *table) ring(ctx context.Context, p process) (alive bool, err error) {
-	_, _, err = t.change(ctx, true, command{statement: sqlRing, pairs: []string{"id", p.String()}})
+	_, _, err = t.change(ctx, true, t.command(sqlRing, "id", p.String()))
 	if number(err) == 1094 { // ER_NO_SUCH_THREAD
 		return false, nil
 	}
