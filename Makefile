@@ -6,7 +6,7 @@ TESTFLAGS ?=
 SERVER ?= mysql
 BENCHFLAGS ?= -out results/$(SERVER)
 
-.PHONY: demo test suite notify race cover soak bench lint integration clean
+.PHONY: demo test suite notify race cover soak mutations bench lint integration clean
 
 demo:
 	@scripts/servers.sh mariadb || scripts/servers.sh mysql; case $$? in \
@@ -44,6 +44,10 @@ cover:
 # Mutual exclusion for a minute, and with a process killed every few seconds.
 soak:
 	@scripts/servers.sh && MYSQLLOCK_SOAK=60s $(GO) test -race -count=1 -v -parallel 2 -timeout 30m -run 'TestMutualExclusion' .
+
+# Takes out, one at a time, what the library is known to need: a test must fail for each.
+mutations:
+	@scripts/servers.sh && $(GO) run ./internal/mutation $(MUTATIONFLAGS)
 
 # The library beside its rivals; writes bench/results. SERVER=mariadb for the other one.
 bench:

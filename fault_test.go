@@ -149,6 +149,25 @@ func TestLossNeedsNoAnswer(t *testing.T) {
 	})
 }
 
+// A lease counts from before the request was sent, however late the answer is:
+// whoever gets the lock when the database gives it to him finds the holder told.
+func TestLeaseCountsFromTheRequest(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		const lease, delay = 4 * time.Second, 1200 * time.Millisecond
+		proxy := wire.New(t, e.server.Addr())
+		l, other := newLocker(t, e.through(t, proxy)), e.locker(t)
+		require.NoError(t, acquire(t, l, "x", mysqllock.AutoRenew).Unlock()) // connected
+		proxy.SetDelay(delay)                                                // each way
+		k := acquire(t, l, "x", lease)
+		require.NoError(t, k.Err())
+		next, err := other.TryLock(ctx, "x", 20*time.Second, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		require.ErrorIs(t, context.Cause(k.Context()), mysqllock.ErrLost)
+		require.NoError(t, next.Unlock())
+		proxy.SetDelay(0)
+	})
+}
+
 // The server dies and comes back: whoever waits gets the lock without help.
 func TestServerRestart(t *testing.T) {
 	for _, kind := range mysqltest.Kinds {

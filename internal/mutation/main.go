@@ -1,0 +1,129 @@
+// Command mutation takes conditions that the library is known to need out of its
+// source, one at a time, and runs the tests that must then fail:
+//
+//	go run ./internal/mutation [-run regexp] [-v]
+//
+// It works on a copy. Its exit code is 1 if a test run passes without the
+// condition, or does not get as far as a test.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+var (
+	run     = flag.String("run", "", "only the mutations whose description matches the `regexp`")
+	verbose = flag.Bool("v", false, "show what failed")
+)
+
+func main() {
+	flag.Parse()
+	survivors, err := mutate()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if survivors > 0 {
+		fmt.Printf("%d survived\n", survivors)
+		os.Exit(1)
+	}
+}
+
+func mutate() (survivors int, err error) {
+	chosen, err := regexp.Compile(*run)
+	if err != nil {
+		return 0, err
+	}
+	root, err := moduleRoot()
+	if err != nil {
+		return 0, err
+	}
+	work, err := os.MkdirTemp("", "mysqllock-mutation-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(work)
+	if err := os.CopyFS(work, sources{os.DirFS(root)}); err != nil {
+		return 0, err
+	}
+	// The servers that were fetched for the tests.
+	if os.Getenv("MYSQLLOCK_CACHE") == "" {
+		os.Setenv("MYSQLLOCK_CACHE", filepath.Join(root, ".cache"))
+	}
+	fmt.Println("| taken out | in | a test that fails | s |\n|---|---|---|---:|")
+	for _, m := range mutations {
+		if !chosen.MatchString(m.what) {
+			continue
+		}
+		start := time.Now()
+		failed, err := m.test(work)
+		if err != nil {
+			return survivors, fmt.Errorf("%s: %w", m.what, err)
+		}
+		if failed == "" {
+			survivors++
+			failed = "**none**"
+		}
+		fmt.Printf("| %s | %s | %s | %.0f |\n", m.what, m.file, failed, time.Since(start).Seconds())
+	}
+	return survivors, nil
+}
+
+func moduleRoot() (string, error) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/mysqllock/mysqllock").Output()
+	return strings.TrimSpace(string(out)), err
+}
+
+// apply returns the source without the condition.
+func (m mutation) apply(source string) (string, error) {
+	if n := strings.Count(source, m.old); n != 1 {
+		return "", fmt.Errorf("%s: %q stands %d times in %s", m.what, m.old, n, m.file)
+	}
+	return strings.Replace(source, m.old, m.new, 1), nil
+}
+
+var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+
+// test runs the tests of a mutation on the copy in dir and returns the name of
+// one that fails.
+func (m mutation) test(dir string) (failed string, err error) {
+	path := filepath.Join(dir, m.file)
+	source, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	mutant, err := m.apply(string(source))
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(path, []byte(mutant), 0o644); err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, os.WriteFile(path, source, 0o644)) }()
+
+	cmd := exec.Command("go", "test", "-count=1", "-failfast", "-timeout=3m", "-run=^("+m.tests+")$", ".")
+	cmd.Dir = dir
+	out, ended := cmd.CombinedOutput()
+	if *verbose {
+		os.Stderr.Write(out)
+	}
+	if ended == nil {
+		return "", nil
+	}
+	names := failure.FindAllStringSubmatch(string(out), -1)
+	switch {
+	case len(names) > 0:
+		return names[len(names)-1][1], nil
+	case strings.Contains(string(out), "panic: test timed out"), strings.Contains(string(out), "deadlock"):
+		return m.tests + " (hangs)", nil
+	}
+	return "", fmt.Errorf("no test ran: %w\n%s", ended, out)
+}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Each mutation still stands for what is in the source, and names tests that are there.
+func TestMutations(t *testing.T) {
+	root, err := moduleRoot()
+	require.NoError(t, err)
+	var suite []byte
+	paths, err := filepath.Glob(filepath.Join(root, "*_test.go"))
+	require.NoError(t, err)
+	for _, path := range paths {
+		source, err := os.ReadFile(path)
+		require.NoError(t, err)
+		suite = append(suite, source...)
+	}
+	for _, m := range mutations {
+		source, err := os.ReadFile(filepath.Join(root, m.file))
+		require.NoError(t, err)
+		_, err = m.apply(string(source))
+		assert.NoError(t, err)
+		for _, name := range regexp.MustCompile(`\w+`).FindAllString(m.tests, -1) {
+			assert.True(t, strings.Contains(string(suite), "func "+name+"("), "%s: no %s", m.what, name)
+		}
+	}
+}
