@@ -6,7 +6,7 @@ TESTFLAGS ?=
 SERVER ?= mysql
 BENCHFLAGS ?= -out results/$(SERVER)
 
-.PHONY: demo test suite notify race cover soak mutations bench lint integration clean
+.PHONY: demo test suite notify race cover soak mutations bench lint model integration clean
 
 demo:
 	@scripts/servers.sh mariadb || scripts/servers.sh mysql; case $$? in \
@@ -15,6 +15,7 @@ demo:
 	*) exit 1 ;; esac
 
 test: race
+	@scripts/spin.sh || [ $$? = 3 ]
 	@scripts/servers.sh; case $$? in \
 	0) $(MAKE) --no-print-directory suite ;; \
 	3) $(MAKE) --no-print-directory integration ;; \
@@ -48,6 +49,10 @@ soak:
 # Takes out, one at a time, what the library is known to need: a test must fail for each.
 mutations:
 	@scripts/servers.sh && $(GO) run ./internal/mutation $(MUTATIONFLAGS)
+
+# The protocol, exhaustively: see internal/model.
+model:
+	@scripts/spin.sh && MYSQLLOCK_MODEL=full $(GO) test -count=1 -v -parallel 2 -timeout 60m ./internal/model
 
 # The library beside its rivals; writes bench/results. SERVER=mariadb for the other one.
 bench:

@@ -1,0 +1,238 @@
+/*
+ * guard.pml: tokens rise, and a stale guard never commits, whatever the clock of
+ * the database does: here it stands anywhere at any time, and a lease ends at any
+ * moment. So this model needs no time. README.md maps the parts to the code.
+ */
+#ifndef PROCESSES
+#define PROCESSES 2
+#endif
+#ifndef TRANSACTIONS
+#define TRANSACTIONS 2
+#endif
+#ifndef GRANTS
+#define GRANTS 4	/* in all */
+#endif
+#define RANGE 2		/* tokens of a grant: its own, and those for whom it is passed on to */
+#ifdef BUG_RANGE_NOT_RESERVED
+#define STEP 1
+#else
+#define STEP RANGE
+#endif
+
+/* The row, and the one of the name ''. */
+bool there = true;
+byte owner;		/* the number of a grant; 0: nobody */
+byte token;
+bool held;		/* expires_at is in the future */
+byte highWater;
+byte readers;		/* statements that have it locked */
+byte now;		/* the database's clock */
+byte granted;		/* the clock at the last grant */
+
+#define IDLE 0
+#define INSERTING 1
+#define HOLDING 2
+
+typedef Process { byte at, row, base, last, holder, read, began; bool guarded }
+Process p[PROCESSES];
+
+#define NONE 0
+#define SENT 1
+#define OPEN 2
+
+typedef Transaction { byte at, base, holder }
+Transaction t[TRANSACTIONS];
+
+byte new;
+
+/* What only the invariants look at. */
+byte grants, holders, highest;
+byte newest;		/* grant */
+bool used[32];
+bool tokens_rise = true;
+bool no_token_repeats = true;
+bool no_stale_guard_commits = true;
+
+#ifdef FAILOVER
+bool keptThere = true, keptHeld;
+byte keptOwner, keptToken, keptHighWater;	/* what the replica has */
+#endif
+
+/* The entry (token, name) of the index guard is locked by a transaction. */
+#ifdef BUG_GUARD_LOCKS_NOTHING
+#define GUARDED(e) false
+#else
+#define GUARDED(e) (t[0].at == OPEN && t[0].base == (e) || t[TRANSACTIONS-1].at == OPEN && t[TRANSACTIONS-1].base == (e))
+#endif
+
+#if defined(BUG_TOKEN_IS_CLOCK)
+#define NEXT(above, at) (at)
+#elif defined(BUG_TOKEN_WITHOUT_CLOCK)
+#define NEXT(above, at) ((above) + STEP)
+#else
+#define NEXT(above, at) ((above) + STEP > (at) -> (above) + STEP : (at))
+#endif
+
+#ifdef FAILOVER
+#define MAY_GRANT (grants < GRANTS && now >= granted + RANGE)
+#else
+#define MAY_GRANT (grants < GRANTS)
+#endif
+
+/* given: process q has a new holder, with the token new. */
+inline given(q) {
+	tokens_rise = (new > highest);
+	highest = (new > highest -> new : highest);
+	assert(tokens_rise);
+	used[new] = true;
+	holders++;
+	p[q].at = HOLDING; p[q].last = new; p[q].holder = holders; p[q].guarded = false;
+	p[q].read = 0; p[q].began = 0; new = 0
+}
+
+/* grant: the row goes to process q, with the token new. */
+inline grant(q) {
+	grants++;
+	there = true; held = true; owner = grants; token = new; granted = now;
+	newest = grants;
+	p[q].row = grants; p[q].base = token;
+	given(q)
+}
+
+inline end(q) {
+	p[q].at = IDLE; p[q].row = 0; p[q].base = 0; p[q].last = 0; p[q].holder = 0; p[q].guarded = false;
+	p[q].read = 0; p[q].began = 0
+}
+
+/* pass: the next local waiter goes on with the row as it is. If others have got
+   the lock since, because the clock was moved or the lock taken by force, he is
+   stale from the start: then his token is lower than theirs, and nobody's. */
+inline pass(q) {
+	new = p[q].last + 1;
+	if
+	:: new < highest && p[q].row != newest ->
+		no_token_repeats = !used[new];
+		assert(no_token_repeats);
+		used[new] = true;
+		p[q].last = new; p[q].guarded = false; new = 0
+	:: else -> given(q)
+	fi
+}
+
+#define CAN_PASS(q) (p[q].last + 1 < p[q].base + RANGE)
+
+proctype Process_(byte q) {
+	do
+	/* sqlTake, sqlAsk */
+	:: d_step { p[q].at == IDLE && there && !held && MAY_GRANT && !GUARDED(token) -> new = NEXT(token, now); grant(q) }
+	/* sqlInsert: it reads the high-water row, and then meets a row or not */
+	:: d_step { p[q].at == IDLE && !there && MAY_GRANT ->
+		p[q].at = INSERTING; p[q].read = highWater; p[q].began = now;
+#ifndef BUG_HIGH_WATER_NOT_LOCKED
+		readers++
+#endif
+	   }
+	:: d_step { p[q].at == INSERTING && !there && MAY_GRANT ->
+		new = NEXT(p[q].read, p[q].began); grant(q);
+#ifndef BUG_HIGH_WATER_NOT_LOCKED
+		readers--
+#endif
+	   }
+	:: d_step { p[q].at == INSERTING && there && !GUARDED(token) ->
+		if
+		:: !held && MAY_GRANT -> new = NEXT(token, p[q].began); grant(q)
+		:: else -> end(q)
+		fi;
+#ifndef BUG_HIGH_WATER_NOT_LOCKED
+		readers--
+#endif
+	   }
+#ifndef FAILOVER	/* the grant to the last holder may be lost, and then no guard holds */
+	/* Guard: the statement may be late */
+	:: d_step { p[q].at == HOLDING && t[0].at == NONE ->
+		p[q].guarded = true; t[0].at = SENT; t[0].base = p[q].base; t[0].holder = p[q].holder }
+	:: d_step { p[q].at == HOLDING && t[TRANSACTIONS-1].at == NONE ->
+		p[q].guarded = true; t[TRANSACTIONS-1].at = SENT; t[TRANSACTIONS-1].base = p[q].base; t[TRANSACTIONS-1].holder = p[q].holder }
+#endif
+	/* Unlock, with the next waiter of the process in line */
+#ifdef BUG_GUARDED_IS_PASSED_ON
+	:: d_step { p[q].at == HOLDING && CAN_PASS(q) -> pass(q) }
+#else
+	:: d_step { p[q].at == HOLDING && CAN_PASS(q) && !p[q].guarded -> pass(q) }
+#endif
+	/* sqlReplace */
+	:: d_step { p[q].at == HOLDING && owner == p[q].row && there && MAY_GRANT && !GUARDED(token) -> new = NEXT(token, now); grant(q) }
+	/* sqlRelease */
+	:: d_step { p[q].at == HOLDING ->
+		if
+		:: there && owner == p[q].row -> owner = 0; held = false
+		:: else
+		fi;
+		end(q) }
+	/* the end of trust, or of the process */
+	:: d_step { p[q].at == HOLDING -> end(q) }
+#ifdef BUG_HANDOFF_ON_EXPIRY
+	:: d_step { p[q].at == HOLDING && CAN_PASS(q) -> pass(q) }
+#endif
+	od
+}
+
+proctype Transaction_(byte x) {
+	do
+	/* sqlGuard */
+#ifdef BUG_GUARD_WITHOUT_TOKEN
+	:: d_step { t[x].at == SENT && there -> t[x].at = OPEN; t[x].base = token }
+#else
+	:: d_step { t[x].at == SENT && there && token == t[x].base -> t[x].at = OPEN }
+#endif
+	/* commit */
+	:: d_step { t[x].at == OPEN ->
+		no_stale_guard_commits = (t[x].holder == holders);
+		assert(no_stale_guard_commits);
+		t[x].at = NONE; t[x].base = 0; t[x].holder = 0 }
+	/* refused, rolled back, or cut off */
+	:: d_step { t[x].at != NONE -> t[x].at = NONE; t[x].base = 0; t[x].holder = 0 }
+	od
+}
+
+proctype Database() {
+	do
+	:: d_step { held -> held = false }	/* the lease ends; or the clock is moved forward */
+#ifdef FAILOVER
+	:: d_step { now < GRANTS * RANGE + RANGE -> now++ }
+	:: d_step { keptThere = there; keptHeld = held; keptOwner = owner; keptToken = token; keptHighWater = highWater }
+	:: d_step { t[0].at != OPEN && t[TRANSACTIONS-1].at != OPEN && readers == 0 ->
+		there = keptThere; held = keptHeld; owner = keptOwner; token = keptToken; highWater = keptHighWater }
+#else
+	:: now = 0
+	:: now = 3
+	:: now = 7
+#endif
+	/* sqlForce */
+	:: d_step { there && held && MAY_GRANT && !GUARDED(token) ->
+		token = token + RANGE; owner = 0; held = false; grants++; granted = now }
+	/* Purge */
+	:: d_step { there && !held && !GUARDED(token) && readers == 0 ->
+#ifndef BUG_NO_HIGH_WATER
+		highWater = (token > highWater -> token : highWater);
+#endif
+		there = false; owner = 0; token = 0 }
+	od
+}
+
+init {
+	atomic {
+		byte i = 0;
+		do
+		:: i < PROCESSES -> run Process_(i); i++
+		:: else -> break
+		od;
+		i = 0;
+		do
+		:: i < TRANSACTIONS -> run Transaction_(i); i++
+		:: else -> break
+		od;
+		i = 0;
+		run Database()
+	}
+}

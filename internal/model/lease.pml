@@ -1,0 +1,369 @@
+/*
+ * lease.pml: of all clients, at most one trusts its lease.
+ *
+ * One row, some clients, and statements that take their time: on the way to the
+ * server, behind a lock on the row (with the UTC_TIMESTAMP that they began with)
+ * and on the way back; any of them may be lost. All times are relative to now, so
+ * the run has no end. README.md maps the parts to the code.
+ */
+#ifndef CLIENTS
+#define CLIENTS 2
+#endif
+#ifndef STATEMENTS
+#define STATEMENTS 2	/* under way at the same time */
+#endif
+#ifndef LEASE
+#define LEASE 3
+#endif
+#ifdef BUG_NO_MARGIN
+#define MARGIN 0
+#else
+#define MARGIN 1
+#endif
+#define LAG 1		/* ticks that a client's clock loses within any LEASE ticks */
+#ifndef QUEUED
+#define QUEUED 1	/* the longest wait for a lock on the row */
+#endif
+#define IDS 2		/* owner ids of a client; one is used again only when nothing tells of it any more */
+#define PAST (-QUEUED)
+
+/* Of a statement. */
+#define NONE 0
+#define ACQUIRE 1
+#define RENEW 2
+#define RELEASE 3
+#define LOOK 4
+#define SENT 0
+#define BEGUN 1
+#define ANSWERED 2
+
+/* Of a client. */
+#define IDLE 0
+#define ASKING 1
+#define HOLDING 2
+
+typedef Statement { byte kind, client, id, at, age; short begun; bool yes; short left }
+typedef Client { byte at, id, trust, since; bool taken; byte told }
+
+Statement s[STATEMENTS];
+Client c[CLIENTS];
+byte owner;		/* 0: nobody */
+short left = PAST;	/* until expires_at; negative: ago */
+bool late;		/* of the clocks: loses this tick */
+byte i, j, k, n;
+short x;
+
+bool one_holder_trusts = true;
+bool loss_is_told = true;
+
+#define FREE(m) s[m].kind = NONE; s[m].client = 0; s[m].id = 0; s[m].at = SENT; s[m].age = 0; s[m].begun = 0; s[m].yes = false; s[m].left = 0
+#define FORGET(p) c[p].at = IDLE; c[p].id = 0; c[p].trust = 0; c[p].since = 0; c[p].taken = false; c[p].told = 0
+
+/* slot sets j to a statement that is not in use, or to STATEMENTS. */
+inline slot() {
+	j = 0;
+	do
+	:: j < STATEMENTS && s[j].kind != NONE -> j++
+	:: else -> break
+	od
+}
+
+/* fresh sets k to an id of client p that nothing tells of, or to 0. */
+inline fresh(p) {
+	k = 1 + p * IDS; n = 0;
+	do
+	:: n < STATEMENTS && s[n].id == k -> k++; n = 0
+	:: n < STATEMENTS && s[n].id != k -> n++
+	:: n == STATEMENTS && owner == k -> k++; n = 0
+	:: else -> break
+	od;
+	if
+	:: k > (p + 1) * IDS -> k = 0
+	:: else
+	fi
+}
+
+inline send(p, what) {
+	s[j].kind = what; s[j].client = p; s[j].id = c[p].id
+}
+
+/* tidy keeps states from differing in what makes no difference: the age of what
+   nobody waits for, and the places of the statements. */
+inline tidy() {
+	j = 0;
+	do
+	:: j < STATEMENTS ->
+		if
+		:: s[j].kind != NONE && (s[j].kind == RELEASE || c[s[j].client].id != s[j].id) ->
+			s[j].age = 0;
+#ifndef BUG_LOST_IS_REVIVED
+			if
+			:: s[j].at == ANSWERED || s[j].kind == LOOK -> FREE(j)
+			:: else
+			fi
+#endif
+		:: else
+		fi;
+		j++
+	:: else -> break
+	od;
+	j = 0
+}
+
+inline check() {
+	n = 0; i = 0;
+	do
+	:: i < CLIENTS ->
+		if
+		:: c[i].at == HOLDING && !c[i].taken -> n++
+		:: else
+		fi;
+		i++
+	:: else -> break
+	od;
+	one_holder_trusts = (n <= 1);
+	assert(one_holder_trusts);
+	tidy();
+	i = 0; n = 0; x = 0; k = 0
+}
+
+/* execute: by the instant at which statement m began, begun ticks ago. */
+inline execute(m) {
+	if
+	:: s[m].kind == ACQUIRE ->
+		if
+		:: left + s[m].begun <= 0 -> owner = s[m].id; left = LEASE - s[m].begun; s[m].yes = true
+		:: else
+		fi
+	:: s[m].kind == RENEW ->
+		if
+#ifdef BUG_RENEW_ANY_OWNER
+		:: true ->
+#else
+		:: owner == s[m].id ->
+#endif
+			x = LEASE - s[m].begun;
+#ifdef BUG_RENEW_SHORTENS
+			left = x;
+#else
+			left = (x > left -> x : left);
+#endif
+			s[m].yes = true
+		:: else
+		fi
+	:: s[m].kind == RELEASE ->
+		if
+#ifdef BUG_RELEASE_ANY_OWNER
+		:: true ->
+#else
+		:: owner == s[m].id ->
+#endif
+			owner = 0; left = PAST
+		:: else
+		fi
+	:: s[m].kind == LOOK ->
+		s[m].yes = (owner == s[m].id);
+		s[m].left = (left > 0 -> left : 0)
+	fi;
+	s[m].begun = 0;
+	s[m].at = ANSWERED;
+	if
+	:: s[m].kind == RELEASE -> FREE(m)	/* the answer changes nothing here */
+	:: else
+	fi
+}
+
+/* answer: client p reads the answer to statement m. x is for how long it may
+   trust what it says, from before the request was sent. */
+inline answer(m, p) {
+#ifdef BUG_LEASE_FROM_REPLY
+	x = (s[m].kind == LOOK -> s[m].left - MARGIN : LEASE - MARGIN);
+#else
+	x = (s[m].kind == LOOK -> s[m].left : LEASE) - MARGIN - s[m].age;
+#endif
+	if
+	:: s[m].kind == ACQUIRE && c[p].at == ASKING && c[p].id == s[m].id ->
+		if
+		:: s[m].yes && x > 0 -> c[p].at = HOLDING; c[p].trust = x
+		:: else -> FORGET(p)	/* if it came too late, it is released in the background, or not */
+		fi
+#ifdef BUG_LOST_IS_REVIVED
+	:: s[m].kind != ACQUIRE && s[m].yes && c[p].at == IDLE && x > 0 ->
+		c[p].at = HOLDING; c[p].id = s[m].id; c[p].trust = x
+#endif
+	:: s[m].kind != ACQUIRE && c[p].at == HOLDING && c[p].id == s[m].id ->
+		if
+		:: s[m].yes && x > c[p].trust -> c[p].trust = x
+		:: s[m].yes && x <= c[p].trust
+		:: else -> FORGET(p)
+		fi
+	:: else
+	fi;
+	FREE(m)
+}
+
+/* giveUp ends what client p holds or asks for. It may release it, and need not. */
+inline giveUp(p) {
+	slot();
+	if
+	:: j < STATEMENTS -> send(p, RELEASE)
+	:: true
+	fi;
+	FORGET(p)
+}
+
+/* A tick of the server's clock, and of those of the clients that are not late. */
+inline tick() {
+	atomic {
+		i = 0;
+		do
+		:: i < STATEMENTS && s[i].kind != NONE && s[i].at == BEGUN && s[i].begun >= QUEUED -> break
+		:: i < STATEMENTS && !(s[i].kind != NONE && s[i].at == BEGUN && s[i].begun >= QUEUED) -> i++
+		:: i == STATEMENTS -> break
+		od;
+		if
+		:: i < STATEMENTS -> FREE(i)	/* ER_LOCK_WAIT_TIMEOUT */
+		:: else ->
+			i = 0;
+			if
+			:: left > PAST -> left--
+			:: else
+			fi;
+			do
+			:: i < STATEMENTS ->
+				if
+				:: s[i].kind != NONE && s[i].at == BEGUN -> s[i].begun++
+				:: else
+				fi;
+				i++
+			:: else -> break
+			od;
+			k = 0;
+			do
+			:: k < CLIENTS ->
+				late = false;
+				if
+				:: c[k].at != IDLE && c[k].since == 0 -> late = true
+				:: true
+				fi;
+				if
+				:: late -> c[k].since = LEASE - 1
+				:: else ->
+					c[k].since = (c[k].since > 0 -> c[k].since - 1 : 0);
+					i = 0;
+					do
+					:: i < STATEMENTS ->
+						if
+						:: s[i].kind != NONE && s[i].client == k && s[i].age < LEASE - MARGIN -> s[i].age++
+						:: else
+						fi;
+						i++
+					:: else -> break
+					od;
+					if
+					:: c[k].at == HOLDING && c[k].trust > 1 -> c[k].trust--
+					:: c[k].at == HOLDING && c[k].trust == 1 -> giveUp(k)
+					:: else
+					fi
+				fi;
+				if
+				:: c[k].at == HOLDING && c[k].taken ->
+					c[k].told++;
+					loss_is_told = (c[k].told < LEASE);
+					assert(loss_is_told)
+				:: else
+				fi;
+				late = false;
+				k++
+			:: else -> break
+			od;
+			check()
+		fi;
+		i = 0; k = 0
+	}
+}
+
+proctype Client_(byte p) {
+	do
+	:: d_step { c[p].at == IDLE -> slot(); fresh(p);
+		if
+		:: j < STATEMENTS && k > 0 -> c[p].at = ASKING; c[p].id = k; send(p, ACQUIRE)
+		:: else
+		fi; check() }
+	:: d_step { c[p].at == HOLDING -> slot();
+		if
+		:: j < STATEMENTS -> send(p, RENEW)
+		:: else
+		fi; check() }
+	:: d_step { c[p].at == HOLDING -> slot();
+		if
+		:: j < STATEMENTS -> send(p, LOOK)
+		:: else
+		fi; check() }
+	/* Unlock, the end of the wait, a crash (a new process goes on) */
+	:: atomic { c[p].at != IDLE -> giveUp(p); check() }
+	od
+}
+
+proctype Network(byte m) {
+	do
+	:: d_step { s[m].kind != NONE && s[m].kind != LOOK && s[m].kind != RELEASE && s[m].at == SENT -> s[m].at = BEGUN }
+	:: d_step { s[m].kind != NONE && (s[m].at == BEGUN || (s[m].kind == LOOK || s[m].kind == RELEASE) && s[m].at == SENT) -> execute(m); check() }
+	:: d_step { s[m].kind != NONE && s[m].at == ANSWERED -> k = s[m].client; answer(m, k); check() }
+	:: d_step { s[m].kind != NONE -> FREE(m); check() }	/* the request or the answer is lost */
+	od
+}
+
+proctype Server() {
+	do
+	:: tick()
+#ifdef FORCE
+	:: d_step { left > 0 ->	/* ForceUnlock */
+		i = 0;
+		do
+		:: i < CLIENTS ->
+			if
+			:: c[i].at != IDLE && c[i].id == owner -> c[i].taken = true
+			:: else
+			fi;
+			i++
+		:: else -> break
+		od;
+		owner = 0; left = PAST; check() }
+#endif
+#ifdef CLOCK_BACK
+	:: d_step { left > 0 && left < LEASE + 1 -> left++;
+		i = 0;
+		do
+		:: i < STATEMENTS ->
+			if
+			:: s[i].kind != NONE && s[i].at == BEGUN && s[i].begun > -1 -> s[i].begun--
+			:: else
+			fi;
+			i++
+		:: else -> break
+		od;
+		check() }
+#endif
+#ifdef CLOCK_FORWARD
+	:: d_step { left > 0 -> left-- }
+#endif
+	od
+}
+
+init {
+	atomic {
+		i = 0;
+		do
+		:: i < CLIENTS -> run Client_(i); i++
+		:: else -> break
+		od;
+		i = 0;
+		do
+		:: i < STATEMENTS -> run Network(i); i++
+		:: else -> break
+		od;
+		i = 0;
+		run Server()
+	}
+}

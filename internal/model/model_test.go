@@ -1,0 +1,146 @@
+package model
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// lostWakeUp is what spin calls a state in which nobody can go on.
+const lostWakeUp = "invalid end state"
+
+// full also checks what takes minutes: make model.
+var full = os.Getenv("MYSQLLOCK_MODEL") == "full"
+
+// TestProtocol: no state that can be reached violates an invariant.
+func TestProtocol(t *testing.T) {
+	needSpin(t)
+	for _, c := range []struct {
+		model, flags string
+		long         bool
+	}{
+		{"lease", "", false},
+		{"lease", "-DQUEUED=2", true},
+		{"lease", "-DLEASE=4", true},
+		{"lease", "-DFORCE", true},
+		{"undo", "", false},
+		{"undo", "-DLEASE=5 -DOUTAGE=8 -DAGAIN=2", true},
+		{"guard", "-DGRANTS=2", false},
+		{"guard", "-DGRANTS=2 -DFAILOVER", false},
+		{"guard", "-DGRANTS=3", true},
+		{"guard", "-DGRANTS=3 -DFAILOVER", true},
+		{"waiters", "-DTURNS=1", false},
+		{"waiters", "-DTURNS=1 -DPOLLER -DRINGS_LOST", true},
+		{"waiters", "-DTURNS=1 -DPOLLER -DCRASHES", true},
+		// Not needed by themselves: the statement that listens looks first.
+		{"waiters", "-DTURNS=1 -DBUG_LISTED_LATER", true},
+		{"waiters", "-DTURNS=1 -DBUG_HINT_DROPPED", true},
+		{"waiters", "-DTURNS=1 -DBUG_RING_WHILE_ASKING_DROPPED", true},
+		{"waiters", "-DTURNS=1 -DBUG_DEAD_NOT_STRUCK", true},
+		{"waiters", "-DTURNS=1 -DBUG_STRUCK_NOT_WOKEN", true},
+	} {
+		if c.long && !full {
+			continue
+		}
+		t.Run(c.model+c.flags, func(t *testing.T) {
+			t.Parallel()
+			violated, out := check(t, c.model, c.flags, "-O2")
+			assert.Empty(t, violated, out)
+			assert.NotContains(t, out, "max search depth too small", "not all states were seen")
+		})
+	}
+}
+
+// TestConditionsAreNeeded: without any one of these, spin finds a run that
+// violates the invariant.
+func TestConditionsAreNeeded(t *testing.T) {
+	needSpin(t)
+	for _, c := range []struct{ model, flags, violated string }{
+		{"lease", "-DBUG_LEASE_FROM_REPLY", "one_holder_trusts"},
+		{"lease", "-DBUG_NO_MARGIN", "one_holder_trusts"},
+		{"lease", "-DBUG_RENEW_SHORTENS", "one_holder_trusts"},
+		{"lease", "-DBUG_LOST_IS_REVIVED", "one_holder_trusts"},
+		{"lease", "-DBUG_RELEASE_ANY_OWNER", "one_holder_trusts"},
+		{"lease", "-DFORCE -DBUG_RENEW_ANY_OWNER", "loss_is_told"},
+		{"lease", "-DCLOCK_FORWARD", "one_holder_trusts"}, // an assumption, not a condition
+		{"undo", "-DBUG_NOT_UNDONE", "nothing_is_left_behind"},
+		{"undo", "-DBUG_UNDONE_ONCE", "nothing_is_left_behind"},
+		{"undo", "-DBUG_UNTIL_FROM_START", "nothing_is_left_behind"},
+		{"undo", "-DBUG_UNDO_ANY_OWNER", "only_its_own_is_freed"},
+		{"undo", "-DSLOW_NETWORK", "nothing_is_left_behind"}, // an assumption
+		{"guard", "-DBUG_GUARD_LOCKS_NOTHING", "no_stale_guard_commits"},
+		{"guard", "-DBUG_GUARD_WITHOUT_TOKEN", "no_stale_guard_commits"},
+		{"guard", "-DBUG_GUARDED_IS_PASSED_ON", "no_stale_guard_commits"},
+		{"guard", "-DBUG_HANDOFF_ON_EXPIRY", "no_stale_guard_commits"},
+		{"guard", "-DBUG_RANGE_NOT_RESERVED", "tokens_rise"},
+		{"guard", "-DBUG_TOKEN_IS_CLOCK", "tokens_rise"},
+		{"guard", "-DBUG_NO_HIGH_WATER", "tokens_rise"},
+		{"guard", "-DBUG_HIGH_WATER_NOT_LOCKED", "tokens_rise"},
+		{"guard", "-DFAILOVER -DBUG_TOKEN_WITHOUT_CLOCK", "tokens_rise"},
+		{"waiters", "-DTURNS=1 -DBUG_NO_RING", lostWakeUp},
+		{"waiters", "-DTURNS=1 -DBUG_RING_BEFORE_COMMIT", lostWakeUp},
+		{"waiters", "-DTURNS=1 -DBUG_LISTEN_WITHOUT_LOOK", lostWakeUp},
+		{"waiters", "-DTURNS=1 -DBUG_NOT_WITHDRAWN", lostWakeUp},
+		{"waiters", "-DTURNS=1 -DBUG_STRUCK_PASSES_NOTHING_ON", lostWakeUp},
+		{"waiters", "-DTURNS=1 -DRINGS_LOST", lostWakeUp}, // no poller
+		{"waiters", "-DTURNS=1 -DCRASHES", lostWakeUp},    // no poller
+	} {
+		t.Run(c.model+c.flags, func(t *testing.T) {
+			t.Parallel()
+			violated, out := check(t, c.model, c.flags, "-O0")
+			assert.Equal(t, c.violated, violated, out)
+		})
+	}
+}
+
+var (
+	violation = regexp.MustCompile(`pan:1: (?:assertion violated )?(\w+(?: \w+)*)`)
+	figures   = regexp.MustCompile(`depth reached \d+|\d+ states, stored`)
+)
+
+// check has spin search every state of a model. violated is the invariant of
+// which it found a violation, "" if none.
+func check(t *testing.T, name, flags, optimise string) (violated, out string) {
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+	defer cancel()
+	dir := t.TempDir()
+	source, err := filepath.Abs(name + ".pml")
+	require.NoError(t, err)
+	run := func(command string, args ...string) string {
+		cmd := exec.CommandContext(ctx, command, args...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s: %s", cmd, out)
+		return string(bytes.TrimSpace(out))
+	}
+	run("spin", append(append([]string{"-a"}, strings.Fields(flags)...), source)...)
+	run("gcc", optimise, "-w", "-DSAFETY", "-DNOREDUCE", "-o", "pan", "pan.c")
+	args := []string{"-m5000000"}
+	if name != "waiters" {
+		args = append(args, "-E") // those models stop where they run out of grants
+	}
+	out = run("./pan", args...)
+	require.Contains(t, out, "errors: ")
+	t.Log(strings.Join(figures.FindAllString(out, -1), ", "))
+	if m := violation.FindStringSubmatch(out); m != nil {
+		violated = m[1]
+	}
+	return violated, out
+}
+
+func needSpin(t *testing.T) {
+	for _, tool := range []string{"spin", "gcc"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("THE MODEL IS NOT CHECKED: %v; scripts/spin.sh fetches it", err)
+		}
+	}
+}
