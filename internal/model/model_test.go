@@ -124,7 +124,10 @@ func check(t *testing.T, name, flags, optimise string) (violated, out string) {
 	}
 	run("spin", append(append([]string{"-a"}, strings.Fields(flags)...), source)...)
 	run("gcc", optimise, "-w", "-DSAFETY", "-DNOREDUCE", "-o", "pan", "pan.c")
-	args := []string{"-m5000000"}
+	args := []string{"-m2000000"}
+	if full {
+		args[0] = "-m20000000"
+	}
 	if name != "waiters" {
 		args = append(args, "-E") // those models stop where they run out of grants
 	}
