@@ -244,11 +244,13 @@ WHERE name = {name} AND @@autocommit`
 
 	// The shared lock on the high-water row makes Purge wait for this statement
 	// and this statement for Purge: without it a token could fall behind one
-	// that was deleted while the statement was under way.
+	// that was deleted while the statement was under way. Its alias is a name that
+	// {t} cannot have.
+	sqlWater  = "`high water`"
 	sqlInsert = `INSERT INTO {t} (name, owner, holder, holds, token, acquired_at, expires_at)
-SELECT {name}, {owner}, {label}, 1, LAST_INSERT_ID(GREATEST(COALESCE(w.token, 0) + 256, ` + sqlMicros + `)),
+SELECT {name}, {owner}, {label}, 1, LAST_INSERT_ID(GREATEST(COALESCE(` + sqlWater + `.token, 0) + 256, ` + sqlMicros + `)),
   ` + sqlNow + `, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND
-FROM (SELECT @@autocommit AS trusted) AS s LEFT JOIN {t} AS w ON w.name = x'' WHERE s.trusted
+FROM (SELECT @@autocommit AS trusted) AS s LEFT JOIN {t} AS ` + sqlWater + ` ON ` + sqlWater + `.name = x'' WHERE s.trusted
 LOCK IN SHARE MODE
 ON DUPLICATE KEY UPDATE` + sqlTakeOrList
 

@@ -334,6 +334,19 @@ func TestTableInAnotherDatabase(t *testing.T) {
 	})
 }
 
+// A table may be called what a statement calls something else.
+func TestTableNamedLikeAnAlias(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		for _, name := range []string{"w", "s", "l", "a", "mine"} {
+			l := e.locker(t, mysqllock.WithTable(name))
+			require.NoError(t, l.CreateTable(ctx))
+			for range 2 { // a first grant, and one of a row
+				require.NoError(t, acquire(t, l, "x", mysqllock.AutoRenew).Unlock())
+			}
+		}
+	})
+}
+
 // The privileges that the documentation names suffice, and nothing is asked of
 // the server that needs more.
 func TestPrivileges(t *testing.T) {
