@@ -354,7 +354,16 @@ func (l *Locker) Do(ctx context.Context, name string, wait, lease time.Duration,
 }
 
 func opError(op, name string, err error) error {
-	return fmt.Errorf("mysqllock: %s %q: %w", op, name, err)
+	return fmt.Errorf("mysqllock: %s %q: %w", op, shown(name), err)
+}
+
+// shown is a name as an error shows it: of what is too long to be one, the
+// beginning.
+func shown(name string) string {
+	if len(name) > 255 {
+		return name[:252] + "..."
+	}
+	return name
 }
 
 func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Duration) (*Lock, error) {

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -387,6 +388,12 @@ func (t *table) query(statement string, pairs ...string) string {
 
 func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
 
+// duration is what so many microseconds are, or the most that a Duration can be.
+func duration(micros int64) time.Duration {
+	const most = math.MaxInt64 / int64(time.Microsecond)
+	return time.Duration(max(-most, min(micros, most))) * time.Microsecond
+}
+
 func (t *table) acquire(ctx context.Context, b bid) (g grant, err error) {
 	text := func(statement, r string) func() string {
 		return func() string {
@@ -429,7 +436,7 @@ func (t *table) acquire(ctx context.Context, b bid) (g grant, err error) {
 		case answer == reserved:
 			g.left, g.reserved = handover, true
 		case answer < 0:
-			g.left = -time.Duration(answer) * time.Microsecond
+			g.left = duration(-answer)
 		case b.from == "":
 			return errAutocommit
 		}
@@ -620,7 +627,7 @@ func (t *table) look(ctx context.Context, names []string) (rows map[string]row, 
 	})
 	rows = make(map[string]row, len(found))
 	for _, f := range found {
-		rows[f.Name] = row{f.Owner, time.Duration(f.Micros) * time.Microsecond, f.Heir, f.Listed}
+		rows[f.Name] = row{f.Owner, duration(f.Micros), f.Heir, f.Listed}
 	}
 	return rows, sent, err
 }
@@ -970,7 +977,7 @@ func (t *table) infos(ctx context.Context, query string) ([]Info, error) {
 			info.Holder, info.Owner, info.Holds = f.Holder, f.Owner, f.Holds
 			info.AcquiredAt = time.UnixMicro(f.Acquired).UTC()
 			info.ExpiresAt = time.UnixMicro(f.Expires).UTC()
-			info.ExpiresIn = time.Duration(f.Micros) * time.Microsecond
+			info.ExpiresIn = duration(f.Micros)
 		}
 		infos = append(infos, info)
 	}
@@ -1189,15 +1196,15 @@ func literals(ss []string) string {
 func quoteTable(name string) (string, error) {
 	parts := strings.Split(name, ".")
 	if len(parts) > 2 {
-		return "", fmt.Errorf("%q has more than one dot; want table or db.table", name)
+		return "", fmt.Errorf("%q has more than one dot; want table or db.table", shown(name))
 	}
 	for i, part := range parts {
 		if part == "" || len(part) > 64 {
-			return "", fmt.Errorf("%q: an identifier has 1 to 64 characters", name)
+			return "", fmt.Errorf("%q: an identifier has 1 to 64 characters", shown(name))
 		}
 		for _, c := range part {
 			if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '$' || c == '-') {
-				return "", fmt.Errorf("%q: %q is not allowed; want letters, digits, _, $ and -", name, c)
+				return "", fmt.Errorf("%q: %q is not allowed; want letters, digits, _, $ and -", shown(name), c)
 			}
 		}
 		parts[i] = "`" + part + "`"
