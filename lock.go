@@ -1283,7 +1283,7 @@ func (l *Locker) close() error {
 	ghost, orphanErr := l.orphans.lastCall(ctx)
 	l.names.close()
 	if l.table != nil {
-		l.table.close(ctx)
+		l.table.close()
 	}
 	if orphanErr == nil && cut && ghost != "" {
 		orphanErr = fmt.Errorf("a statement for %q was cut off and may yet be granted", ghost)

@@ -4,8 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
+	"maps"
 	"sync"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 )
@@ -16,11 +17,16 @@ import (
 // close them as soon as they come back.
 const (
 	prepareAfter = 100
-	maxPrepared  = 128 // connections; beyond, the one that was used least lately is forgotten
+	// maxPrepared bounds the connections that are known, if the pool has not half
+	// as many open: beyond, the one that was used least lately is forgotten. That
+	// shall be one that the pool has closed, which it tells nobody; on another, the
+	// server would keep what was prepared.
+	maxPrepared = 128
 )
 
 // prepared knows the statements that were prepared on connections of the pool.
 type prepared struct {
+	db    *sqlx.DB
 	mu    sync.Mutex // guards the following, but not the fields of what conns holds
 	conns map[driver.Conn]*hotConn
 	clock int64
@@ -38,7 +44,7 @@ func (p *prepared) of(conn driver.Conn) *hotConn {
 	defer p.mu.Unlock()
 	c := p.conns[conn]
 	if c == nil {
-		if len(p.conns) == maxPrepared {
+		if len(p.conns) >= max(maxPrepared, 2*p.db.Stats().OpenConnections) {
 			var oldest driver.Conn
 			for other, c := range p.conns {
 				if oldest == nil || c.last < p.conns[oldest].last {
@@ -58,16 +64,22 @@ func (p *prepared) of(conn driver.Conn) *hotConn {
 	return c
 }
 
-// forget drops a connection, and returns what was prepared on it.
-func (p *prepared) forget(conn driver.Conn) map[string]driver.Stmt {
+// discard closes what was prepared on a connection, which the caller uses. It
+// returns driver.ErrBadConn if it cannot.
+func (p *prepared) discard(conn driver.Conn) error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	c := p.conns[conn]
 	delete(p.conns, conn)
+	p.mu.Unlock()
 	if c == nil {
 		return nil
 	}
-	return c.stmts
+	for _, stmt := range c.stmts {
+		if stmt != nil && stmt.Close() != nil {
+			return driver.ErrBadConn
+		}
+	}
+	return nil
 }
 
 // exec executes a statement that was prepared on the connection, or is asked
@@ -100,7 +112,7 @@ func (p *prepared) exec(ctx context.Context, conn *sqlx.Conn, text string, args 
 		res, err = executor.ExecContext(ctx, named(args))
 		switch number(err) {
 		case 1243, 1615: // unknown, or to be prepared anew: a proxy, a changed table
-			p.forget(dc)
+			p.discard(dc) // on a broken connection, the plain statement will find it so
 			return nil
 		}
 		ok = true
@@ -109,33 +121,58 @@ func (p *prepared) exec(ctx context.Context, conn *sqlx.Conn, text string, args 
 	return res, ok, err
 }
 
-// close closes what was prepared on the idle connections of a pool. The rest
-// ends with its connection.
-func (p *prepared) close(ctx context.Context, db *sqlx.DB) {
-	p.mu.Lock()
-	n := min(len(p.conns), db.Stats().Idle)
-	p.mu.Unlock()
-	for range n {
-		conn, err := db.Conn(ctx)
-		if err != nil {
+// closePatience is how long close waits for connections that are in use.
+const closePatience = 200 * time.Millisecond
+
+// close closes what was prepared on the connections of the pool that are idle, or
+// come back soon; nothing is executed any more. On a connection that stays in use
+// for longer, it ends with the connection.
+func (p *prepared) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+	defer cancel()
+	for p.closeIdle(ctx) && p.db.Stats().InUse > 0 {
+		select {
+		case <-ctx.Done():
 			return
+		case <-time.After(10 * time.Millisecond):
 		}
-		defer conn.Close()
-		conn.Raw(func(raw any) error {
-			var failed error
-			if dc, ok := raw.(driver.Conn); ok {
-				for _, stmt := range p.forget(dc) {
-					if stmt != nil {
-						failed = errors.Join(failed, stmt.Close())
-					}
-				}
+	}
+}
+
+// closeIdle closes what was prepared on idle connections. It returns false if
+// nothing else is left.
+func (p *prepared) closeIdle(ctx context.Context) (left bool) {
+	p.mu.Lock()
+	maps.DeleteFunc(p.conns, func(_ driver.Conn, c *hotConn) bool {
+		for _, stmt := range c.stmts {
+			if stmt != nil {
+				return false
 			}
-			if failed != nil {
-				return driver.ErrBadConn
+		}
+		return true
+	})
+	left = len(p.conns) > 0
+	p.mu.Unlock()
+	for range p.db.Stats().Idle {
+		if !left {
+			break
+		}
+		conn, err := p.db.Conn(ctx)
+		if err != nil {
+			break
+		}
+		defer conn.Close() // when all were had: the pool gives the same one again
+		conn.Raw(func(raw any) error {
+			if dc, ok := raw.(driver.Conn); ok {
+				return p.discard(dc)
 			}
 			return nil
 		})
+		p.mu.Lock()
+		left = len(p.conns) > 0
+		p.mu.Unlock()
 	}
+	return left
 }
 
 // named turns arguments into what drivers take.

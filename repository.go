@@ -166,7 +166,8 @@ func newTable(db *sql.DB, name, label string, me process, lease time.Duration) (
 	if err != nil {
 		return nil, err
 	}
-	t := &table{db: sqlx.NewDb(db, "mysql"), name: quoted, label: literal(label), me: me, alone: lease / 4}
+	pool := sqlx.NewDb(db, "mysql")
+	t := &table{db: pool, prepared: prepared{db: pool}, name: quoted, label: literal(label), me: me, alone: lease / 4}
 	// Hexadecimal digits are the same in every charset.
 	t.take = t.query(sqlTake, "owner", "?", "label", t.label, "lease", "?", "name", "UNHEX(?)")
 	t.giveUp = t.query(sqlRelease, "name", "UNHEX(?)", "owner", "?")
@@ -740,7 +741,7 @@ func (t *table) relinquish() {
 }
 
 // close leaves nothing behind in the sessions of the pool.
-func (t *table) close(ctx context.Context) { t.prepared.close(ctx, t.db) }
+func (t *table) close() { t.prepared.close() }
 
 // on runs fn on one connection of the pool.
 func (t *table) on(ctx context.Context, fn func(context.Context, *sqlx.Conn) error) error {
