@@ -54,15 +54,16 @@ func (e env) account(t testing.TB, privileges, table string) *mysql.Config {
 	c, err := mysql.ParseDSN(e.server.DSN(e.database, ""))
 	require.NoError(t, err)
 	c.User, c.Passwd = fmt.Sprintf("u%d", time.Now().UnixNano()%1e12), password
+	user := c.User + "@'%'"
 	for _, statement := range []string{
-		"CREATE USER " + c.User + "@'%' IDENTIFIED BY '" + password + "'",
-		"GRANT " + privileges + " ON `" + e.database + "`." + table + " TO " + c.User + "@'%'",
+		"CREATE USER " + user + " IDENTIFIED BY '" + password + "'",
+		"GRANT " + privileges + " ON `" + e.database + "`." + table + " TO " + user,
 	} {
 		_, err := root.Exec(statement)
 		require.NoError(t, err)
 	}
 	t.Cleanup(func() {
-		_, err := root.Exec("DROP USER " + c.User + "@'%'")
+		_, err := root.Exec("DROP USER " + user)
 		require.NoError(t, err)
 	})
 	return c

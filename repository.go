@@ -885,7 +885,9 @@ func told(err error) error {
 		return fmt.Errorf("%w: call Locker.CreateTable or apply schema.sql: %w", ErrNoTable, err)
 	case 1290, 1792, 1836: // read-only server, transaction, mode
 		return fmt.Errorf("the server or the session is read-only (a replica or a demoted primary? rejectReadOnly=true in the DSN makes the pool reconnect): %w", err)
-	case 1044, 1045, 1142, 1143: // access denied
+	case 1045, 1698: // access denied, with or without a password
+		return fmt.Errorf("the server refuses the account that the DSN names: %w", err)
+	case 1044, 1142, 1143: // access to the database, table, column denied
 		return fmt.Errorf("a privilege is missing (SELECT, INSERT and UPDATE on the table; DELETE for Purge, CREATE for CreateTable): %w", err)
 	}
 	return err
