@@ -5,8 +5,9 @@ GO ?= go
 TESTFLAGS ?=
 SERVER ?= mysql
 BENCHFLAGS ?= -out results/$(SERVER)
+FUZZTIME ?= 10000x
 
-.PHONY: demo test suite notify race cover soak mutations bench lint model integration clean
+.PHONY: demo test suite notify race cover soak fuzz leaks mutations bench lint model integration clean
 
 demo:
 	@scripts/servers.sh mariadb || scripts/servers.sh mysql; case $$? in \
@@ -53,6 +54,16 @@ mutations:
 # The protocol, exhaustively: see internal/model.
 model:
 	@scripts/spin.sh && MYSQLLOCK_MODEL=full $(GO) test -count=1 -v -parallel 2 -timeout 60m ./internal/model
+
+# Each fuzz target for FUZZTIME inputs; a duration may fail by
+# https://go.dev/issue/75804 before Go 1.27.
+fuzz:
+	@scripts/servers.sh && for target in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\).*/\1/p' *_test.go); do \
+	$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) . || exit 1; done
+
+# A million acquires and releases and 100,000 waits leave nothing behind, on each server.
+leaks:
+	@scripts/servers.sh && MYSQLLOCK_LEAKS=1000000 $(GO) test -count=1 -v -timeout 3h -run '^(TestLeaks|TestLockersOnOnePool)$$' .
 
 # The library beside its rivals; writes bench/results. SERVER=mariadb for the other one.
 bench:
