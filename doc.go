@@ -53,11 +53,11 @@
 // judged by the statement's own UTC_TIMESTAMP(6).
 //
 // Loss is told before anybody else can own the lock: a process trusts a lease
-// from before the request was sent, by its monotonic clock, less a margin (a
-// tenth of the lease, at most a second). A timer ends [Lock.Context] then; that
-// needs no answer from the database. [Lock.Err] and [Lock.Guard] compare the
-// clock themselves, so that a process which was stopped finds itself without its
-// lock at its first question.
+// from before the request was sent, by its monotonic clock, less a margin: a
+// tenth of a lease of up to 10 seconds, a second, a thousandth of one over 1,000
+// seconds. A timer ends [Lock.Context] then; that needs no answer from the
+// database. [Lock.Err] and [Lock.Guard] compare the clock themselves, so that a
+// process which was stopped finds itself without its lock at its first question.
 //
 // No error leaves a lock behind: a statement whose outcome is not known (the
 // context ended in the middle, the connection broke) is undone in the background,
@@ -89,8 +89,8 @@
 // suspended widens it.
 //
 // A database clock that jumps forward ends leases early; set back, it makes a
-// crashed holder's lease last longer by as much. Clocks that are slewed (NTP) do
-// no harm.
+// crashed holder's lease last longer by as much. Clocks that are slewed (NTP: by
+// 500 ppm at most) do no harm: the margin covers twice that.
 //
 // Goroutines that share an owner share its locks. They do not exclude each other.
 //

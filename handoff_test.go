@@ -193,7 +193,7 @@ func TestHandoffBetweenProcesses(t *testing.T) {
 // What passes on without a statement, and what takes one because the row does
 // not promise what the next asks.
 func TestHandoffOfLeases(t *testing.T) {
-	const s = time.Second
+	const s, long = time.Second, 15 * time.Minute
 	for name, c := range map[string]struct {
 		from   time.Duration
 		at     time.Duration // of the Unlock
@@ -213,10 +213,10 @@ func TestHandoffOfLeases(t *testing.T) {
 		"fixed to AutoRenew":             {time.Hour, 5 * s, AutoRenew, "acquire 1", 0, 0},
 		"short to longer, near its end":  {s, 899 * ms, s, "acquire 1", 1799 * ms, 1899 * ms},
 		"short to shorter, near its end": {s, 700 * ms, 200 * ms, "", 880 * ms, 900 * ms},
-		"an hour to nearly an hour":      {time.Hour, 5 * s, time.Hour - 5*s, "", time.Hour - s, time.Hour},
+		"long to nearly an hour":         {long, 5 * s, long - 5*s, "", long - s, long},
 		// For so long others would wait if the process died.
-		"an hour to a little less": {time.Hour, 5 * s, time.Hour - 5*s - ms, "acquire 1", time.Hour - s - ms, time.Hour - ms},
-		"an hour to short":         {time.Hour, 5 * s, s, "acquire 1", 5900 * ms, 6 * s},
+		"long to a little less": {long, 5 * s, long - 5*s - ms, "acquire 1", long - s - ms, long - ms},
+		"long to short":         {long, 5 * s, s, "acquire 1", 5900 * ms, 6 * s},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {

@@ -72,8 +72,11 @@ func (d *watchdog) close() {
 }
 
 // margin is what is taken off a lease before it is trusted, for clocks that run
-// at different rates and for the time that the word of a loss takes to arrive.
-func margin(length time.Duration) time.Duration { return min(length/10, time.Second) }
+// at different rates (NTP slews by 500 ppm: a thousandth is twice that) and for
+// the time that the word of a loss takes to arrive.
+func margin(length time.Duration) time.Duration {
+	return max(min(length/10, time.Second), length/1000)
+}
 
 // trustedUntil is the end of trust in a lease of that length which the database
 // granted to a request sent at sent, that is, not before.
@@ -479,7 +482,7 @@ func (d *watchdog) serve(b batch) {
 			d.plan(ls, looked, left)
 		default:
 			// The row promises r.left from a moment not before looked.
-			d.trust(ls, looked.Add(r.left), margin(b.length))
+			d.trust(ls, looked.Add(r.left), margin(max(r.left, b.length)))
 			if r.left >= b.length-time.Since(sent)-margin(b.length) {
 				d.renewals.Add(1)
 				d.plan(ls, sent, b.length)

@@ -967,6 +967,26 @@ func TestRenewedWhenDue(t *testing.T) {
 	})
 }
 
+// The margin grows with a long lease, as the difference of two clocks does.
+func TestMargin(t *testing.T) {
+	for length, want := range map[time.Duration]time.Duration{
+		10 * ms: ms, time.Second: 100 * ms, DefaultLease: time.Second, 15 * time.Minute: time.Second, 24 * time.Hour: 86400 * ms,
+	} {
+		require.Equal(t, want, margin(length), length)
+	}
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		k := f.acquired(f.locker(WithLease(time.Second)), bg, "x", AutoRenew)
+		require.NoError(t, k.Extend(bg, time.Hour))
+		f.until(30 * time.Minute) // looked at since, half an hour before its end
+		f.meet(hangs, "renew", "look", "releaseAll")
+		f.until(time.Hour - 1900*ms)
+		require.NoError(t, k.Err())
+		f.until(time.Hour - 1800*ms)
+		require.Equal(t, ErrLost, k.Err())
+		f.meet(none, "releaseAll")
+	})
+}
+
 // A renewal writes how many handles are open where the row may say otherwise.
 func TestHoldsAreWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {

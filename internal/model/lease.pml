@@ -331,20 +331,6 @@ proctype Server() {
 		od;
 		owner = 0; left = PAST; check() }
 #endif
-#ifdef CLOCK_BACK
-	:: d_step { left > 0 && left < LEASE + 1 -> left++;
-		i = 0;
-		do
-		:: i < STATEMENTS ->
-			if
-			:: s[i].kind != NONE && s[i].at == BEGUN && s[i].begun > -1 -> s[i].begun--
-			:: else
-			fi;
-			i++
-		:: else -> break
-		od;
-		check() }
-#endif
 #ifdef CLOCK_FORWARD
 	:: d_step { left > 0 -> left-- }
 #endif

@@ -112,7 +112,7 @@ var mutations = []mutation{
 	},
 	{
 		"margin", "renew.go",
-		"return min(length/10, time.Second)", "return 0",
+		"return max(min(length/10, time.Second), length/1000)", "return 0",
 		"TestLossWithoutAnAnswer|TestFixedLeaseEnds",
 	},
 	{
