@@ -56,6 +56,7 @@ func extracted(root string) *program {
 		loaders[0], "--library-path", filepath.Dir(loaders[0]) + ":" + root + "/usr/lib/mysql/private",
 		root + "/usr/sbin/mysqld", "--no-defaults",
 		"--basedir=" + root + "/usr", "--lc-messages-dir=" + root + "/usr/share/mysql",
+		"--plugin-dir=" + root + "/usr/lib/mysql/plugin",
 	}}
 }
 

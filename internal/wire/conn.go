@@ -38,14 +38,14 @@ const queueLength = 1024
 func (c *conn) run() {
 	defer c.end()
 	c.proxy.mu.Lock()
-	hole := c.proxy.hole
+	hole, backend := c.proxy.hole, c.proxy.backend
 	c.proxy.mu.Unlock()
 	if hole {
 		<-c.done
 		return
 	}
 
-	server, err := net.DialTimeout("tcp", c.proxy.backend, 5*time.Second)
+	server, err := net.DialTimeout("tcp", backend, 5*time.Second)
 	if err != nil {
 		return
 	}

@@ -15,12 +15,12 @@ import (
 // be called from several goroutines, and take effect on all its connections.
 type Proxy struct {
 	listener net.Listener
-	backend  string
 	running  sync.WaitGroup // every goroutine
 
-	mu     sync.Mutex // guards the following fields, not held during I/O
-	conns  map[*conn]struct{}
-	closed bool
+	mu      sync.Mutex // guards the following fields, not held during I/O
+	backend string
+	conns   map[*conn]struct{}
+	closed  bool
 
 	// Counters.
 	connections, commands, roundTrips int
@@ -198,6 +198,14 @@ func (p *Proxy) BlackHole(on bool) {
 	for _, c := range conns {
 		c.cut()
 	}
+}
+
+// Redirect makes new connections go to another server, as an address that moves
+// with the primary does. Open ones stay where they are, until Cut.
+func (p *Proxy) Redirect(backend string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.backend = backend
 }
 
 // Refuse breaks new connections at once while it is on.

@@ -311,6 +311,25 @@ func TestRefuse(t *testing.T) {
 	})
 }
 
+func TestRedirect(t *testing.T) {
+	mysqlServer, mariadb := mysqltest.Shared(t, "mysql"), mysqltest.Shared(t, "mariadb")
+	p := wire.New(t, mysqlServer.Addr())
+	db, err := sql.Open("mysql", "root@tcp("+p.Addr()+")/")
+	require.NoError(t, err)
+	defer db.Close()
+	requireVersion := func(want string) {
+		t.Helper()
+		var version string
+		require.NoError(t, db.QueryRow("SELECT VERSION()").Scan(&version))
+		require.Equal(t, want, version)
+	}
+	requireVersion(mysqlServer.Version)
+	p.Redirect(mariadb.Addr())
+	requireVersion(mysqlServer.Version) // the open connection remains
+	p.Cut()
+	requireVersion(mariadb.Version)
+}
+
 // What the server says before it closes the connection arrives.
 func TestServerCloses(t *testing.T) {
 	eachKind(t, "", func(t *testing.T, p *wire.Proxy, db *sql.DB) {
