@@ -49,6 +49,7 @@ type Server struct {
 	config  *mysql.Config // how it is reached, without a database
 	program *program      // nil if the server is not ours, then there is neither guard nor directory
 	flags   []string
+	env     []string // beside the environment of this process
 	dir     string
 	guard   *guard
 
@@ -68,29 +69,35 @@ func Start(kind string, flags ...string) (*Server, error) {
 // parent, so that they are on a disk whose fsync counts; "" is Start's choice.
 func StartIn(parent, kind string, flags ...string) (*Server, error) {
 	s := &Server{Kind: kind, flags: flags}
-	if dsn := os.Getenv(dsnVariable(kind)); dsn != "" {
-		if err := s.wrap(dsn); err != nil {
-			return nil, fmt.Errorf("mysqltest: %s: %w", dsnVariable(kind), err)
-		}
-		return s, nil
-	}
-
-	var err error
-	if s.program, err = find(kind); err != nil {
-		return nil, err
-	}
-	if s.dir, err = tempDir(parent); err != nil {
-		return nil, err
-	}
-	if s.guard, err = newGuard(s.dir); err != nil {
-		os.RemoveAll(s.dir)
-		return nil, err
-	}
-	if err := s.create(); err != nil {
-		s.Stop()
+	if err := s.launch(parent); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// launch makes s a running server.
+func (s *Server) launch(parent string) (err error) {
+	if dsn := os.Getenv(dsnVariable(s.Kind)); dsn != "" {
+		if err := s.wrap(dsn); err != nil {
+			return fmt.Errorf("mysqltest: %s: %w", dsnVariable(s.Kind), err)
+		}
+		return nil
+	}
+	if s.program, err = find(s.Kind); err != nil {
+		return err
+	}
+	if s.dir, err = tempDir(parent); err != nil {
+		return err
+	}
+	if s.guard, err = newGuard(s.dir); err != nil {
+		os.RemoveAll(s.dir)
+		return err
+	}
+	if err := s.create(); err != nil {
+		s.Stop()
+		return err
+	}
+	return nil
 }
 
 // dsnVariable is the environment variable with the DSN of a server to be used instead of a private one.
@@ -165,7 +172,7 @@ func (s *Server) start() error {
 	}
 	defer log.Close()
 	cmd := s.guard.command(s.argv()...)
-	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), s.env...), log, log
 	if err := cmd.Start(); err != nil {
 		return err
 	}

@@ -61,11 +61,18 @@ func StopShared() {
 // paused, and the test is skipped.
 func New(tb testing.TB, kind string, flags ...string) *Server {
 	tb.Helper()
-	if os.Getenv(dsnVariable(kind)) != "" {
-		tb.Skipf("needs a private server, but %s is set", dsnVariable(kind))
+	s := &Server{Kind: kind, flags: flags}
+	s.launchFor(tb)
+	return s
+}
+
+// launchFor makes s a running server for one test.
+func (s *Server) launchFor(tb testing.TB) {
+	tb.Helper()
+	if os.Getenv(dsnVariable(s.Kind)) != "" {
+		tb.Skipf("needs a private server, but %s is set", dsnVariable(s.Kind))
 	}
-	s, err := Start(kind, flags...)
-	if err != nil {
+	if err := s.launch(""); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
@@ -74,7 +81,6 @@ func New(tb testing.TB, kind string, flags ...string) *Server {
 		}
 		s.Stop()
 	})
-	return s
 }
 
 // NewDatabase creates a database for the test and drops it at the test's end.
