@@ -901,7 +901,8 @@ func transient(err error) bool {
 		// did not answer in time.
 		return !final(err)
 	case 1317, 1969, 3024, // interrupted by KILL QUERY or a time limit
-		1040, 1203: // too many connections
+		1040, 1203, // too many connections
+		1047, 1180: // a Galera node without quorum; found so while it committed
 		return true
 	}
 	return contended(err) || ended(err)
