@@ -288,17 +288,22 @@ SET {holds}l.expires_at = GREATEST(l.expires_at, ` + sqlNow + ` + INTERVAL {leas
 	sqlReleaseAll = sqlMine + `
 SET ` + sqlFree
 
+	// What a demoted primary says of the rows is the past. It refuses to write, but
+	// a connection that only reads would stay with it for good. The variable is a
+	// number, or from MariaDB 12 on a word.
+	sqlDemoted = `CAST(@@global.read_only AS CHAR) NOT IN (_ascii'0', _ascii'OFF')`
+
 	// An explicit LIMIT overrules sql_select_limit. What is selected is never a
 	// mere column, because columnsWithAlias would put the table before its name.
 	sqlLook = `SELECT CAST(name AS BINARY) AS name, CAST(owner AS BINARY) AS owner, TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, expires_at) AS micros,
-  IF(waiters = x'', 0, CAST(` + sqlFirst + ` AS UNSIGNED)) AS heir, ` + sqlListed + ` OR LENGTH(waiters) > 1000 AS listed
+  IF(waiters = x'', 0, CAST(` + sqlFirst + ` AS UNSIGNED)) AS heir, ` + sqlListed + ` OR LENGTH(waiters) > 1000 AS listed, ` + sqlDemoted + ` AS demoted
 FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) LIMIT {count}`
 
 	// What is asked of the rows and the sleep are one statement: a ring cannot
 	// come between them. Only a ring ends the sleep early, or lets it fail, not a
 	// time limit of the session.
-	sqlListen = `/*M! SET STATEMENT max_statement_time = 60 FOR */ SELECT /*+ MAX_EXECUTION_TIME(60000) */ CAST(a.hit AS BINARY) AS hit, IF(a.hit IS NULL, SLEEP({seconds}), 0) AS rung FROM (
-  SELECT IF(COUNT(*) < {count}, x'', MIN(IF(` + sqlForMe + ` OR NOT ` + sqlListed + ` AND LENGTH(waiters) <= 1000, name, NULL))) AS hit
+	sqlListen = `/*M! SET STATEMENT max_statement_time = 60 FOR */ SELECT /*+ MAX_EXECUTION_TIME(60000) */ CAST(a.hit AS BINARY) AS hit, a.demoted + 0 AS demoted, IF(a.hit IS NULL AND NOT a.demoted, SLEEP({seconds}), 0) AS rung FROM (
+  SELECT ` + sqlDemoted + ` AS demoted, IF(COUNT(*) < {count}, x'', MIN(IF(` + sqlForMe + ` OR NOT ` + sqlListed + ` AND LENGTH(waiters) <= 1000, name, NULL))) AS hit
   FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names})
 ) AS a`
 
@@ -452,6 +457,7 @@ const reserved = -1 << 62
 
 var (
 	errAutocommit = errors.New("this session has autocommit off, so that a lock would not be visible to others: set autocommit=1 in the DSN")
+	errDemoted    = errors.New("the server is read-only")
 	errFixedClock = errors.New("this session has a fixed timestamp, so that leases would be judged by a standing clock: remove timestamp from the DSN")
 )
 
@@ -620,11 +626,17 @@ func (t *table) look(ctx context.Context, names []string) (rows map[string]row, 
 		Micros      int64
 		Heir        process
 		Listed      bool
+		Demoted     bool
 	}
 	err = t.onSpare(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		t.statements.Add(1)
+		found = nil
 		sent = time.Now()
-		return conn.SelectContext(ctx, &found, query)
+		err := conn.SelectContext(ctx, &found, query)
+		if err == nil && len(found) > 0 && found[0].Demoted {
+			return errDemoted
+		}
+		return err
 	})
 	rows = make(map[string]row, len(found))
 	for _, f := range found {
@@ -662,8 +674,9 @@ func (t *table) listen(ctx context.Context, names []string, d time.Duration) (h 
 	}
 	t.waits = stats.WaitCount
 	var answer struct {
-		Hit  sql.NullString
-		Rung bool
+		Hit     sql.NullString
+		Rung    bool
+		Demoted bool
 	}
 	fresh := t.ear == nil
 	if fresh {
@@ -684,6 +697,8 @@ func (t *table) listen(ctx context.Context, names []string, d time.Duration) (h 
 		return heard{rung: true}, nil
 	case err != nil:
 		return h, told(err)
+	case answer.Demoted:
+		return h, errDemoted
 	case answer.Hit.Valid:
 		return heard{name: answer.Hit.String, missing: answer.Hit.String == ""}, nil
 	}
@@ -772,10 +787,11 @@ func (t *table) run(ctx context.Context, spare bool, fn func(context.Context, *s
 		}
 		cancel()
 		t.giveBack(conn, err, spare)
-		if !errors.Is(err, driver.ErrBadConn) && number(err) != 4031 { // ER_CLIENT_INTERACTION_TIMEOUT
+		switch {
+		case err == errDemoted && try < 3:
+		case !errors.Is(err, driver.ErrBadConn) && number(err) != 4031: // ER_CLIENT_INTERACTION_TIMEOUT
 			return told(err)
-		}
-		if try == 3 {
+		case try == 3:
 			return told(notSent{err})
 		}
 	}
@@ -837,10 +853,15 @@ func (t *table) usedUp() bool {
 // giveBack returns a connection to the pool, or keeps it while anything is held:
 // an application that uses up its pool, or the server's connections, must not
 // starve the renewals. What is held for a moment in an unlimited pool keeps none.
+// One that leads to a demoted primary is closed, as it is by rejectReadOnly: the
+// next one may lead to the new primary.
 func (t *table) giveBack(conn *sqlx.Conn, err error, renewed bool) {
 	limit := t.db.Stats().MaxOpenConnections
+	if demoted(err) {
+		conn.Raw(func(any) error { return driver.ErrBadConn })
+	}
 	t.mu.Lock()
-	keep := answered(err) && t.terms > 0 && t.spare == nil && (limit > 1 || limit == 0 && renewed)
+	keep := answered(err) && !demoted(err) && t.terms > 0 && t.spare == nil && (limit > 1 || limit == 0 && renewed)
 	if keep {
 		t.spare = conn
 	}
@@ -870,6 +891,12 @@ func ended(err error) bool {
 		return true
 	}
 	return false
+}
+
+// demoted tells whether the server does not write: of its own, or for everybody.
+func demoted(err error) bool {
+	n := number(err)
+	return err == errDemoted || n == 1290 || n == 1836 // option prevents the statement, read-only mode
 }
 
 // notSent marks an error that came before the statement could reach the server.
@@ -920,7 +947,7 @@ func contended(err error) bool {
 
 // final tells whether an error that is not the server's can never pass.
 func final(err error) bool {
-	return errors.Is(err, errAutocommit) || errors.Is(err, errFixedClock) || errors.Is(err, mysql.ErrPktTooLarge) ||
+	return errors.Is(err, errDemoted) || errors.Is(err, errAutocommit) || errors.Is(err, errFixedClock) || errors.Is(err, mysql.ErrPktTooLarge) ||
 		strings.HasSuffix(err.Error(), "sql: database is closed") // database/sql does not export it
 }
 
