@@ -1,14 +1,340 @@
+//go:build linux
+
 package failover_test
 
 import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mysqllock/mysqllock"
 	"github.com/mysqllock/mysqllock/internal/mysqltest"
+	"github.com/mysqllock/mysqllock/internal/wire"
 )
 
-func TestUp(t *testing.T) {
-	s := time.Now()
-	mysqltest.NewGalera(t, 3)
-	t.Log(time.Since(s))
+// A cluster whose members are all written to; at last one of them is killed.
+func TestGalera(t *testing.T) {
+	t.Parallel()
+	nodes := mysqltest.NewGalera(t, 3)
+	prepare(t, nodes[0])
+	for _, node := range nodes[1:] {
+		db := open(t, node.Addr(), "")
+		eventually(t, "the tables on each node", func() bool {
+			var writer string
+			return db.QueryRow("SELECT writer FROM register").Scan(&writer) == nil
+		})
+	}
+	t.Run("race", func(t *testing.T) { testGaleraRace(t, nodes) })
+	t.Run("waiter of another node", func(t *testing.T) { testGaleraWaiter(t, nodes) })
+	t.Run("stale row", func(t *testing.T) { testGaleraStaleRow(t, nodes) })
+	t.Run("guard", func(t *testing.T) { testGaleraGuard(t, nodes) })
+	t.Run("pool of all nodes", func(t *testing.T) { testGaleraPool(t, nodes) })
+	t.Run("node killed", func(t *testing.T) { testGaleraKilled(t, nodes) })
+	t.Run("no quorum", func(t *testing.T) { testGaleraNoQuorum(t, nodes) })
+}
+
+// Processes on different nodes race for the same names. Of those that read a row
+// as free at the same time, certification lets one commit.
+func testGaleraRace(t *testing.T, nodes []*mysqltest.Server) {
+	var lockers []*mysqllock.Locker
+	for _, node := range nodes {
+		lockers = append(lockers, newLocker(t, open(t, node.Addr(), "")), newLocker(t, open(t, node.Addr(), "")))
+	}
+	tr := startTraffic(lockers, 3)
+	time.Sleep(4 * time.Second)
+	tr.stop(t)
+	conflicts := 0
+	for _, node := range nodes {
+		conflicts += galeraStatus(t, node, "wsrep_local_cert_failures") + galeraStatus(t, node, "wsrep_local_bf_aborts")
+	}
+	require.Positive(t, conflicts, "or else nothing was tested")
+	t.Log(conflicts, "conflicts")
+}
+
+func galeraStatus(t testing.TB, node *mysqltest.Server, name string) (n int) {
+	t.Helper()
+	require.NoError(t, open(t, node.Addr(), "").QueryRow(
+		"SELECT variable_value + 0 FROM information_schema.global_status WHERE variable_name = '"+name+"'").Scan(&n))
+	return n
+}
+
+// A waiter cannot be rung by who releases on another node, where nothing is known
+// of its connection. It looks by itself.
+func testGaleraWaiter(t *testing.T, nodes []*mysqltest.Server) {
+	holder, waiter := newLocker(t, open(t, nodes[0].Addr(), "")), newLocker(t, open(t, nodes[1].Addr(), ""))
+	var longest time.Duration
+	for range 5 {
+		k := acquire(t, holder, "far")
+		got := make(chan *mysqllock.Lock)
+		go func() {
+			k, err := waiter.TryLock(ctx, "far", 20*time.Second, mysqllock.AutoRenew)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- k
+		}()
+		eventually(t, "a waiter that is listed", func() bool {
+			info, err := holder.Inspect(ctx, "far")
+			return err == nil && info.Waiters == 1
+		})
+		require.NoError(t, k.Unlock())
+		released := time.Now()
+		next := <-got
+		longest = max(longest, time.Since(released))
+		require.Greater(t, next.Token(), k.Token())
+		require.NoError(t, next.Unlock())
+	}
+	t.Log("served after", longest, "at most")
+	require.Less(t, longest, 10*time.Second, "the interval of polls is a second, the lease would have ended after 30")
+}
+
+// A node that lags behind reads a row as free which another node has granted: a
+// plain SELECT is deceived, an attempt to take the lock is not.
+func testGaleraStaleRow(t *testing.T, nodes []*mysqltest.Server) {
+	a, b := open(t, nodes[0].Addr(), ""), open(t, nodes[1].Addr(), "")
+	here, there := newLocker(t, a), newLocker(t, b)
+	require.NoError(t, acquire(t, here, "stale").Unlock())
+	eventually(t, "the row on the other node", func() bool {
+		info, err := there.Inspect(ctx, "stale")
+		return err == nil && info.Token > 0
+	})
+	_, err := a.Exec("CREATE TABLE big (n INT PRIMARY KEY, filler CHAR(200) NOT NULL DEFAULT '')")
+	require.NoError(t, err)
+
+	deceived := 0
+	for i := range 3 {
+		// What is applied there before the grant takes a while.
+		_, err = a.Exec(fill(i))
+		require.NoError(t, err)
+		k := acquire(t, here, "stale")
+		info, err := there.Inspect(ctx, "stale")
+		require.NoError(t, err)
+		if !info.Held {
+			deceived++
+		}
+		_, err = there.TryLock(ctx, "stale", 0, mysqllock.AutoRenew)
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+		require.NoError(t, k.Err())
+		require.NoError(t, k.Unlock())
+	}
+	t.Log("a plain SELECT was deceived", deceived, "times of 3")
+	require.Positive(t, deceived, "or else nothing was tested")
+}
+
+// fill takes other nodes a while to repeat.
+func fill(i int) string {
+	return fmt.Sprintf("INSERT INTO big (n) SELECT %d + seq FROM seq_1_to_30000", i*30_000)
+}
+
+// Guard holds on the node on which the lock is taken over. It is a row lock, of
+// which other nodes know nothing: a transaction commits there although its lock
+// was taken over meanwhile. A condition on the row that is written holds on all.
+func testGaleraGuard(t *testing.T, nodes []*mysqltest.Server) {
+	a, b := open(t, nodes[0].Addr(), "wsrep_sync_wait=7"), open(t, nodes[1].Addr(), "wsrep_sync_wait=7")
+	here, there := newLocker(t, a), newLocker(t, b)
+	exec(t, nodes[0], "INSERT INTO app.register VALUES ('free', 0, ''), ('fenced', 0, '')")
+	guarded := func() (*mysqllock.Lock, *sql.Tx) {
+		k, err := here.TryLock(ctx, "x", 10*time.Second, time.Second)
+		require.NoError(t, err)
+		tx, err := a.Begin()
+		require.NoError(t, err)
+		t.Cleanup(func() { tx.Rollback() })
+		require.NoError(t, k.Guard(ctx, tx))
+		return k, tx
+	}
+
+	k, tx := guarded()
+	near := newLocker(t, a)
+	_, err := near.TryLock(ctx, "x", 1500*time.Millisecond, mysqllock.AutoRenew)
+	require.ErrorIs(t, err, mysqllock.ErrNotAcquired, "on the same node nobody takes it over")
+	_, err = tx.Exec("UPDATE register SET writer = 'stale' WHERE name = 'free'")
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit())
+	require.ErrorIs(t, k.Unlock(), mysqllock.ErrLost)
+
+	// On another one somebody does. Where that arrives, it breaks the transaction
+	// off; but one that is committed before is committed after it.
+	stale := 0
+	for i := range 3 {
+		k, tx = guarded()
+		_, err = tx.Exec("UPDATE register SET writer = ? WHERE name = 'free'", fmt.Sprint("stale ", i))
+		require.NoError(t, err)
+		_, err := b.Exec(fill(10 + i)) // keeps it busy
+		require.NoError(t, err)
+		next := acquire(t, there, "x")
+		require.ErrorIs(t, k.Err(), mysqllock.ErrLost)
+		if err := tx.Commit(); err == nil {
+			stale++
+		} else {
+			requireDeadlock(t, err)
+		}
+		require.NoError(t, next.Unlock())
+	}
+	t.Log(stale, "of 3 guarded transactions were committed after another holder was granted the lock")
+
+	// The new holder has written to the row, with its token.
+	const fenced = "UPDATE register SET token = ?, writer = ? WHERE name = 'fenced' AND token <= ?"
+	k, tx = guarded()
+	_, err = tx.Exec(fenced, k.Token(), "stale", k.Token())
+	require.NoError(t, err)
+	next := acquire(t, there, "x")
+	_, err = b.Exec(fenced, next.Token(), "next", next.Token())
+	require.NoError(t, err)
+	requireDeadlock(t, tx.Commit())
+	res, err := a.Exec(fenced, k.Token(), "stale", k.Token())
+	require.NoError(t, err)
+	rows, err := res.RowsAffected()
+	require.NoError(t, err)
+	require.Zero(t, rows)
+	require.NoError(t, next.Unlock())
+}
+
+// requireDeadlock requires the error with which certification refuses a transaction.
+func requireDeadlock(t testing.TB, err error) {
+	t.Helper()
+	var refused *mysql.MySQLError
+	require.ErrorAs(t, err, &refused)
+	require.EqualValues(t, 1213, refused.Number)
+}
+
+// A pool whose connections go to several nodes. What was granted on one may not
+// have been applied on the one that is asked next; wsrep_sync_wait waits for it.
+func testGaleraPool(t *testing.T, nodes []*mysqltest.Server) {
+	for params, lossless := range map[string]bool{"": false, "wsrep_sync_wait=7": true} {
+		config, err := mysql.ParseDSN(nodes[0].DSN("app", params))
+		require.NoError(t, err)
+		var dialled atomic.Int64
+		config.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", nodes[dialled.Add(1)%3].Addr())
+		}
+		connector, err := mysql.NewConnector(config)
+		require.NoError(t, err)
+		db := sql.OpenDB(connector)
+		t.Cleanup(func() { db.Close() })
+		db.SetMaxIdleConns(10)
+		l := newLocker(t, db)
+		end, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		var cycles, lost atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 6 {
+			wg.Go(func() {
+				for j := 0; end.Err() == nil; j++ {
+					k, err := l.TryLock(ctx, fmt.Sprint("pool ", params, i, j%50), time.Minute, 2*time.Second)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					cycles.Add(1)
+					if err := k.Unlock(); errors.Is(err, mysqllock.ErrLost) {
+						lost.Add(1)
+					} else if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		t.Logf("%q: %d of %d releases found their row not there yet", params, lost.Load(), cycles.Load())
+		if lossless {
+			require.Zero(t, lost.Load())
+		}
+	}
+}
+
+// The node that the application is connected to is killed, and the switch moves
+// to another one. Nothing is lost, and nobody has to do anything for it.
+func testGaleraKilled(t *testing.T, nodes []*mysqltest.Server) {
+	vip := wire.New(t, nodes[0].Addr())
+	var lockers []*mysqllock.Locker
+	for range 2 {
+		lockers = append(lockers, newLocker(t, open(t, vip.Addr(), "")))
+	}
+	far := newLocker(t, open(t, nodes[2].Addr(), ""))
+	lockers = append(lockers, far)
+	l := newLocker(t, open(t, vip.Addr(), ""), mysqllock.WithLease(18*time.Second))
+	held := acquireMany(t, l)
+	w := acquire(t, far, "waited for")
+	got := make(chan error)
+	go func() {
+		k, err := l.TryLock(ctx, "waited for", 30*time.Second, mysqllock.AutoRenew)
+		if err == nil {
+			err = k.Unlock()
+		}
+		got <- err
+	}()
+	eventually(t, "a waiter", func() bool { return l.Stats().Waiting == 1 })
+	tr := startTraffic(lockers, 3)
+	usual := tr.flows(t)
+
+	killed := time.Now()
+	require.NoError(t, nodes[0].Kill())
+	vip.Redirect(nodes[1].Addr())
+	awaitWrites(t, nodes[1])
+	answering := time.Now()
+	tr.flows(t)
+	flowing := time.Now()
+	require.NoError(t, w.Unlock())
+	require.NoError(t, <-got)
+	t.Logf("the cluster answers after %v, locks are granted %v later, a waiter is served %v after the release",
+		answering.Sub(killed), flowing.Sub(answering), time.Since(flowing))
+	require.Less(t, time.Since(answering), 3*time.Second+40*usual)
+
+	requireKept(t, l, far, held)
+	tr.stop(t)
+}
+
+// Of three nodes one is left, which does not serve, because it cannot know of the
+// others. Somebody lets it. Whoever waits gets the lock without help.
+func testGaleraNoQuorum(t *testing.T, nodes []*mysqltest.Server) {
+	l, other := newLocker(t, open(t, nodes[1].Addr(), "")), newLocker(t, open(t, nodes[1].Addr(), ""))
+	k := acquire(t, other, "quorum")
+	got := make(chan error)
+	go func() {
+		_, err := l.TryLock(ctx, "quorum", time.Minute, mysqllock.AutoRenew)
+		got <- err
+	}()
+	eventually(t, "a waiter", func() bool { return l.Stats().Waiting == 1 })
+	require.NoError(t, nodes[2].Kill())
+	db := open(t, nodes[1].Addr(), "")
+	eventually(t, "a node that does not serve", func() bool {
+		var refused *mysql.MySQLError
+		_, err := db.Exec("DELETE FROM register WHERE name = ''")
+		return errors.As(err, &refused) && refused.Number == 1047
+	})
+	_, err := l.TryLock(ctx, "another", 0, mysqllock.AutoRenew)
+	require.ErrorContains(t, err, "1047")
+	_, err = l.TryLock(ctx, "another", 200*time.Millisecond, mysqllock.AutoRenew)
+	require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+	select {
+	case err := <-got:
+		t.Fatal("the waiter gave up: ", err)
+	default:
+	}
+	require.NoError(t, k.Err())
+	exec(t, nodes[1], "SET GLOBAL wsrep_provider_options = 'pc.bootstrap=YES'")
+	awaitWrites(t, nodes[1])
+	require.NoError(t, k.Err())
+	require.NoError(t, k.Unlock())
+	require.NoError(t, <-got)
+}
+
+// awaitWrites waits until a server executes writes.
+func awaitWrites(t testing.TB, s *mysqltest.Server) {
+	db := open(t, s.Addr(), "")
+	eventually(t, "a server that writes", func() bool {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		_, err := db.ExecContext(ctx, "INSERT INTO register VALUES ('written', 1, '') ON DUPLICATE KEY UPDATE token = token + 1")
+		return err == nil
+	})
 }

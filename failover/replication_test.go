@@ -1,0 +1,361 @@
+//go:build linux || darwin
+
+package failover_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mysqllock/mysqllock"
+	"github.com/mysqllock/mysqllock/internal/mysqltest"
+	"github.com/mysqllock/mysqllock/internal/wire"
+)
+
+// A pair is a MySQL server, one that replicates it, and the address under which
+// the application knows whichever is the primary.
+type pair struct {
+	primary, replica *mysqltest.Server
+	vip              *wire.Proxy
+}
+
+func newPair(t testing.TB, semiSync bool) *pair {
+	var servers []*mysqltest.Server
+	for i := range 2 {
+		servers = append(servers, mysqltest.New(t, "mysql",
+			"--log-bin=binlog", fmt.Sprint("--server-id=", i+1), "--gtid-mode=ON", "--enforce-gtid-consistency=ON",
+			"--plugin-load-add=semisync_source.so", "--plugin-load-add=semisync_replica.so"))
+	}
+	p := &pair{servers[0], servers[1], wire.New(t, servers[0].Addr())}
+	if semiSync {
+		exec(t, p.replica, "SET GLOBAL rpl_semi_sync_replica_enabled = ON")
+	}
+	exec(t, p.replica, "SET GLOBAL super_read_only = ON", changeSource(p.primary), "START REPLICA")
+	if semiSync {
+		exec(t, p.primary,
+			"SET GLOBAL rpl_semi_sync_source_wait_point = AFTER_SYNC",
+			"SET GLOBAL rpl_semi_sync_source_timeout = 3600000", // an hour, not the ten seconds after which writes would not wait any more
+			"SET GLOBAL rpl_semi_sync_source_enabled = ON")
+		eventually(t, "semi-synchronous replication", func() bool {
+			return column(t, p.primary, "SHOW STATUS LIKE 'Rpl_semi_sync_source_clients'", "Value") == "1"
+		})
+	}
+	prepare(t, p.primary)
+	p.catchUp(t)
+	return p
+}
+
+func changeSource(source *mysqltest.Server) string {
+	host, port, _ := net.SplitHostPort(source.Addr())
+	return fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST = '%s', SOURCE_PORT = %s, SOURCE_USER = 'root', SOURCE_AUTO_POSITION = 1", host, port)
+}
+
+// column is what a statement's only row has in a column.
+func column(t testing.TB, s *mysqltest.Server, statement, name string) string {
+	t.Helper()
+	db, err := sql.Open("mysql", s.DSN("", ""))
+	require.NoError(t, err)
+	defer db.Close()
+	rows, err := db.Query(statement)
+	require.NoError(t, err)
+	defer rows.Close()
+	require.True(t, rows.Next(), statement)
+	names, err := rows.Columns()
+	require.NoError(t, err)
+	fields := make([]sql.RawBytes, len(names))
+	targets := make([]any, len(names))
+	for i := range fields {
+		targets[i] = &fields[i]
+	}
+	require.NoError(t, rows.Scan(targets...))
+	return string(fields[slices.Index(names, name)])
+}
+
+// catchUp waits until the replica has executed what the primary has.
+func (p *pair) catchUp(t testing.TB) {
+	t.Helper()
+	p.await(t, column(t, p.primary, "SELECT @@gtid_executed AS gtids", "gtids"))
+}
+
+// await waits until the replica has executed transactions.
+func (p *pair) await(t testing.TB, gtids string) {
+	t.Helper()
+	require.Equal(t, "0", column(t, p.replica, "SELECT WAIT_FOR_EXECUTED_GTID_SET('"+gtids+"', 30) AS late", "late"))
+}
+
+// promote makes the replica the primary, with what it has received, and tells the
+// switch. What was the primary takes its place, but does nothing yet.
+func (p *pair) promote(t testing.TB) {
+	t.Helper()
+	exec(t, p.replica, "STOP REPLICA IO_THREAD")
+	p.await(t, column(t, p.replica, "SHOW REPLICA STATUS", "Retrieved_Gtid_Set"))
+	exec(t, p.replica, "STOP REPLICA", "RESET REPLICA ALL", "SET GLOBAL super_read_only = OFF", "SET GLOBAL read_only = OFF")
+	p.vip.Redirect(p.replica.Addr())
+	p.primary, p.replica = p.replica, p.primary
+}
+
+// handOver is a planned switchover: the primary becomes read-only, the replica
+// catches up and becomes the primary, of which the other is the replica then.
+func (p *pair) handOver(t testing.TB) {
+	t.Helper()
+	exec(t, p.primary, "SET GLOBAL super_read_only = ON")
+	p.catchUp(t)
+	p.promote(t)
+	exec(t, p.replica, changeSource(p.primary), "START REPLICA")
+}
+
+// Two servers with asynchronous replication, as it is by default.
+func TestAsynchronousReplication(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, false)
+	for name, test := range map[string]struct {
+		params string
+		cut    bool // the switch breaks the connections to the old primary
+	}{
+		"switchover, connections cut":                    {"", true},
+		"switchover, connections remain, rejectReadOnly": {"rejectReadOnly=true", false},
+	} {
+		t.Run(name, func(t *testing.T) { testSwitchover(t, p, test.params, test.cut) })
+	}
+	t.Run("waiter", func(t *testing.T) { testWaiterOfDemoted(t, p) })
+	t.Run("without rejectReadOnly", func(t *testing.T) { testRenewalsOfDemoted(t, p) })
+	t.Run("read-only", func(t *testing.T) { testReadOnly(t, p) })
+	t.Run("lost grants", func(t *testing.T) { testLostGrants(t, p) })
+}
+
+// After a planned switchover no lock is lost, whatever replication is used.
+func testSwitchover(t *testing.T, p *pair, params string, cut bool) {
+	l, rival := newLocker(t, open(t, p.vip.Addr(), params), mysqllock.WithLease(6*time.Second)), newLocker(t, open(t, p.vip.Addr(), params))
+	tr := startTraffic([]*mysqllock.Locker{
+		newLocker(t, open(t, p.vip.Addr(), params)), newLocker(t, open(t, p.vip.Addr(), params)), newLocker(t, open(t, p.vip.Addr(), params)),
+	}, 3)
+	usual := tr.flows(t)
+	held := acquireMany(t, l)
+
+	began := time.Now()
+	p.handOver(t)
+	if cut {
+		p.vip.Cut()
+	}
+	answering := time.Now()
+	tr.flows(t)
+	t.Logf("switched within %v, locks are granted %v later", answering.Sub(began), time.Since(answering))
+	require.Less(t, time.Since(answering), 3*time.Second+20*usual)
+	requireKept(t, l, rival, held)
+	tr.stop(t)
+	if params != "" {
+		tr.failed.Range(func(err, _ any) bool {
+			t.Error("with rejectReadOnly no call fails: ", err)
+			return true
+		})
+	}
+}
+
+// A waiter sleeps on a connection that only reads, and that leads to a demoted
+// primary. It looks at its rows each second, but those are the past.
+func testWaiterOfDemoted(t *testing.T, p *pair) {
+	const params = "rejectReadOnly=true"
+	holder, waiter := newLocker(t, open(t, p.vip.Addr(), params)), newLocker(t, open(t, p.vip.Addr(), params))
+	deaf := newLocker(t, open(t, p.vip.Addr(), params), mysqllock.WithoutSignal())
+	waits := func(l *mysqllock.Locker, name string) <-chan error {
+		got := make(chan error, 1)
+		go func() {
+			k, err := l.TryLock(ctx, name, time.Minute, mysqllock.AutoRenew)
+			if err == nil {
+				err = k.Unlock()
+			}
+			got <- err
+		}()
+		eventually(t, "a waiter that has been refused", func() bool { return l.Stats().Waiting == 1 && l.Stats().Statements >= 3 })
+		return got
+	}
+	k, other := acquire(t, holder, "waited for"), acquire(t, holder, "waited for, deaf")
+	got, gotDeaf := waits(waiter, k.Name()), waits(deaf, other.Name())
+	p.handOver(t)
+	exec(t, p.replica, "STOP REPLICA") // or it would tell of the release, if late
+	require.NoError(t, k.Unlock())
+	require.NoError(t, other.Unlock())
+	released := time.Now()
+	require.NoError(t, <-got)
+	t.Log("served", time.Since(released), "after the release")
+	require.NoError(t, <-gotDeaf)
+	t.Log("served", time.Since(released), "after it without signal")
+	require.Less(t, time.Since(released), 10*time.Second, "the lease would have ended after 30 s")
+	exec(t, p.replica, "START REPLICA")
+}
+
+// The connection that is kept for renewals outlives SetConnMaxLifetime. It does
+// not stay with a primary that was demoted, not even without rejectReadOnly.
+func testRenewalsOfDemoted(t *testing.T, p *pair) {
+	l := newLocker(t, open(t, p.vip.Addr(), ""), mysqllock.WithLease(6*time.Second))
+	k := acquire(t, l, "renewed")
+	eventually(t, "a renewal", func() bool { return l.Stats().Renewals > 0 })
+	p.handOver(t)
+	renewals := l.Stats().Renewals
+	eventually(t, "a later one", func() bool { return l.Stats().Renewals > renewals || k.Err() != nil })
+	require.NoError(t, k.Err())
+	require.NoError(t, k.Unlock())
+}
+
+// The switch leads to a server that is read-only: a primary that has come back,
+// or a replica that is not promoted yet. A waiter is told at once, or with
+// rejectReadOnly goes on waiting.
+func testReadOnly(t *testing.T, p *pair) {
+	l := newLocker(t, open(t, p.vip.Addr(), "rejectReadOnly=true"))
+	k := acquire(t, l, "held")
+	p.catchUp(t)
+	require.NoError(t, p.primary.Restart())
+	exec(t, p.primary, "SET GLOBAL super_read_only = ON")
+	_, err := newLocker(t, open(t, p.vip.Addr(), "")).TryLock(ctx, "y", time.Minute, mysqllock.AutoRenew)
+	require.ErrorContains(t, err, "rejectReadOnly=true")
+	require.NotErrorIs(t, err, mysqllock.ErrNotAcquired)
+
+	_, err = l.TryLock(ctx, "y", 500*time.Millisecond, mysqllock.AutoRenew)
+	require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+	got := make(chan error)
+	go func() {
+		k, err := l.TryLock(ctx, "y", time.Minute, mysqllock.AutoRenew)
+		if err == nil {
+			err = k.Unlock()
+		}
+		got <- err
+	}()
+	eventually(t, "a waiter", func() bool { return l.Stats().Waiting == 1 })
+	p.handOver(t)
+	answering := time.Now()
+	require.NoError(t, <-got)
+	t.Log("a waiter is served after", time.Since(answering))
+	require.Less(t, time.Since(answering), 10*time.Second, "the pause between two tries is half a second")
+	require.NoError(t, k.Err())
+	require.NoError(t, k.Unlock())
+}
+
+// The primary dies, and with it the last grants, which the replica has not
+// received. So a lock is granted twice, and that cannot be helped. The second
+// holder has the higher token, the first can neither write what is fenced nor
+// commit what is guarded, and learns of it at its next renewal.
+func testLostGrants(t *testing.T, p *pair) {
+	const lease = 18 * time.Second
+	db := open(t, p.vip.Addr(), "")
+	l, rival := newLocker(t, db, mysqllock.WithLease(lease)), newLocker(t, open(t, p.vip.Addr(), ""))
+	require.NoError(t, acquire(t, l, "x").Unlock())
+	safe := acquire(t, l, "safe")
+	p.catchUp(t)
+
+	exec(t, p.replica, "STOP REPLICA IO_THREAD")
+	granted := time.Now()
+	older, missing := acquire(t, l, "x"), acquire(t, l, "y") // the replica has x as it was before, and y not at all
+	untouched := acquire(t, l, "z")                          // that nobody else wants
+	const fenced = "UPDATE register SET token = ?, writer = ? WHERE name = 'x' AND token <= ?"
+
+	require.NoError(t, p.primary.Kill())
+	p.promote(t)
+	for _, k := range []*mysqllock.Lock{older, missing} {
+		next := acquire(t, rival, k.Name())
+		require.NoError(t, k.Err(), "two holders: the first cannot know")
+		require.NoError(t, next.Err())
+		require.Greater(t, next.Token(), k.Token())
+
+		_, err := db.Exec(fenced, next.Token(), "next", next.Token())
+		require.NoError(t, err)
+		res, err := db.Exec(fenced, k.Token(), "stale", k.Token())
+		require.NoError(t, err)
+		rows, err := res.RowsAffected()
+		require.NoError(t, err)
+		require.Zero(t, rows, "the register refuses the stale holder")
+		tx, err := db.Begin()
+		require.NoError(t, err)
+		require.ErrorIs(t, k.Guard(ctx, tx), mysqllock.ErrLost)
+		require.NoError(t, tx.Rollback())
+	}
+	require.NoError(t, untouched.Err())
+	_, err := rival.TryLock(ctx, "safe", 0, mysqllock.AutoRenew)
+	require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+
+	for _, k := range []*mysqllock.Lock{older, missing, untouched} {
+		select {
+		case <-k.Context().Done():
+			require.ErrorIs(t, context.Cause(k.Context()), mysqllock.ErrLost)
+		case <-time.After(time.Until(granted.Add(lease))):
+			t.Fatal("the holder has not learnt it")
+		}
+	}
+	learnt := time.Since(granted)
+	t.Logf("learnt %v after the grant, of a lease of %v", learnt, lease)
+	require.Less(t, learnt, lease/2, "at the next renewal, after a third")
+	require.NoError(t, safe.Err())
+}
+
+// Writes are acknowledged when the replica has them: nothing that was granted is
+// lost, whether the primary dies or does not answer any more. In the latter case
+// nobody tells the connections, unless the switch breaks them: then a statement
+// is given up after two thirds of a lease, or ten seconds.
+func TestSemiSynchronousReplication(t *testing.T) {
+	for name, test := range map[string]struct {
+		strike func(*mysqltest.Server) error
+		lease  time.Duration
+		cut    bool
+		after  time.Duration
+	}{
+		"killed":                 {(*mysqltest.Server).Kill, 30 * time.Second, false, 0},
+		"hangs":                  {(*mysqltest.Server).Pause, 6 * time.Second, false, 4 * time.Second},
+		"hangs, connections cut": {(*mysqltest.Server).Pause, 30 * time.Second, true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, true)
+			l, rival := newLocker(t, open(t, p.vip.Addr(), ""), mysqllock.WithLease(12*time.Second)), newLocker(t, open(t, p.vip.Addr(), ""))
+			var lockers []*mysqllock.Locker
+			for range 3 {
+				lockers = append(lockers, newLocker(t, open(t, p.vip.Addr(), ""), mysqllock.WithLease(test.lease)))
+			}
+			tr := startTraffic(lockers, 3)
+			usual := tr.flows(t)
+			held := acquireMany(t, l)
+
+			struck := time.Now()
+			require.NoError(t, test.strike(p.primary))
+			p.promote(t)
+			if test.cut {
+				p.vip.Cut()
+			}
+			answering := time.Now()
+			tr.flows(t)
+			t.Logf("promoted after %v, locks are granted %v later", answering.Sub(struck), time.Since(answering))
+			require.Less(t, time.Since(answering), test.after+3*time.Second+20*usual)
+			requireKept(t, l, rival, held)
+			tr.stop(t)
+		})
+	}
+}
+
+func acquireMany(t testing.TB, l *mysqllock.Locker) (held []*mysqllock.Lock) {
+	t.Helper()
+	for i := range 20 {
+		held = append(held, acquire(t, l, fmt.Sprint("held ", i)))
+	}
+	return held
+}
+
+// requireKept requires that locks are held still, are renewed, and go to the next
+// holder when they are released.
+func requireKept(t testing.TB, l, rival *mysqllock.Locker, held []*mysqllock.Lock) {
+	t.Helper()
+	renewals := l.Stats().Renewals
+	eventually(t, "renewals of all", func() bool { return l.Stats().Renewals >= renewals+int64(len(held)) || l.Stats().Lost > 0 })
+	for _, k := range held {
+		require.NoError(t, k.Err())
+		_, err := rival.TryLock(ctx, k.Name(), 0, mysqllock.AutoRenew)
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+		require.NoError(t, k.Unlock())
+		next := acquire(t, rival, k.Name())
+		require.Greater(t, next.Token(), k.Token())
+		require.NoError(t, next.Unlock())
+	}
+}
