@@ -80,7 +80,9 @@
 // just before may be granted again by the new primary. The second has a higher
 // token. Guard protects what is in the same database; elsewhere, let the resource
 // refuse lower tokens, or use semi-synchronous replication, Group Replication or
-// Galera.
+// Galera. On a Galera cluster of which several nodes are written to, a transaction
+// under Guard can be committed after the lock was taken over on another node: there
+// the protected row itself must refuse lower tokens (docs/failover.md).
 //
 // A process that is paused between looking at its lock and acting on the world
 // (a page fault, SIGSTOP, a virtual machine that migrates) acts without the lock,
