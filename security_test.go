@@ -225,7 +225,7 @@ func TestOnlyTheHolderReleases(t *testing.T) {
 		names := []string{"a", "a ", "A", "á", "'"}
 		var lockers []*mysqllock.Locker
 		for range 3 {
-			lockers = append(lockers, e.locker(t))
+			lockers = append(lockers, e.locker(t, mysqllock.WithLease(time.Hour))) // no renewal writes meanwhile
 		}
 		live := map[string]*mysqllock.Lock{} // as the rows say
 		var stale []*mysqllock.Lock

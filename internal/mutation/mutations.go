@@ -57,7 +57,7 @@ var mutations = []mutation{
 	},
 	{
 		"token above those that were purged", "repository.go",
-		"GREATEST(COALESCE(w.token, 0) + 256, ` + sqlMicros + `)", "` + sqlMicros + `",
+		"GREATEST(COALESCE(` + sqlWater + `.token, 0) + 256, ` + sqlMicros + `)", "` + sqlMicros + `",
 		"TestTokens|TestPurge",
 	},
 	{
