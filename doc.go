@@ -65,8 +65,9 @@
 //
 // Tokens rise with every change of owner of a name and never repeat: not after
 // Purge, ForceUnlock, a deleted row, a truncated table, a failover to a replica
-// that missed the last grants, nor when the database's clock is set back while
-// the row, or the row that Purge keeps for this, stands.
+// that missed the last grants (and whose clock has reached the time of these), nor
+// when the database's clock is set back while the row, or the row that Purge keeps
+// for this, stands.
 //
 // A transaction under [Lock.Guard] cannot be committed by a stale holder: nobody
 // takes the lock over before the transaction has ended, however long it lasts.
