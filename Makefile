@@ -7,7 +7,9 @@ SERVER ?= mysql
 BENCHFLAGS ?= -out results/$(SERVER)
 FUZZTIME ?= 10000x
 
-.PHONY: demo test suite notify race cover soak failover fuzz leaks mutations bench lint model integration clean
+.PHONY: demo test suite notify race cover soak torture failover fuzz leaks mutations bench lint model integration clean
+TORTUREFLAGS ?= -length 5m
+
 
 demo:
 	@scripts/servers.sh mariadb || scripts/servers.sh mysql; case $$? in \
@@ -28,6 +30,7 @@ suite:
 	$(GO) test -race -count=1 -p 1 -parallel 8 -timeout 20m $(TESTFLAGS) ./...
 	@$(MAKE) --no-print-directory notify
 	cd bench && $(GO) test -count=1 $(TESTFLAGS) ./...
+	cd torture && $(GO) test -count=1 $(TESTFLAGS) ./...
 
 # The notifiers, on real brokers: see scripts/brokers.sh.
 notify:
@@ -69,6 +72,9 @@ leaks:
 # What becomes of locks when the primary is lost; the figures of docs/failover.md.
 failover:
 	@scripts/servers.sh && scripts/galera.sh && $(GO) test -race -count=1 -v ./failover
+# Every fault in any mixture, and the history checked: make torture SERVER=mysql TORTUREFLAGS='-length 30m -seed 42'
+torture:
+	@scripts/servers.sh $(SERVER) && cd torture && $(GO) run . -server $(SERVER) $(TORTUREFLAGS)
 
 # The library beside its rivals; writes bench/results. SERVER=mariadb for the other one.
 bench:
@@ -77,7 +83,7 @@ bench:
 lint:
 	$(GO) vet ./...
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
-	for module in notify/redis notify/nats bench; do (cd $$module && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
+	for module in notify/redis notify/nats bench torture; do (cd $$module && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
 	@unformatted=$$($(GO) run mvdan.cc/gofumpt@v0.12.0 -l .); [ -z "$$unformatted" ] || { echo "gofumpt: $$unformatted"; exit 1; }
 	cd integration && $(GO) vet ./...
 

@@ -68,7 +68,15 @@ func Start(kind string, flags ...string) (*Server, error) {
 // StartIn is Start with the files of the server in a new directory within
 // parent, so that they are on a disk whose fsync counts; "" is Start's choice.
 func StartIn(parent, kind string, flags ...string) (*Server, error) {
-	s := &Server{Kind: kind, flags: flags}
+	return started(parent, &Server{Kind: kind, flags: flags})
+}
+
+// StartEnv is Start with "name=value" pairs added to the environment of the server.
+func StartEnv(env []string, kind string, flags ...string) (*Server, error) {
+	return started("", &Server{Kind: kind, flags: flags, env: env})
+}
+
+func started(parent string, s *Server) (*Server, error) {
 	if err := s.launch(parent); err != nil {
 		return nil, err
 	}

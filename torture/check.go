@@ -1,0 +1,311 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// tokenRange is how many tokens one tenure of a row covers: those of the owners
+// to whom a lock passes on inside the process. Two tenures are at least as far apart.
+const tokenRange = 256
+
+// A term is one hold of one owner, as the history tells it.
+type term struct {
+	holder    string
+	name      string
+	token     uint64
+	base      uint64 // of its tenure: the token that is in the row
+	call, ret instant
+	trust     instant // the last moment at which Err is known to have said nil; 0: none
+	promised  instant // the row was the holder's until then, unless it was given or taken away
+	signal    instant // when the Context told the loss; 0: it did not
+	outcome   string  // of Unlock: "unlocked", "unknown", "lost", "closed"; "" if the process died
+	unlock    span
+	void      bool // the row was taken away or moved in time during its tenure
+}
+
+// A span is a time in which something happened.
+type span struct{ from, to instant }
+
+func (s span) meets(t span) bool { return s.from <= t.to && t.from <= s.to }
+
+// A void is what may free a lock under its holder: ForceUnlock, a row that was
+// deleted, a step of the clock. The promise that another's grant comes after
+// the holder was told is not given for the terms that it meets.
+type void struct {
+	name string // "": all names
+	span
+}
+
+// A history is what happened in one cycle.
+type history struct {
+	terms  []*term
+	voids  []void
+	pauses map[string][]span // by worker: SIGSTOP, or its heart stood still
+	// What the end of earlier cycles has left: the highest token of each name.
+	tokens map[string]uint64
+}
+
+// A violation is what must not be.
+type violation struct {
+	rule string
+	name string
+	text string
+}
+
+func (v violation) String() string { return fmt.Sprintf("%s: %q: %s", v.rule, v.name, v.text) }
+
+// newHistory reads events, which are in order for each worker.
+func newHistory(events []event) (*history, []violation) {
+	h := &history{pauses: map[string][]span{}, tokens: map[string]uint64{}}
+	type key struct {
+		holder, name string
+		token        uint64
+	}
+	open := map[key]*term{}
+	forcing := map[string]event{}
+	var wrong []violation
+	for _, e := range events {
+		k := key{e.Holder, e.Name, e.Token}
+		t := open[k]
+		switch e.Kind {
+		case "grant":
+			if t != nil {
+				wrong = append(wrong, violation{"token repeated", e.Name, fmt.Sprintf("%d was granted twice to %s", e.Token, e.Holder)})
+			}
+			t = &term{holder: e.Holder, name: e.Name, token: e.Token, call: e.Call, ret: e.Ret}
+			if e.Lease > 0 {
+				t.promised = e.Call.add(e.Lease)
+			}
+			open[k] = t
+			h.terms = append(h.terms, t)
+		case "trust":
+			t.trust = max(t.trust, e.Call)
+		case "extend":
+			t.promised = max(t.promised, e.Call.add(e.Lease))
+		case "shorten":
+			t.promised = 0
+		case "term":
+			t.outcome, t.signal, t.unlock = e.Outcome, e.Signal, span{e.Call, e.Ret}
+		case "forcing":
+			forcing[e.Holder+"\x00"+e.Name+"\x00"+fmt.Sprint(e.Call)] = e
+		case "force":
+			delete(forcing, e.Holder+"\x00"+e.Name+"\x00"+fmt.Sprint(e.Call))
+			switch e.Outcome {
+			case "freed":
+				h.voids = append(h.voids, void{e.Name, span{e.Call, e.Ret}})
+			case "unknown":
+				h.voids = append(h.voids, void{e.Name, span{e.Call, never}})
+			}
+		case "void":
+			h.voids = append(h.voids, void{e.Name, span{e.Call, e.Ret}})
+		case "stall":
+			h.pauses[workerOf(e.Holder)] = append(h.pauses[workerOf(e.Holder)], span{e.Call, e.Ret})
+		case "wrong":
+			wrong = append(wrong, violation{"wrong answer", e.Name, e.Holder + ": " + e.Outcome})
+		}
+	}
+	for _, e := range forcing {
+		h.voids = append(h.voids, void{e.Name, span{e.Call, never}})
+	}
+	h.arrange()
+	return h, wrong
+}
+
+// arrange sorts the terms by name and token, and finds tenures and what is void.
+func (h *history) arrange() {
+	slices.SortStableFunc(h.terms, func(a, b *term) int {
+		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.token, b.token))
+	})
+	for first := 0; first < len(h.terms); {
+		t := h.terms[first]
+		next := first
+		tenure := span{t.call, t.ret}
+		for next < len(h.terms) && h.terms[next].name == t.name && h.terms[next].holder == t.holder && h.terms[next].token < t.token+tokenRange {
+			tenure.from = min(tenure.from, h.terms[next].call)
+			tenure.to = max(tenure.to, h.terms[next].end())
+			next++
+		}
+		voided := slices.ContainsFunc(h.voids, func(v void) bool { return (v.name == "" || v.name == t.name) && v.meets(tenure) })
+		for _, same := range h.terms[first:next] {
+			same.base, same.void = t.token, voided
+		}
+		first = next
+	}
+}
+
+// end is the last moment at which the term is known to have lasted.
+func (t *term) end() instant {
+	end := max(t.ret, t.trust, t.signal)
+	if t.outcome == "unlocked" {
+		end = max(end, t.unlock.to)
+	}
+	return end
+}
+
+func (t *term) String() string {
+	return fmt.Sprintf("token %d of %s (called %d, granted %d, trusted until %d, told %d, %s %d)",
+		t.token, t.holder, t.call, t.ret, t.trust, t.signal, cmp.Or(t.outcome, "died"), t.unlock.from)
+}
+
+// byName are the terms of each name, by token.
+func (h *history) byName() map[string][]*term {
+	names := map[string][]*term{}
+	for _, t := range h.terms {
+		names[t.name] = append(names[t.name], t)
+	}
+	return names
+}
+
+// checkTokens finds tokens that repeat, or fall in the order of time: a grant
+// that was asked for after another had returned must have a higher token. Only a
+// tenure that was voided may pass on inside its process before it is told.
+func (h *history) checkTokens() (found []violation) {
+	for name, terms := range h.byName() {
+		earliest := never // return of a grant with a higher token
+		var its *term
+		for i := len(terms) - 1; i >= 0; i-- {
+			t := terms[i]
+			if t.token <= h.tokens[name] {
+				found = append(found, violation{"token fell", name, fmt.Sprintf("%v, but %d was granted in an earlier cycle", t, h.tokens[name])})
+			}
+			if i > 0 && terms[i-1].token == t.token {
+				found = append(found, violation{"token repeated", name, fmt.Sprintf("%v and %v", terms[i-1], t)})
+			}
+			if t.call > earliest && !(t.void && t.token != t.base) {
+				found = append(found, violation{"token fell", name, fmt.Sprintf("%v, after %v", t, its)})
+			}
+			if t.ret < earliest {
+				earliest, its = t.ret, t
+			}
+		}
+	}
+	return found
+}
+
+// checkOverlap finds two owners who trusted their lease at the same time. It
+// holds for processes that stood still too: what they believed was asked of Err.
+func (h *history) checkOverlap() (found []violation) {
+	for name, terms := range h.byName() {
+		var last *term // the one trusted longest
+		for _, t := range terms {
+			if last != nil && t.ret <= last.trust {
+				found = append(found, violation{"overlap", name, fmt.Sprintf("%v was trusted when another had %v", last, t)})
+			}
+			if !t.void && (last == nil || t.trust > last.trust) {
+				last = t
+			}
+		}
+	}
+	return found
+}
+
+// A margin is how long before another's grant a loss was told.
+type margin struct {
+	smallest time.Duration
+	told     int // losses that were told before another was granted the lock
+	stood    int // that were told late because the process did not run
+}
+
+func (m *margin) merge(n margin) {
+	if n.told > 0 && (m.told == 0 || n.smallest < m.smallest) {
+		m.smallest = n.smallest
+	}
+	m.told += n.told
+	m.stood += n.stood
+}
+
+// checkSignals finds losses that were told only after another had the lock,
+// while the process ran.
+func (h *history) checkSignals() (m margin, found []violation) {
+	for name, terms := range h.byName() {
+		for i, t := range terms {
+			if t.signal == 0 || t.void || i+1 == len(terms) {
+				continue
+			}
+			next := slices.MinFunc(terms[i+1:], func(a, b *term) int { return cmp.Compare(a.ret, b.ret) })
+			switch before := next.ret.sub(t.signal); {
+			case before > 0:
+				m.merge(margin{smallest: before, told: 1})
+			case h.stood(t, next.ret):
+				m.stood++
+			default:
+				found = append(found, violation{"loss told late", name, fmt.Sprintf("%v was told %v after %v", t, -before, next)})
+			}
+		}
+	}
+	return m, found
+}
+
+// stood tells whether the process of a term, which should have told a loss
+// before an instant, stood still around it.
+func (h *history) stood(t *term, before instant) bool {
+	late := span{before.add(-time.Second), t.signal}
+	return slices.ContainsFunc(h.pauses[workerOf(t.holder)], late.meets)
+}
+
+// A write is one line of a log that a transaction wrote with what it changed:
+// the order of the lines is the order of the commits.
+type write struct {
+	name  string
+	token uint64
+	value uint64 // what it made of the guarded row
+}
+
+// A written is what the last write to a row left.
+type written struct {
+	token, value uint64
+}
+
+// checkRegister finds writes to the fenced register with a token below one that
+// it had seen. It brings state up to date.
+func checkRegister(log []write, state map[string]written) (found []violation) {
+	for _, w := range log {
+		if last := state[w.name]; w.token < last.token {
+			found = append(found, violation{"stale write", w.name, fmt.Sprintf("token %d, after %d", w.token, last.token)})
+		}
+		state[w.name] = written{token: w.token}
+	}
+	return found
+}
+
+// checkGuarded finds guarded transactions of stale holders, and lost updates:
+// each adds one to what it has read.
+func checkGuarded(log []write, rows map[string]uint64, state map[string]written) (found []violation) {
+	for _, w := range log {
+		last := state[w.name]
+		if w.token < last.token {
+			found = append(found, violation{"stale commit", w.name, fmt.Sprintf("token %d, after %d", w.token, last.token)})
+		}
+		if w.value != last.value+1 {
+			found = append(found, violation{"lost update", w.name, fmt.Sprintf("token %d made it %d, after token %d had made it %d", w.token, w.value, last.token, last.value)})
+		}
+		state[w.name] = written{w.token, w.value}
+	}
+	for name, value := range rows {
+		if last := state[name]; value != last.value {
+			found = append(found, violation{"lost update", name, fmt.Sprintf("it is %d, after token %d had made it %d", value, last.token, last.value)})
+		}
+	}
+	return found
+}
+
+// A held is a row that the table says is held.
+type held struct {
+	name, holder string
+	left         time.Duration
+}
+
+// checkLeftovers finds rows that nobody holds when every worker that lives has
+// unlocked everything. What the dead held ends with its lease.
+func checkLeftovers(rows []held, dead func(holder string) bool, longest time.Duration) (found []violation) {
+	for _, r := range rows {
+		if dead(r.holder) && r.left <= longest {
+			continue
+		}
+		found = append(found, violation{"left behind", r.name, fmt.Sprintf("held by %s for another %v", r.holder, r.left)})
+	}
+	return found
+}

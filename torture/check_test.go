@@ -1,0 +1,177 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const ms = instant(time.Millisecond)
+
+// heldBy is a hold of lock "n": asked for a millisecond before it was granted,
+// trusted at an instant, and unlocked.
+func heldBy(holder string, token uint64, granted, trust, unlock instant) []event {
+	e := event{Holder: holder, Name: "n", Token: token}
+	grant, trusted, term := e, e, e
+	grant.Kind, grant.Call, grant.Ret = "grant", granted-ms, granted
+	trusted.Kind, trusted.Call = "trust", trust
+	term.Kind, term.Outcome, term.Call, term.Ret = "term", "unlocked", unlock, unlock+ms
+	return []event{grant, trusted, term}
+}
+
+// lostBy is a hold that was lost, and told at an instant.
+func lostBy(holder string, token uint64, granted, trust, told instant) []event {
+	events := heldBy(holder, token, granted, trust, told+ms)
+	events[2].Outcome, events[2].Signal = "lost", told
+	return events
+}
+
+func rules(vs []violation) (rules []string) {
+	for _, v := range vs {
+		rules = append(rules, v.rule)
+	}
+	return rules
+}
+
+// Histories that were made by hand, and what the checks have to find in them.
+func TestPlanted(t *testing.T) {
+	forced := event{Kind: "force", Holder: "c/1", Name: "n", Call: 12 * ms, Ret: 13 * ms, Outcome: "freed"}
+	tests := map[string]struct {
+		events  [][]event
+		tokens  map[string]uint64
+		plain   []string
+		illegal bool // by the model
+	}{
+		"one after the other": {
+			events: [][]event{heldBy("a/1", 1000, 10*ms, 15*ms, 20*ms), heldBy("b/1", 2000, 21*ms, 30*ms, 40*ms)},
+		},
+		"overlap": {
+			events:  [][]event{heldBy("a/1", 1000, 10*ms, 30*ms, 40*ms), heldBy("b/1", 2000, 20*ms, 35*ms, 50*ms)},
+			plain:   []string{"overlap"},
+			illegal: true,
+		},
+		"overlap of goroutines of a process": {
+			events:  [][]event{heldBy("a/1", 1000, 10*ms, 30*ms, 40*ms), heldBy("a/1", 1001, 20*ms, 35*ms, 50*ms)},
+			plain:   []string{"overlap"},
+			illegal: true,
+		},
+		"overlap after ForceUnlock": {
+			events: [][]event{heldBy("a/1", 1000, 10*ms, 30*ms, 40*ms), {forced}, heldBy("b/1", 2000, 20*ms, 35*ms, 50*ms)},
+		},
+		"overlap of others than the forced": {
+			events:  [][]event{heldBy("a/1", 1000, 10*ms, 15*ms, 16*ms), {forced}, heldBy("b/1", 2000, 20*ms, 35*ms, 50*ms), heldBy("c/1", 3000, 30*ms, 38*ms, 60*ms)},
+			plain:   []string{"overlap"},
+			illegal: true,
+		},
+		"falling token": {
+			events:  [][]event{heldBy("a/1", 2000, 10*ms, 15*ms, 20*ms), heldBy("b/1", 1000, 30*ms, 35*ms, 40*ms)},
+			plain:   []string{"overlap", "token fell"},
+			illegal: true,
+		},
+		"falling token after ForceUnlock": {
+			events:  [][]event{heldBy("a/1", 2000, 10*ms, 15*ms, 20*ms), {forced}, heldBy("b/1", 1000, 30*ms, 35*ms, 40*ms)},
+			plain:   []string{"overlap", "token fell"},
+			illegal: true,
+		},
+		"passed on inside the process that was forced": {
+			events: [][]event{
+				heldBy("a/1", 1000, 10*ms, 15*ms, 20*ms),
+				{forced},
+				heldBy("b/1", 2000, 14*ms, 35*ms, 40*ms), heldBy("a/1", 1001, 16*ms, 22*ms, 23*ms),
+			},
+		},
+		"repeated token": {
+			events:  [][]event{heldBy("a/1", 1000, 10*ms, 15*ms, 20*ms), heldBy("b/1", 1000, 30*ms, 35*ms, 40*ms)},
+			plain:   []string{"token repeated"},
+			illegal: true,
+		},
+		"token below one of an earlier cycle": {
+			events: [][]event{heldBy("a/1", 1000, 10*ms, 15*ms, 20*ms)},
+			tokens: map[string]uint64{"n": 1000},
+			plain:  []string{"token fell"},
+		},
+		"told in time": {
+			events: [][]event{lostBy("a/1", 1000, 10*ms, 15*ms, 20*ms), heldBy("b/1", 2000, 22*ms, 30*ms, 40*ms)},
+		},
+		"told late": {
+			events: [][]event{lostBy("a/1", 1000, 10*ms, 15*ms, 2000*ms), heldBy("b/1", 2000, 22*ms, 30*ms, 40*ms)},
+			plain:  []string{"loss told late"},
+		},
+		"told late by one that stood still": {
+			events: [][]event{
+				lostBy("a/1", 1000, 10*ms, 15*ms, 2000*ms), heldBy("b/1", 2000, 22*ms, 30*ms, 40*ms),
+				{{Kind: "stall", Holder: "a", Call: 12 * ms, Ret: 2001 * ms}},
+			},
+		},
+		"granted before a fixed lease could end": {
+			events: [][]event{
+				{{Kind: "grant", Holder: "a/1", Name: "n", Token: 1000, Call: 10 * ms, Ret: 11 * ms, Lease: 100 * time.Millisecond}}, // and was killed
+				heldBy("b/1", 2000, 12*ms, 30*ms, 40*ms),
+			},
+			illegal: true,
+		},
+		"granted when the lease of one who died had ended": {
+			events: [][]event{
+				{{Kind: "grant", Holder: "a/1", Name: "n", Token: 1000, Call: 10 * ms, Ret: 11 * ms, Lease: 100 * time.Millisecond}},
+				heldBy("b/1", 2000, 110*ms, 130*ms, 140*ms),
+			},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var events []event
+			for _, es := range test.events {
+				events = append(events, es...)
+			}
+			h, found := newHistory(events)
+			h.tokens = test.tokens
+			found = append(found, h.checkOverlap()...)
+			found = append(found, h.checkTokens()...)
+			_, late := h.checkSignals()
+			found = append(found, late...)
+			require.ElementsMatch(t, test.plain, rules(found))
+			wrong, unknown := h.checkModel("", time.Minute)
+			require.Equal(t, test.illegal, len(wrong) > 0, "the model")
+			require.Zero(t, unknown)
+		})
+	}
+}
+
+// A long history is cut, and what is wrong is found in every piece.
+func TestPlantedInALongHistory(t *testing.T) {
+	var events []event
+	at := func(i int) instant { return instant(i) * 10 * ms }
+	const n = 3 * chunkLength
+	for i := range n {
+		events = append(events, heldBy("a/1", uint64(i+1)*1000, at(i)+ms, at(i)+3*ms, at(i)+5*ms)...)
+	}
+	h, _ := newHistory(events)
+	require.Greater(t, len(chunks(h.terms, nil)), 3)
+	wrong, _ := h.checkModel("", time.Minute)
+	require.Empty(t, wrong)
+	for _, i := range []int{1, n / 2, n - 2} {
+		h, _ := newHistory(append(events[:len(events):len(events)], heldBy("b/1", uint64(i+1)*1000+500, at(i)+2*ms, at(i)+4*ms, at(i)+6*ms)...))
+		wrong, _ := h.checkModel("", time.Minute)
+		require.NotEmpty(t, wrong, i)
+		require.NotEmpty(t, h.checkOverlap())
+	}
+}
+
+func TestPlantedWrites(t *testing.T) {
+	state := map[string]written{"n": {token: 5}}
+	require.Empty(t, checkRegister([]write{{"n", 5, 0}, {"m", 1, 0}, {"n", 7, 0}}, state))
+	require.Equal(t, []string{"stale write"}, rules(checkRegister([]write{{"n", 6, 0}}, state)))
+
+	state = map[string]written{"n": {5, 10}}
+	require.Empty(t, checkGuarded([]write{{"n", 5, 11}, {"n", 7, 12}}, map[string]uint64{"n": 12, "m": 0}, state))
+	require.Equal(t, []string{"stale commit"}, rules(checkGuarded([]write{{"n", 6, 13}}, nil, state)))
+	require.Equal(t, []string{"lost update"}, rules(checkGuarded([]write{{"n", 8, 13}}, nil, state)))
+	require.Equal(t, []string{"lost update"}, rules(checkGuarded(nil, map[string]uint64{"n": 12}, state)))
+}
+
+func TestPlantedLeftovers(t *testing.T) {
+	dead := func(holder string) bool { return holder == "dead" }
+	rows := []held{{"m", "dead", time.Second}, {"n", "alive", time.Second}, {"o", "dead", time.Hour}}
+	require.Equal(t, []string{"left behind", "left behind"}, rules(checkLeftovers(rows, dead, 5*time.Second)))
+}

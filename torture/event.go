@@ -1,0 +1,67 @@
+package main
+
+import (
+	"encoding/json"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// An instant is a reading of CLOCK_MONOTONIC, in nanoseconds: all processes of
+// a machine read the same clock, and nobody sets it. 0 is none.
+type instant int64
+
+const never = instant(1<<63 - 1)
+
+func now() instant {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		panic(err)
+	}
+	return instant(ts.Nano())
+}
+
+func (i instant) add(d time.Duration) instant { return i + instant(d) }
+func (i instant) sub(j instant) time.Duration { return time.Duration(i - j) }
+
+// An event is what a worker tells, one line of JSON each, as it happens: a worker
+// may be killed at any moment.
+//
+//	grant     a lock was acquired: Name, Token, Lease, from Call to Ret
+//	trust     it was held: at Call, before Err said nil
+//	extend    Extend succeeded: Lease, asked for at Call
+//	shorten   nothing is promised any more but what another handle asks
+//	term      the hold is over: Outcome; for "unlocked" and "unknown" Unlock went
+//	          from Call to Ret; Signal is when its Context told ErrLost, 0 if it did not
+//	forcing   ForceUnlock was called at Call
+//	force     it returned at Ret: Outcome "freed", "free" or "unknown"
+//	wait      a call of TryLock that failed, from Call to Ret: Outcome is why
+//	stall     from Call to Ret the process did not run
+//	wrong     something that must not be: Outcome tells
+//	drained   all turns of the cycle are over
+//	ended     the Lockers and pools of the cycle are closed: Counts
+type event struct {
+	Kind    string        `json:"k"`
+	Holder  string        `json:"h,omitempty"` // identity of the Locker
+	Name    string        `json:"n,omitempty"`
+	Token   uint64        `json:"t,omitempty"`
+	Lease   time.Duration `json:"l,omitempty"` // 0: AutoRenew
+	Call    instant       `json:"c,omitempty"`
+	Ret     instant       `json:"r,omitempty"`
+	Signal  instant       `json:"s,omitempty"`
+	Outcome string        `json:"o,omitempty"`
+	Counts  counts        `json:"counts,omitempty"`
+}
+
+type counts map[string]int64
+
+func (c counts) add(d counts) {
+	for k, n := range d {
+		c[k] += n
+	}
+}
+
+func (e event) String() string {
+	text, _ := json.Marshal(e)
+	return string(text)
+}

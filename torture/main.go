@@ -1,0 +1,60 @@
+// Torture brings the worst day to the library, on a private server: processes
+// that take locks in every way, a nemesis that breaks what can break, and a
+// history of it all that is checked.
+//
+//	go run . -server mysql -length 30m -seed 42
+//	go run . -server mariadb -length 60m -out results/mariadb.md
+//
+// A run that finds something exits with 1 and leaves its seed, the history of
+// the cycle and a picture of it in a directory that it names.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+type options struct {
+	server  string
+	length  time.Duration
+	cycle   time.Duration
+	seed    uint64
+	workers int
+	out     string // "" prints only
+	dir     string // of what a failing run leaves
+	log     func(format string, args ...any)
+}
+
+func main() {
+	exitIfWorker()
+	o := options{log: func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }}
+	flag.StringVar(&o.server, "server", "mysql", "`kind` of the server: mysql or mariadb")
+	flag.DurationVar(&o.length, "length", time.Minute, "for how long")
+	flag.DurationVar(&o.cycle, "cycle", 25*time.Second, "length of a cycle of faults, after which all is checked")
+	flag.Uint64Var(&o.seed, "seed", rand.Uint64N(1e9), "of all that is random")
+	flag.IntVar(&o.workers, "workers", 4, "processes")
+	flag.StringVar(&o.out, "out", "", "`file` for the table of results, as markdown")
+	flag.StringVar(&o.dir, "dir", filepath.Join(os.TempDir(), "torture"), "`directory` for what a failing run leaves")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	report, err := run(ctx, o)
+	if report != nil {
+		fmt.Print(report.table())
+		if o.out != "" && err == nil {
+			err = report.write(o.out)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "torture:", err)
+		os.Exit(1)
+	}
+}

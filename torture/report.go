@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A report is what a run has to tell.
+type report struct {
+	options
+	version string
+	elapsed time.Duration
+	cycles  int
+	counts  counts
+	faults  map[string]int
+	margin  margin
+	unknown int // histories that porcupine did not get through in time
+}
+
+func newReport(o options) *report {
+	return &report{options: o, counts: counts{}, faults: map[string]int{}}
+}
+
+func (r *report) made() (n int) {
+	for _, m := range r.faults {
+		n += m
+	}
+	return n
+}
+
+// line is the state of the run in a line.
+func (r *report) line() string {
+	return fmt.Sprintf("%v, %d lock cycles (%.0f/s), %d grants, %d losses, %d faults, smallest margin %v",
+		r.elapsed.Round(time.Second), r.counts["cycles"], float64(r.counts["cycles"])/r.elapsed.Seconds(),
+		r.counts["grants"], r.counts["lost"], r.made(), r.margin.smallest.Round(time.Microsecond))
+}
+
+func (r *report) table() string {
+	var b strings.Builder
+	row := func(what string, value any) { fmt.Fprintf(&b, "| %s | %v |\n", what, value) }
+	fmt.Fprintf(&b, "| %s | |\n|---|---:|\n", r.version)
+	row("length", r.elapsed.Round(time.Second))
+	row("seed", r.seed)
+	row("cycles of faults", r.cycles)
+	row("lock cycles (acquired and released)", r.counts["cycles"])
+	row("smallest time between a loss told and another's grant", r.margin.smallest.Round(time.Microsecond))
+	row("losses told before another's grant", r.margin.told)
+	row("told later, by a process that had stood still", r.margin.stood)
+	row("histories too long for porcupine", r.unknown)
+	for _, what := range slices.Sorted(maps.Keys(r.counts)) {
+		if what != "cycles" {
+			row(what, r.counts[what])
+		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(r.faults)) {
+		row("fault: "+what, r.faults[what])
+	}
+	return b.String()
+}
+
+func (r *report) write(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(r.table()), 0o644)
+}

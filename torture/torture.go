@@ -1,0 +1,490 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/go-sql-driver/mysql"
+	"github.com/rs/zerolog"
+
+	"github.com/mysqllock/mysqllock"
+	"github.com/mysqllock/mysqllock/internal/mysqltest"
+)
+
+const (
+	account  = "torture" // of the workers, without any privilege on the server
+	database = "torture"
+)
+
+// A torture is one run.
+type torture struct {
+	options
+	kind    string
+	server  *mysqltest.Server
+	db      *sql.DB // of the account root, past all proxies
+	locker  *mysqllock.Locker
+	workers []*seat
+	random  *rand.Rand
+	report  *report
+
+	// Of the present cycle.
+	names  names
+	orders order
+
+	// What earlier cycles have left.
+	tokens            map[string]uint64
+	register, guarded map[string]written
+
+	mu       sync.Mutex // guards the following
+	events   []event
+	drained  map[string]bool // by worker
+	ended    map[string]bool
+	dead     map[string]bool
+	found    []violation
+	restarts []instant // when the server answered again
+	changed  chan struct{}
+}
+
+// A seat is that of a worker, in which another sits down when it is killed.
+type seat struct {
+	index   int
+	proxy   *toxiproxy.Proxy
+	process atomic.Pointer[process]
+	born    int
+}
+
+// A process is a worker as the parent sees it.
+type process struct {
+	name  string
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when it is no more and has been listened to
+
+	mu     sync.Mutex // guards the following
+	input  io.Closer
+	orders *json.Encoder
+}
+
+func (p *process) tell(o order) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.orders.Encode(o) // who is dead is found out otherwise
+}
+
+func (p *process) kill() {
+	p.cmd.Process.Kill()
+	<-p.ended
+}
+
+func run(ctx context.Context, o options) (*report, error) {
+	t := &torture{
+		options: o, kind: o.server, random: rand.New(rand.NewPCG(o.seed, 0)), report: newReport(o),
+		tokens: map[string]uint64{}, register: map[string]written{}, guarded: map[string]written{},
+		changed: make(chan struct{}, 1),
+	}
+	if err := t.open(); err != nil {
+		t.close()
+		return nil, err
+	}
+	defer t.close()
+	o.log("%s, seed %d", t.report.version, o.seed)
+	for end := time.Now().Add(o.length); time.Now().Before(end) && ctx.Err() == nil; {
+		if err := t.cycle1(ctx); err != nil {
+			return t.report, err
+		}
+	}
+	return t.report, nil
+}
+
+func (t *torture) open() (err error) {
+	if t.server, err = mysqltest.Start(t.kind, "--max-connections=500"); err != nil {
+		return err
+	}
+	t.report.version = t.server.Version
+	config, err := mysql.ParseDSN(t.server.DSN("", "interpolateParams=true&timeout=5s"))
+	if err != nil {
+		return err
+	}
+	config.Logger = &mysql.NopLogger{}
+	config.DBName = database
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		return err
+	}
+	if err := t.prepare(); err != nil {
+		return err
+	}
+	t.db = sql.OpenDB(connector)
+	if t.locker, err = mysqllock.New(t.db, mysqllock.WithIdentity("nemesis")); err != nil {
+		return err
+	}
+	if err := t.locker.CreateTable(context.Background()); err != nil {
+		return err
+	}
+	proxies := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	for i := range t.options.workers {
+		w := &seat{index: i, proxy: toxiproxy.NewProxy(proxies, fmt.Sprint(i), "127.0.0.1:0", t.server.Addr())}
+		if err := w.proxy.Start(); err != nil {
+			return err
+		}
+		t.workers = append(t.workers, w)
+		if err := w.start(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prepare creates the account and the tables.
+func (t *torture) prepare() error {
+	db, err := sql.Open("mysql", t.server.DSN("", ""))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	for _, statement := range []string{
+		"CREATE DATABASE " + database,
+		"USE " + database,
+		"CREATE USER " + account + "@'%'",
+		"GRANT ALL ON " + database + ".* TO " + account + "@'%'",
+		"CREATE TABLE register (name VARCHAR(255) CHARACTER SET ascii PRIMARY KEY, token BIGINT UNSIGNED NOT NULL, writes BIGINT NOT NULL)",
+		"CREATE TABLE register_log (id BIGINT PRIMARY KEY AUTO_INCREMENT, name VARCHAR(255) CHARACTER SET ascii NOT NULL, token BIGINT UNSIGNED NOT NULL)",
+		"CREATE TABLE guarded (name VARCHAR(255) CHARACTER SET ascii PRIMARY KEY, value BIGINT UNSIGNED NOT NULL)",
+		"CREATE TABLE guarded_log (id BIGINT PRIMARY KEY AUTO_INCREMENT, name VARCHAR(255) CHARACTER SET ascii NOT NULL, token BIGINT UNSIGNED NOT NULL, value BIGINT UNSIGNED NOT NULL)",
+	} {
+		if _, err := db.Exec(statement); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	return nil
+}
+
+func (t *torture) close() {
+	for _, w := range t.workers {
+		if p := w.process.Load(); p != nil {
+			p.kill()
+		}
+		w.proxy.Stop()
+	}
+	if t.locker != nil {
+		t.locker.Close()
+	}
+	if t.db != nil {
+		t.db.Close()
+	}
+	if t.server != nil {
+		t.server.Stop()
+	}
+}
+
+// start puts a new process in the seat.
+func (w *seat) start(t *torture) error {
+	w.born++
+	p := &process{name: fmt.Sprintf("worker-%d-%d", w.index, w.born), ended: make(chan struct{})}
+	text, err := json.Marshal(job{
+		Worker: p.name,
+		DSN:    fmt.Sprintf("%s@tcp(%s)/%s?interpolateParams=true&timeout=5s", account, w.proxy.Listen, database),
+	})
+	if err != nil {
+		return err
+	}
+	executable, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	p.cmd = exec.Command(executable)
+	p.cmd.Env = append(os.Environ(), jobVariable+"="+string(text))
+	p.cmd.Stderr = os.Stderr
+	input, err1 := p.cmd.StdinPipe()
+	output, err2 := p.cmd.StdoutPipe()
+	if err := errors.Join(err1, err2, p.cmd.Start()); err != nil {
+		return err
+	}
+	p.input, p.orders = input, json.NewEncoder(input)
+	go func() {
+		defer close(p.ended)
+		t.listen(output)
+		p.cmd.Wait()
+		t.mu.Lock()
+		if t.dead != nil {
+			t.dead[p.name] = true
+		}
+		t.mu.Unlock()
+	}()
+	w.process.Store(p)
+	return nil
+}
+
+func (t *torture) listen(output io.Reader) {
+	events := json.NewDecoder(output)
+	for {
+		var e event
+		if events.Decode(&e) != nil {
+			return
+		}
+		t.tell(e)
+	}
+}
+
+// tell enters an event in the history.
+func (t *torture) tell(e event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch e.Kind {
+	case "drained":
+		t.drained[e.Holder] = true
+	case "ended":
+		t.ended[e.Holder] = true
+		t.report.counts.add(e.Counts)
+	default:
+		t.events = append(t.events, e)
+		return
+	}
+	select {
+	case t.changed <- struct{}{}:
+	default:
+	}
+}
+
+// made notes that a fault was made; from is when it began.
+func (t *torture) made(name string, from instant) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.report.faults[name]++
+	if from != 0 {
+		t.events = append(t.events, event{Kind: "fault", Name: name, Call: from, Ret: now()})
+	}
+}
+
+func (t *torture) answered() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.restarts = append(t.restarts, now())
+}
+
+func (t *torture) fail(vs ...violation) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.found = append(t.found, vs...)
+}
+
+// begin is the order to begin the present cycle, each time with another seed.
+func (t *torture) begin() order {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o := t.orders
+	o.Seed = t.random.Uint64()
+	return o
+}
+
+// cycle1 is one cycle: turns, faults, a rest, the end of all turns, the checks.
+func (t *torture) cycle1(ctx context.Context) error {
+	started := now()
+	t.names = names{Epoch: 1, Hot: 4, Warm: 16, Rare: 60}
+	if err := t.fill(ctx); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.events, t.drained, t.ended, t.dead, t.restarts = nil, map[string]bool{}, map[string]bool{}, map[string]bool{}, nil
+	t.orders = order{Do: "begin", Names: t.names, Pool: []int{4, 8, 12}[t.random.IntN(3)], Lease: time.Second << t.random.IntN(3)}
+	t.mu.Unlock()
+	for _, w := range t.workers {
+		w.process.Load().tell(t.begin())
+	}
+	rest := t.options.cycle / 5
+	sleep(ctx, rest/2)
+	t.nemesis(ctx, rand.New(rand.NewPCG(t.random.Uint64(), 0)), t.options.cycle-2*rest, faults)
+	sleep(ctx, rest)
+
+	for _, w := range t.workers {
+		w.process.Load().tell(order{Do: "drain"})
+	}
+	if err := t.all(&t.drained, 15*time.Second); err != nil {
+		return t.leave(append(t.found, violation{"drain", "", err.Error()}))
+	}
+	time.Sleep(2 * time.Second)
+	left, err := t.leftovers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, w := range t.workers {
+		w.process.Load().tell(order{Do: "end"})
+	}
+	if err := t.all(&t.ended, 30*time.Second); err != nil {
+		return t.leave(append(t.found, violation{"end", "", err.Error()}))
+	}
+	found, err := t.check(ctx, left)
+	if err != nil {
+		return err
+	}
+	if len(found) > 0 {
+		return t.leave(found)
+	}
+	t.report.cycles++
+	t.report.elapsed += now().sub(started)
+	t.log("cycle %d: %s", t.report.cycles, t.report.line())
+	return nil
+}
+
+// fill creates the rows that guarded transactions and registers change.
+func (t *torture) fill(ctx context.Context) error {
+	values := "('" + strings.Join(t.names.all(), "', 0), ('") + "', 0)"
+	if _, err := t.db.ExecContext(ctx, "INSERT IGNORE INTO guarded (name, value) VALUES "+values); err != nil {
+		return err
+	}
+	_, err := t.db.ExecContext(ctx, "INSERT IGNORE INTO register (name, token, writes) VALUES "+strings.ReplaceAll(values, ", 0)", ", 0, 0)"))
+	return err
+}
+
+// all waits until every worker has said something.
+func (t *torture) all(said *map[string]bool, bound time.Duration) error {
+	deadline := time.After(bound)
+	for {
+		var missing []string
+		t.mu.Lock()
+		for _, w := range t.workers {
+			if name := w.process.Load().name; !(*said)[name] {
+				missing = append(missing, name)
+			}
+		}
+		t.mu.Unlock()
+		if len(missing) == 0 {
+			return nil
+		}
+		select {
+		case <-t.changed:
+		case <-deadline:
+			return fmt.Errorf("%v: not within %v", missing, bound)
+		}
+	}
+}
+
+func (t *torture) leftovers(ctx context.Context) (rows []held, err error) {
+	infos, err := t.locker.List(ctx)
+	for _, i := range infos {
+		rows = append(rows, held{i.Name, i.Holder, i.ExpiresIn})
+	}
+	return rows, err
+}
+
+func (t *torture) check(ctx context.Context, left []held) ([]violation, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h, found := newHistory(t.events)
+	found = append(found, t.found...)
+	h.tokens = t.tokens
+	found = append(found, h.checkTokens()...)
+	found = append(found, h.checkOverlap()...)
+	margin, late := h.checkSignals()
+	found = append(found, late...)
+	if len(found) == 0 {
+		t.report.margin.merge(margin)
+	}
+	wrong, unknown := h.checkModel(t.dirOf(), 20*time.Second)
+	found = append(found, wrong...)
+	t.report.unknown += unknown
+	found = append(found, checkLeftovers(left, func(holder string) bool { return t.dead[workerOf(holder)] }, 10*time.Second)...)
+	written, err := t.logs(ctx)
+	found = append(found, written...)
+	for _, term := range h.terms {
+		t.tokens[term.name] = max(t.tokens[term.name], term.token)
+	}
+	t.report.counts["grants"] += int64(len(h.terms))
+	return found, err
+}
+
+// logs checks what was written to the register and the guarded rows, and empties the logs.
+func (t *torture) logs(ctx context.Context) (found []violation, err error) {
+	read := func(query string) (log []write, err error) {
+		rows, err := t.db.QueryContext(ctx, query)
+		if err != nil {
+			return nil, err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var w write
+			if err := rows.Scan(&w.name, &w.token, &w.value); err != nil {
+				return nil, err
+			}
+			log = append(log, w)
+		}
+		return log, rows.Err()
+	}
+	register, err := read("SELECT name, token, 0 FROM register_log ORDER BY id")
+	if err != nil {
+		return nil, err
+	}
+	guarded, err := read("SELECT name, token, value FROM guarded_log ORDER BY id")
+	if err != nil {
+		return nil, err
+	}
+	values, err := read("SELECT name, 0, value FROM guarded")
+	if err != nil {
+		return nil, err
+	}
+	rows := map[string]uint64{}
+	for _, v := range values {
+		rows[v.name] = v.value
+	}
+	found = slices.Concat(checkRegister(register, t.register), checkGuarded(guarded, rows, t.guarded))
+	t.report.counts["register log"] += int64(len(register))
+	t.report.counts["guarded log"] += int64(len(guarded))
+	for _, table := range []string{"register_log", "guarded_log"} {
+		if _, err := t.db.ExecContext(ctx, "DELETE FROM "+table); err != nil {
+			return found, err
+		}
+	}
+	return found, nil
+}
+
+// dirOf is where a failing run leaves what it found.
+func (t *torture) dirOf() string {
+	return filepath.Join(t.dir, fmt.Sprintf("%s-%d-%d", t.kind, t.seed, t.report.cycles+1))
+}
+
+// leave writes what was found, and what led to it.
+func (t *torture) leave(found []violation) error {
+	dir := t.dirOf()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s, seed %d, cycle %d\n", t.report.version, t.seed, t.report.cycles+1)
+	for _, v := range found {
+		fmt.Fprintln(&text, v)
+	}
+	history, err := os.Create(filepath.Join(dir, "history.jsonl"))
+	if err != nil {
+		return err
+	}
+	defer history.Close()
+	encoder := json.NewEncoder(history)
+	for _, e := range t.events {
+		if err := encoder.Encode(e); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(
+		os.WriteFile(filepath.Join(dir, "violations"), []byte(text.String()), 0o644),
+		os.WriteFile(filepath.Join(dir, "server.log"), []byte(t.server.Log()), 0o644),
+	); err != nil {
+		return err
+	}
+	return fmt.Errorf("%d violations, the first %v; seed %d, history and picture are in %s", len(found), found[0], t.seed, dir)
+}

@@ -1,0 +1,348 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/mysqllock/mysqllock"
+)
+
+// A job is what a worker process is told when it starts, orders come later on
+// its standard input, as lines of JSON. It ends when that does.
+type job struct {
+	Worker string // its name
+	DSN    string // of its proxy
+}
+
+// An order is one of
+//
+//	begin    take turns on the Names, on a new pool and new Lockers
+//	exhaust  take all connections of the pool for a time
+//	drain    end all turns; what is held is unlocked
+//	end      close the Lockers and the pool
+type order struct {
+	Do    string
+	Seed  uint64        `json:",omitempty"`
+	Names names         `json:",omitzero"`
+	Calm  bool          `json:",omitempty"` // only short holds: whoever waits is served soon
+	Pool  int           `json:",omitempty"`
+	Lease time.Duration `json:",omitempty"` // of AutoRenew
+	For   time.Duration `json:",omitempty"`
+}
+
+const (
+	jobVariable = "MYSQLLOCK_TORTURE_JOB"
+	turnTakers  = 16 // goroutines of a worker that take turns
+)
+
+// workerOf is the worker of a Locker's identity.
+func workerOf(holder string) string {
+	worker, _, _ := strings.Cut(holder, "/")
+	return worker
+}
+
+// exitIfWorker makes this process a worker if it was started as one.
+func exitIfWorker() {
+	text := os.Getenv(jobVariable)
+	if text == "" {
+		return
+	}
+	var j job
+	if err := json.Unmarshal([]byte(text), &j); err != nil {
+		panic(err)
+	}
+	mysql.SetLogger(&mysql.NopLogger{})
+	w := &worker{job: j, events: make(chan event, 1<<14)}
+	go w.write()
+	go w.beat()
+	if err := w.obey(os.Stdin); err != nil {
+		fmt.Fprintln(os.Stderr, j.Worker+":", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+type worker struct {
+	job
+	events chan event
+	cycle  *cycle // between begin and end; of the orders' goroutine alone
+}
+
+// write writes events as they come: what was said before a SIGKILL is known.
+func (w *worker) write() {
+	out := bufio.NewWriter(os.Stdout)
+	encoder := json.NewEncoder(out)
+	for e := range w.events {
+		if encoder.Encode(e) != nil {
+			os.Exit(1)
+		}
+		if len(w.events) == 0 && out.Flush() != nil {
+			os.Exit(1)
+		}
+	}
+}
+
+// beat tells of times in which the process did not run: a goroutine that sleeps
+// for a moment sleeps for longer.
+func (w *worker) beat() {
+	const period, late = 2 * time.Millisecond, 2 * time.Millisecond
+	for last := now(); ; {
+		time.Sleep(period)
+		if next := now(); next.sub(last) > period+late {
+			w.events <- event{Kind: "stall", Holder: w.Worker, Call: last, Ret: next}
+			last = next
+		} else {
+			last = next
+		}
+	}
+}
+
+func (w *worker) obey(input io.Reader) error {
+	orders := json.NewDecoder(input)
+	idle := runtime.NumGoroutine()
+	for {
+		var o order
+		if err := orders.Decode(&o); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		switch o.Do {
+		case "begin":
+			idle = runtime.NumGoroutine()
+			var err error
+			if w.cycle, err = w.begin(o); err != nil {
+				return err
+			}
+		case "exhaust":
+			w.cycle.app.Go(func() { w.cycle.exhaust(o.For) })
+		case "drain":
+			c := w.cycle
+			c.app.Go(func() {
+				c.stop()
+				c.turns.Wait()
+				w.events <- event{Kind: "drained", Holder: w.Worker}
+			})
+		case "end":
+			w.cycle.end(idle)
+		}
+	}
+}
+
+// A cycle is what a worker does between begin and end.
+type cycle struct {
+	w      *worker
+	order  order
+	db     *sql.DB
+	ctx    context.Context // ends with drain
+	stop   context.CancelFunc
+	turns  sync.WaitGroup
+	app    sync.WaitGroup // the other goroutines
+	locker atomic.Pointer[identified]
+	serial atomic.Int64
+
+	mu     sync.Mutex // guards the following
+	counts counts
+}
+
+// identified is a Locker with its identity.
+type identified struct {
+	*mysqllock.Locker
+	holder string
+}
+
+func (w *worker) begin(o order) (*cycle, error) {
+	config, err := mysql.ParseDSN(w.DSN)
+	if err != nil {
+		return nil, err
+	}
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		return nil, err
+	}
+	c := &cycle{w: w, order: o, db: sql.OpenDB(connector), counts: counts{}}
+	c.db.SetMaxOpenConns(o.Pool)
+	c.db.SetMaxIdleConns(o.Pool)
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	c.renew()
+	for i := range turnTakers {
+		c.turns.Go(func() {
+			r := rand.New(rand.NewPCG(o.Seed, uint64(i)))
+			for c.ctx.Err() == nil {
+				c.turn(r)
+			}
+		})
+	}
+	c.turns.Go(func() { c.disturb(rand.New(rand.NewPCG(o.Seed, turnTakers))) })
+	return c, nil
+}
+
+// renew makes a new Locker the present one and returns the last.
+func (c *cycle) renew() (last *identified) {
+	holder := fmt.Sprintf("%s/%d.%d", c.w.Worker, c.order.Seed%1e6, c.serial.Add(1))
+	l, err := mysqllock.New(c.db, mysqllock.WithLease(c.order.Lease), mysqllock.WithIdentity(holder))
+	if err != nil {
+		panic(err)
+	}
+	return c.locker.Swap(&identified{l, holder})
+}
+
+// disturb closes Lockers, forces locks open and purges, now and then.
+func (c *cycle) disturb(r *rand.Rand) {
+	for c.ctx.Err() == nil {
+		c.sleep(c.ctx, exponential(r, 700*time.Millisecond))
+		l := c.locker.Load()
+		ctx, cancel := context.WithTimeout(context.Background(), exponential(r, 500*time.Millisecond)+time.Millisecond)
+		switch n := r.IntN(10); {
+		case n < 2:
+			last := c.renew()
+			if start := now(); last.Close() != nil {
+				c.count("closes with an error")
+			} else if d := now().sub(start); d > 11*time.Second {
+				c.wrong(last.holder, "", fmt.Sprintf("Close took %v", d))
+			}
+			c.count("closes")
+		case n < 4 && !c.order.Calm:
+			name := c.order.Names.pick(r)
+			e := event{Kind: "forcing", Holder: l.holder, Name: name, Call: now()}
+			c.tell(e)
+			held, err := l.ForceUnlock(ctx, name)
+			e.Kind, e.Ret, e.Outcome = "force", now(), "free"
+			switch {
+			case err != nil:
+				e.Outcome = "unknown"
+			case held:
+				e.Outcome = "freed"
+				c.count("forced")
+			}
+			c.tell(e)
+		case n < 7:
+			idle := []time.Duration{0, 100 * time.Millisecond, time.Second}[r.IntN(3)]
+			deleted, _ := l.Purge(ctx, idle)
+			c.add("rows purged", deleted)
+		default:
+			l.Inspect(ctx, c.order.Names.pick(r))
+			l.List(ctx)
+		}
+		cancel()
+	}
+}
+
+// exhaust takes the connections of the pool, as an application may.
+func (c *cycle) exhaust(d time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	var taken []*sql.Conn
+	for ctx.Err() == nil {
+		conn, err := c.db.Conn(ctx)
+		if err != nil {
+			continue
+		}
+		taken = append(taken, conn)
+	}
+	for _, conn := range taken {
+		conn.Close()
+	}
+}
+
+// end closes everything and looks for goroutines that are left.
+func (c *cycle) end(idle int) {
+	c.turns.Wait()
+	c.app.Wait()
+	l := c.locker.Load()
+	if err := l.Close(); err != nil {
+		c.wrong(l.holder, "", "Close, with the database well: "+err.Error())
+	}
+	c.db.Close()
+	deadline := now().add(3 * time.Second)
+	for runtime.NumGoroutine() > idle && now() < deadline {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n := runtime.NumGoroutine(); n > idle {
+		var stacks strings.Builder
+		pprof.Lookup("goroutine").WriteTo(&stacks, 1)
+		c.wrong(l.holder, "", fmt.Sprintf("%d goroutines before, %d after:\n%s", idle, n, &stacks))
+	}
+	c.tell(event{Kind: "ended", Holder: c.w.Worker, Counts: c.counts})
+}
+
+func (c *cycle) tell(e event) { c.w.events <- e }
+
+func (c *cycle) wrong(holder, name, what string) {
+	c.tell(event{Kind: "wrong", Holder: holder, Name: name, Outcome: what})
+}
+
+func (c *cycle) count(what string) { c.add(what, 1) }
+
+func (c *cycle) add(what string, n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.counts[what] += n
+}
+
+// sleep sleeps until ctx ends.
+func (c *cycle) sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// exponential is a random time of a mean.
+func exponential(r *rand.Rand, mean time.Duration) time.Duration {
+	return time.Duration(r.ExpFloat64() * float64(mean))
+}
+
+// names are the locks of a cycle: a few that everybody wants, and many others.
+type names struct {
+	Epoch int
+	Hot   int
+	Warm  int
+	Rare  int
+}
+
+func (n names) pick(r *rand.Rand) string {
+	switch k := r.IntN(100); {
+	case k < 40:
+		return n.name("hot", r.IntN(n.Hot))
+	case k < 80:
+		return n.name("warm", r.IntN(n.Warm))
+	default:
+		return n.name("rare", r.IntN(n.Rare))
+	}
+}
+
+func (n names) name(kind string, i int) string { return fmt.Sprintf("%s-%d.%d", kind, i, n.Epoch) }
+
+func (n names) all() (all []string) {
+	for i := range n.Hot {
+		all = append(all, n.name("hot", i))
+	}
+	for i := range n.Warm {
+		all = append(all, n.name("warm", i))
+	}
+	for i := range n.Rare {
+		all = append(all, n.name("rare", i))
+	}
+	return all
+}
