@@ -43,6 +43,7 @@ type void struct {
 type history struct {
 	terms  []*term
 	voids  []void
+	waits  []event           // calls of TryLock that failed
 	pauses map[string][]span // by worker: SIGSTOP, or its heart stood still
 	// What the end of earlier cycles has left: the highest token of each name.
 	tokens map[string]uint64
@@ -75,19 +76,20 @@ func newHistory(events []event) (*history, []violation) {
 			if t != nil {
 				wrong = append(wrong, violation{"token repeated", e.Name, fmt.Sprintf("%d was granted twice to %s", e.Token, e.Holder)})
 			}
-			t = &term{holder: e.Holder, name: e.Name, token: e.Token, call: e.Call, ret: e.Ret}
+			t = &term{holder: e.Holder, name: e.Name, token: e.Token, call: e.Call, ret: e.Ret, trust: e.Trust}
 			if e.Lease > 0 {
 				t.promised = e.Call.add(e.Lease)
 			}
 			open[k] = t
 			h.terms = append(h.terms, t)
 		case "trust":
-			t.trust = max(t.trust, e.Call)
+			t.trust = max(t.trust, e.Trust)
 		case "extend":
 			t.promised = max(t.promised, e.Call.add(e.Lease))
 		case "shorten":
 			t.promised = 0
 		case "term":
+			t.trust = max(t.trust, e.Trust)
 			t.outcome, t.signal, t.unlock = e.Outcome, e.Signal, span{e.Call, e.Ret}
 		case "forcing":
 			forcing[e.Holder+"\x00"+e.Name+"\x00"+fmt.Sprint(e.Call)] = e
@@ -103,6 +105,8 @@ func newHistory(events []event) (*history, []violation) {
 			h.voids = append(h.voids, void{e.Name, span{e.Call, e.Ret}})
 		case "stall":
 			h.pauses[workerOf(e.Holder)] = append(h.pauses[workerOf(e.Holder)], span{e.Call, e.Ret})
+		case "wait":
+			h.waits = append(h.waits, e)
 		case "wrong":
 			wrong = append(wrong, violation{"wrong answer", e.Name, e.Holder + ": " + e.Outcome})
 		}
@@ -242,8 +246,32 @@ func (h *history) checkSignals() (m margin, found []violation) {
 // stood tells whether the process of a term, which should have told a loss
 // before an instant, stood still around it.
 func (h *history) stood(t *term, before instant) bool {
-	late := span{before.add(-time.Second), t.signal}
+	late := span{before.add(-20 * time.Millisecond), t.signal}
 	return slices.ContainsFunc(h.pauses[workerOf(t.holder)], late.meets)
+}
+
+// served tells how long after a restart it took until of each lock that somebody
+// waited for then, a waiter had it, and finds those that nobody had in time.
+func (h *history) served(restart instant, bound time.Duration) (longest time.Duration, found []violation) {
+	first := map[string]instant{} // grant to somebody who waited
+	for _, t := range h.terms {
+		if t.call < restart && t.ret > restart && (first[t.name] == 0 || t.ret < first[t.name]) {
+			first[t.name] = t.ret
+		}
+	}
+	for _, w := range h.waits {
+		if w.Call < restart && w.Ret > restart.add(bound) && first[w.Name] == 0 {
+			first[w.Name] = w.Ret
+		}
+	}
+	for name, at := range first {
+		d := at.sub(restart)
+		longest = max(longest, d)
+		if d > bound {
+			found = append(found, violation{"not served", name, fmt.Sprintf("for %v after the server answered at %d", d, restart)})
+		}
+	}
+	return longest, found
 }
 
 // A write is one line of a log that a transaction wrote with what it changed:

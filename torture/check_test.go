@@ -15,7 +15,7 @@ func heldBy(holder string, token uint64, granted, trust, unlock instant) []event
 	e := event{Holder: holder, Name: "n", Token: token}
 	grant, trusted, term := e, e, e
 	grant.Kind, grant.Call, grant.Ret = "grant", granted-ms, granted
-	trusted.Kind, trusted.Call = "trust", trust
+	trusted.Kind, trusted.Trust = "trust", trust
 	term.Kind, term.Outcome, term.Call, term.Ret = "term", "unlocked", unlock, unlock+ms
 	return []event{grant, trusted, term}
 }
@@ -24,6 +24,12 @@ func heldBy(holder string, token uint64, granted, trust, unlock instant) []event
 func lostBy(holder string, token uint64, granted, trust, told instant) []event {
 	events := heldBy(holder, token, granted, trust, told+ms)
 	events[2].Outcome, events[2].Signal = "lost", told
+	return events
+}
+
+// leased gives a hold a fixed lease of 100 ms.
+func leased(events []event) []event {
+	events[0].Lease = 100 * time.Millisecond
 	return events
 }
 
@@ -105,17 +111,19 @@ func TestPlanted(t *testing.T) {
 			},
 		},
 		"granted before a fixed lease could end": {
-			events: [][]event{
-				{{Kind: "grant", Holder: "a/1", Name: "n", Token: 1000, Call: 10 * ms, Ret: 11 * ms, Lease: 100 * time.Millisecond}}, // and was killed
-				heldBy("b/1", 2000, 12*ms, 30*ms, 40*ms),
-			},
+			events:  [][]event{leased(lostBy("a/1", 1000, 10*ms, 15*ms, 20*ms)), heldBy("b/1", 2000, 30*ms, 30*ms, 40*ms)},
 			illegal: true,
 		},
-		"granted when the lease of one who died had ended": {
-			events: [][]event{
-				{{Kind: "grant", Holder: "a/1", Name: "n", Token: 1000, Call: 10 * ms, Ret: 11 * ms, Lease: 100 * time.Millisecond}},
-				heldBy("b/1", 2000, 110*ms, 130*ms, 140*ms),
-			},
+		"granted when a fixed lease had ended": {
+			events: [][]event{leased(lostBy("a/1", 1000, 10*ms, 15*ms, 20*ms)), heldBy("b/1", 2000, 110*ms, 130*ms, 140*ms)},
+		},
+		"granted after one who died": {
+			events: [][]event{leased(lostBy("a/1", 1000, 10*ms, 15*ms, 20*ms))[:2], heldBy("b/1", 2000, 30*ms, 30*ms, 40*ms)},
+		},
+		"granted before one died": {
+			events:  [][]event{leased(lostBy("a/1", 1000, 10*ms, 35*ms, 20*ms))[:2], heldBy("b/1", 2000, 30*ms, 30*ms, 40*ms)},
+			plain:   []string{"overlap"},
+			illegal: true,
 		},
 	}
 	for name, test := range tests {
@@ -174,4 +182,14 @@ func TestPlantedLeftovers(t *testing.T) {
 	dead := func(holder string) bool { return holder == "dead" }
 	rows := []held{{"m", "dead", time.Second}, {"n", "alive", time.Second}, {"o", "dead", time.Hour}}
 	require.Equal(t, []string{"left behind", "left behind"}, rules(checkLeftovers(rows, dead, 5*time.Second)))
+}
+
+func TestServed(t *testing.T) {
+	wait := event{Kind: "wait", Holder: "b/1", Name: "n", Call: 10 * ms, Ret: 9000 * ms}
+	h, _ := newHistory(append(heldBy("a/1", 1000, 100*ms, 100*ms, 200*ms), wait))
+	longest, unserved := h.served(99*ms+1, 3*time.Second)
+	require.Empty(t, unserved)
+	require.InDelta(t, time.Millisecond, longest, 1e5)
+	_, unserved = h.served(150*ms, 3*time.Second)
+	require.Equal(t, []string{"not served"}, rules(unserved))
 }

@@ -28,7 +28,7 @@ func (i instant) sub(j instant) time.Duration { return time.Duration(i - j) }
 // may be killed at any moment.
 //
 //	grant     a lock was acquired: Name, Token, Lease, from Call to Ret
-//	trust     it was held: at Call, before Err said nil
+//	trust     it was held at Trust, a moment before Err said nil; grant and term may have it too
 //	extend    Extend succeeded: Lease, asked for at Call
 //	shorten   nothing is promised any more but what another handle asks
 //	term      the hold is over: Outcome; for "unlocked" and "unknown" Unlock went
@@ -48,6 +48,7 @@ type event struct {
 	Lease   time.Duration `json:"l,omitempty"` // 0: AutoRenew
 	Call    instant       `json:"c,omitempty"`
 	Ret     instant       `json:"r,omitempty"`
+	Trust   instant       `json:"e,omitempty"`
 	Signal  instant       `json:"s,omitempty"`
 	Outcome string        `json:"o,omitempty"`
 	Counts  counts        `json:"counts,omitempty"`

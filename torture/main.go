@@ -27,8 +27,9 @@ type options struct {
 	cycle   time.Duration
 	seed    uint64
 	workers int
-	out     string // "" prints only
-	dir     string // of what a failing run leaves
+	served  time.Duration // after a restart, waiters have to be served within it
+	out     string        // "" prints only
+	dir     string        // of what a failing run leaves
 	log     func(format string, args ...any)
 }
 
@@ -40,6 +41,7 @@ func main() {
 	flag.DurationVar(&o.cycle, "cycle", 25*time.Second, "length of a cycle of faults, after which all is checked")
 	flag.Uint64Var(&o.seed, "seed", rand.Uint64N(1e9), "of all that is random")
 	flag.IntVar(&o.workers, "workers", 4, "processes")
+	flag.DurationVar(&o.served, "served", 3*time.Second, "bound for the time from a restart until each lock has been had by one who waited, if nothing else is wrong")
 	flag.StringVar(&o.out, "out", "", "`file` for the table of results, as markdown")
 	flag.StringVar(&o.dir, "dir", filepath.Join(os.TempDir(), "torture"), "`directory` for what a failing run leaves")
 	flag.Parse()

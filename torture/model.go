@@ -102,7 +102,7 @@ func operations(terms []*term, voids []void) []porcupine.Operation {
 			do(end, t.unlock.from, t.unlock.to)
 		case "unknown":
 			do(end, t.unlock.from, never)
-		case "closed":
+		case "closed", "": // who was killed may have unlocked before he could tell
 			do(end, max(t.trust, t.call), never)
 		default:
 			do(end, max(t.trust, t.call, t.promised.add(-slew)), never)

@@ -19,6 +19,9 @@ type report struct {
 	counts  counts
 	faults  map[string]int
 	margin  margin
+	// The longest from a server's first answer after a restart to a waiter's grant.
+	served, servedAmidFaults time.Duration
+
 	unknown int // histories that porcupine did not get through in time
 }
 
@@ -51,6 +54,8 @@ func (r *report) table() string {
 	row("smallest time between a loss told and another's grant", r.margin.smallest.Round(time.Microsecond))
 	row("losses told before another's grant", r.margin.told)
 	row("told later, by a process that had stood still", r.margin.stood)
+	row("longest until a waiter was served after a restart", r.served.Round(time.Millisecond))
+	row("the same, amid other faults", r.servedAmidFaults.Round(time.Millisecond))
 	row("histories too long for porcupine", r.unknown)
 	for _, what := range slices.Sorted(maps.Keys(r.counts)) {
 		if what != "cycles" {

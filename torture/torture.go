@@ -35,6 +35,7 @@ type torture struct {
 	options
 	kind    string
 	server  *mysqltest.Server
+	clock   *clock
 	db      *sql.DB // of the account root, past all proxies
 	locker  *mysqllock.Locker
 	workers []*seat
@@ -44,6 +45,8 @@ type torture struct {
 	// Of the present cycle.
 	names  names
 	orders order
+
+	epoch int // of the names
 
 	// What earlier cycles have left.
 	tokens            map[string]uint64
@@ -102,7 +105,14 @@ func run(ctx context.Context, o options) (*report, error) {
 	defer t.close()
 	o.log("%s, seed %d", t.report.version, o.seed)
 	for end := time.Now().Add(o.length); time.Now().Before(end) && ctx.Err() == nil; {
-		if err := t.cycle1(ctx); err != nil {
+		kind := mixed
+		switch {
+		case t.report.cycles%8 == 0:
+			kind = calm
+		case t.random.IntN(3) == 0:
+			kind = stepped
+		}
+		if err := t.round(ctx, kind); err != nil {
 			return t.report, err
 		}
 	}
@@ -110,7 +120,10 @@ func run(ctx context.Context, o options) (*report, error) {
 }
 
 func (t *torture) open() (err error) {
-	if t.server, err = mysqltest.Start(t.kind, "--max-connections=500"); err != nil {
+	if t.clock, err = newClock(); err != nil {
+		return err
+	}
+	if t.server, err = mysqltest.StartEnv(t.clock.env(), t.kind, "--max-connections=500"); err != nil {
 		return err
 	}
 	t.report.version = t.server.Version
@@ -188,6 +201,9 @@ func (t *torture) close() {
 	}
 	if t.server != nil {
 		t.server.Stop()
+	}
+	if t.clock != nil {
+		t.clock.remove()
 	}
 }
 
@@ -291,24 +307,49 @@ func (t *torture) begin() order {
 	return o
 }
 
-// cycle1 is one cycle: turns, faults, a rest, the end of all turns, the checks.
-func (t *torture) cycle1(ctx context.Context) error {
+// A round is of one of these kinds.
+const (
+	mixed   = "mixed"   // all faults but the clock
+	stepped = "stepped" // all faults but rows taken away
+	calm    = "calm"    // the server is killed while nothing but short turns is going on
+)
+
+// round is one cycle: turns, faults, a rest, the end of all turns, the checks.
+func (t *torture) round(ctx context.Context, kind string) error {
 	started := now()
-	t.names = names{Epoch: 1, Hot: 4, Warm: 16, Rare: 60}
+	t.names = names{Epoch: t.epoch, Hot: 4, Warm: 20, Rare: 100}
 	if err := t.fill(ctx); err != nil {
 		return err
 	}
 	t.mu.Lock()
 	t.events, t.drained, t.ended, t.dead, t.restarts = nil, map[string]bool{}, map[string]bool{}, map[string]bool{}, nil
-	t.orders = order{Do: "begin", Names: t.names, Pool: []int{4, 8, 12}[t.random.IntN(3)], Lease: time.Second << t.random.IntN(3)}
+	t.orders = order{
+		Do: "begin", Names: t.names, Calm: kind == calm,
+		Pool: []int{4, 8, 12}[t.random.IntN(3)], Lease: time.Second << t.random.IntN(3),
+	}
+	if kind == calm {
+		t.orders.Pool = 2 * turnTakers
+	}
 	t.mu.Unlock()
 	for _, w := range t.workers {
 		w.process.Load().tell(t.begin())
 	}
-	rest := t.options.cycle / 5
-	sleep(ctx, rest/2)
-	t.nemesis(ctx, rand.New(rand.NewPCG(t.random.Uint64(), 0)), t.options.cycle-2*rest, faults)
-	sleep(ctx, rest)
+	r := rand.New(rand.NewPCG(t.random.Uint64(), 0))
+	if kind == calm {
+		sleep(ctx, time.Second)
+		killServer(ctx, r, t)
+		t.made(faults[0].name, 0)
+		sleep(ctx, 4*time.Second)
+	} else {
+		rest := t.options.cycle / 4
+		sleep(ctx, rest/2)
+		kinds := faults
+		if kind == stepped {
+			kinds = clockFaults
+		}
+		t.nemesis(ctx, r, t.options.cycle-2*rest, kinds)
+		sleep(ctx, rest*3/2)
+	}
 
 	for _, w := range t.workers {
 		w.process.Load().tell(order{Do: "drain"})
@@ -327,16 +368,36 @@ func (t *torture) cycle1(ctx context.Context) error {
 	if err := t.all(&t.ended, 30*time.Second); err != nil {
 		return t.leave(append(t.found, violation{"end", "", err.Error()}))
 	}
-	found, err := t.check(ctx, left)
+	found, err := t.check(ctx, kind, left)
 	if err != nil {
 		return err
 	}
 	if len(found) > 0 {
 		return t.leave(found)
 	}
+	if kind == stepped {
+		if err := t.renewTables(ctx); err != nil {
+			return err
+		}
+	}
 	t.report.cycles++
 	t.report.elapsed += now().sub(started)
-	t.log("cycle %d: %s", t.report.cycles, t.report.line())
+	t.log("cycle %d (%s): %s", t.report.cycles, kind, t.report.line())
+	return nil
+}
+
+// renewTables empties the tables, and begins with other names: the tokens of
+// these are an hour ahead of the clock.
+func (t *torture) renewTables(ctx context.Context) error {
+	t.epoch++
+	clear(t.tokens)
+	clear(t.register)
+	clear(t.guarded)
+	for _, table := range []string{"mysqllock", "register", "guarded"} {
+		if _, err := t.db.ExecContext(ctx, "TRUNCATE "+table); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -381,7 +442,7 @@ func (t *torture) leftovers(ctx context.Context) (rows []held, err error) {
 	return rows, err
 }
 
-func (t *torture) check(ctx context.Context, left []held) ([]violation, error) {
+func (t *torture) check(ctx context.Context, kind string, left []held) ([]violation, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h, found := newHistory(t.events)
@@ -397,7 +458,20 @@ func (t *torture) check(ctx context.Context, left []held) ([]violation, error) {
 	wrong, unknown := h.checkModel(t.dirOf(), 20*time.Second)
 	found = append(found, wrong...)
 	t.report.unknown += unknown
-	found = append(found, checkLeftovers(left, func(holder string) bool { return t.dead[workerOf(holder)] }, 10*time.Second)...)
+	longest := 10 * time.Second
+	if kind == stepped {
+		longest += time.Hour
+	}
+	found = append(found, checkLeftovers(left, func(holder string) bool { return t.dead[workerOf(holder)] }, longest)...)
+	for _, restart := range t.restarts {
+		served, unserved := h.served(restart, t.served)
+		if kind == calm {
+			found = append(found, unserved...)
+			t.report.served = max(t.report.served, served)
+		} else {
+			t.report.servedAmidFaults = max(t.report.servedAmidFaults, served)
+		}
+	}
 	written, err := t.logs(ctx)
 	found = append(found, written...)
 	for _, term := range h.terms {

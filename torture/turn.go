@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -20,7 +21,7 @@ const appBound = 3 * time.Second
 func (c *cycle) turn(r *rand.Rand) {
 	l := c.locker.Load()
 	name := c.order.Names.pick(r)
-	if !c.order.Calm && r.IntN(30) == 0 {
+	if !c.order.Calm && r.IntN(10) == 0 {
 		c.burst(r, l, name)
 		return
 	}
@@ -28,12 +29,50 @@ func (c *cycle) turn(r *rand.Rand) {
 	c.sleep(c.ctx, exponential(r, 30*time.Millisecond))
 }
 
-// burst is many turns one after the other on one lock, as a hot lock sees them.
+// burst is many short turns of several goroutines on one lock: it passes on
+// inside the process.
 func (c *cycle) burst(r *rand.Rand, l *identified, name string) {
-	for range 10 + r.IntN(30) {
-		if c.ctx.Err() != nil || !c.once(r, l, name) {
-			return
+	var crowd sync.WaitGroup
+	defer crowd.Wait()
+	for range 4 {
+		own := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
+		crowd.Go(func() {
+			for range 40 {
+				ctx, cancel := context.WithTimeout(c.ctx, time.Second)
+				h := c.take(ctx, own, l, name, 300*time.Millisecond, mysqllock.AutoRenew)
+				cancel()
+				if h == nil {
+					return
+				}
+				if own.IntN(20) == 0 {
+					h.keep(rand.N(2 * time.Millisecond))
+				}
+				h.giveBack()
+			}
+		})
+	}
+}
+
+// run takes short turns, as most are, with little between them.
+func (c *cycle) run(r *rand.Rand) {
+	for c.ctx.Err() == nil {
+		l, name := c.locker.Load(), c.order.Names.pick(r)
+		if c.order.Names.hot(name) && r.IntN(2) == 0 {
+			continue
 		}
+		ctx, cancel := context.WithTimeout(c.ctx, 500*time.Millisecond)
+		lease := mysqllock.AutoRenew
+		if r.IntN(2) == 0 {
+			lease = time.Second
+		}
+		h := c.take(ctx, r, l, name, 100*time.Millisecond, lease)
+		if h != nil {
+			h.giveBack()
+			c.sleep(c.ctx, time.Millisecond)
+		} else {
+			c.sleep(c.ctx, 20*time.Millisecond)
+		}
+		cancel()
 	}
 }
 
@@ -57,30 +96,58 @@ func (c *cycle) once(r *rand.Rand, l *identified, name string) bool {
 		ctx = mysqllock.WithOwner(ctx)
 	}
 
+	h := c.take(ctx, r, l, name, wait, lease)
+	if h == nil {
+		return false
+	}
+	h.use(lease)
+	h.giveBack()
+	return true
+}
+
+// take acquires a lock; it returns nil if it did not get it.
+func (c *cycle) take(ctx context.Context, r *rand.Rand, l *identified, name string, wait, lease time.Duration) *hold {
 	call := now()
 	k, err := l.TryLock(ctx, name, wait, lease)
 	ret := now()
 	if err != nil {
 		c.refused(err, event{Kind: "wait", Holder: l.holder, Name: name, Call: call, Ret: ret})
-		return false
+		return nil
 	}
 	h := &hold{c: c, l: l, r: r, k: k, event: event{Holder: l.holder, Name: name, Token: k.Token()}}
-	h.tell("grant", call, ret, lease)
+	grant := h.event
+	grant.Kind, grant.Call, grant.Ret, grant.Lease = "grant", call, ret, lease
+	if k.Err() == nil {
+		grant.Trust = ret
+	}
+	c.tell(grant)
 	told := make(chan instant, 1)
 	stop := context.AfterFunc(k.Context(), func() { told <- now() })
-	h.trusts()
-	h.use(lease)
-	h.trusts()
+	h.told = func() (at instant) {
+		if stop() {
+			return 0
+		}
+		at = <-told
+		if context.Cause(k.Context()) != mysqllock.ErrLost {
+			return 0
+		}
+		c.count("losses told")
+		return at
+	}
+	return h
+}
+
+// giveBack unlocks, and tells how the term ended.
+func (h *hold) giveBack() {
+	c, name := h.c, h.event.Name
 	end := h.event
 	end.Kind = "term"
-	if stop() {
-		// Not told of anything.
-	} else if at := <-told; context.Cause(k.Context()) == mysqllock.ErrLost {
-		end.Signal = at
-		c.count("losses told")
+	if at := now(); h.k.Err() == nil {
+		end.Trust = at
 	}
+	end.Signal = h.told()
 	end.Call = now()
-	err = h.k.Unlock()
+	err := h.k.Unlock()
 	end.Ret = now()
 	switch {
 	case err == nil:
@@ -92,18 +159,17 @@ func (c *cycle) once(r *rand.Rand, l *identified, name string) bool {
 	case errors.Is(err, mysqllock.ErrClosed):
 		end.Outcome = "closed"
 	case errors.Is(err, mysqllock.ErrNotHeld):
-		c.wrong(l.holder, name, fmt.Sprintf("the first Unlock of token %d: %v", k.Token(), err))
+		c.wrong(h.l.holder, name, fmt.Sprintf("the first Unlock of token %d: %v", end.Token, err))
 	default:
 		end.Outcome = "unknown"
 		c.count("unlocks with an unknown outcome")
 	}
 	c.tell(end)
-	if r.IntN(20) == 0 {
+	if h.r.IntN(20) == 0 {
 		if err := h.k.Unlock(); !errors.Is(err, mysqllock.ErrNotHeld) && !errors.Is(err, mysqllock.ErrClosed) {
-			c.wrong(l.holder, name, fmt.Sprintf("the second Unlock of token %d: %v", k.Token(), err))
+			c.wrong(h.l.holder, name, fmt.Sprintf("the second Unlock of token %d: %v", end.Token, err))
 		}
 	}
-	return true
 }
 
 // refused counts why TryLock failed.
@@ -131,12 +197,19 @@ type hold struct {
 	l     *identified
 	r     *rand.Rand
 	k     *mysqllock.Lock
-	event event
+	event event          // what all of its events have in common
+	told  func() instant // when the Context ended with ErrLost, 0 if it did not; called once
 }
 
 func (h *hold) tell(kind string, call, ret instant, lease time.Duration) {
 	e := h.event
 	e.Kind, e.Call, e.Ret, e.Lease = kind, call, ret, lease
+	h.c.tell(e)
+}
+
+func (h *hold) trusted(at instant) {
+	e := h.event
+	e.Kind, e.Trust = "trust", at
 	h.c.tell(e)
 }
 
@@ -146,7 +219,7 @@ func (h *hold) trusts() bool {
 	if h.k.Err() != nil {
 		return false
 	}
-	h.tell("trust", at, 0, 0)
+	h.trusted(at)
 	return true
 }
 
@@ -171,6 +244,9 @@ func (h *hold) use(lease time.Duration) {
 	case n < 70:
 		h.keep(rand.N(10 * time.Millisecond))
 	case n < 72:
+		if c.order.Names.hot(h.event.Name) && r.IntN(10) > 0 {
+			return // others wait
+		}
 		h.keep(min(max(lease, c.order.Lease)*3/2, 4*time.Second)) // a fixed lease ends
 	case n < 82:
 		h.guarded()
@@ -227,7 +303,7 @@ func (h *hold) rejected(by string) {
 	h.c.count("refused by the " + by)
 	at := now()
 	if h.k.Err() == nil {
-		h.tell("trust", at, 0, 0)
+		h.trusted(at)
 		h.c.count("refused by the " + by + ", not told yet")
 	}
 }
@@ -282,10 +358,10 @@ func (h *hold) guarded() {
 	if err := tx.QueryRowContext(ctx, "SELECT value FROM guarded WHERE name = ?", name).Scan(&value); err != nil {
 		return
 	}
-	switch h.r.IntN(20) {
-	case 0:
+	switch n := h.r.IntN(100); {
+	case n < 2:
 		h.c.sleep(ctx, rand.N(2*time.Second)) // maybe longer than the lease
-	case 1, 2, 3, 4:
+	case n < 20:
 		h.c.sleep(ctx, rand.N(5*time.Millisecond))
 	}
 	if _, err := tx.ExecContext(ctx, "UPDATE guarded SET value = ? WHERE name = ?", value+1, name); err != nil {

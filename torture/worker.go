@@ -47,7 +47,8 @@ type order struct {
 
 const (
 	jobVariable = "MYSQLLOCK_TORTURE_JOB"
-	turnTakers  = 16 // goroutines of a worker that take turns
+	turnTakers  = 16 // goroutines of a worker that take turns of all kinds
+	runners     = 2  // that take one short turn after the other
 )
 
 // workerOf is the worker of a Locker's identity.
@@ -188,7 +189,10 @@ func (w *worker) begin(o order) (*cycle, error) {
 			}
 		})
 	}
-	c.turns.Go(func() { c.disturb(rand.New(rand.NewPCG(o.Seed, turnTakers))) })
+	for i := range runners {
+		c.turns.Go(func() { c.run(rand.New(rand.NewPCG(o.Seed, uint64(turnTakers+i)))) })
+	}
+	c.turns.Go(func() { c.disturb(rand.New(rand.NewPCG(o.Seed, turnTakers+runners))) })
 	return c, nil
 }
 
@@ -209,7 +213,7 @@ func (c *cycle) disturb(r *rand.Rand) {
 		l := c.locker.Load()
 		ctx, cancel := context.WithTimeout(context.Background(), exponential(r, 500*time.Millisecond)+time.Millisecond)
 		switch n := r.IntN(10); {
-		case n < 2:
+		case n < 2 && !c.order.Calm:
 			last := c.renew()
 			if start := now(); last.Close() != nil {
 				c.count("closes with an error")
@@ -331,6 +335,8 @@ func (n names) pick(r *rand.Rand) string {
 		return n.name("rare", r.IntN(n.Rare))
 	}
 }
+
+func (n names) hot(name string) bool { return strings.HasPrefix(name, "hot-") }
 
 func (n names) name(kind string, i int) string { return fmt.Sprintf("%s-%d.%d", kind, i, n.Epoch) }
 

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+//go:embed preload/clock.c
+var clockSource []byte
+
+// A clock is the wall clock of the server, which can be set.
+type clock struct {
+	dir  string
+	file *os.File // the seconds that are added, as the server has them mapped
+}
+
+// newClock makes a clock; the server has to be started in its environment.
+func newClock() (_ *clock, err error) {
+	c := &clock{}
+	if c.dir, err = os.MkdirTemp("", "torture-clock-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			c.remove()
+		}
+	}()
+	source := filepath.Join(c.dir, "clock.c")
+	if err := os.WriteFile(source, clockSource, 0o644); err != nil {
+		return nil, err
+	}
+	out, err := exec.Command("cc", "-O2", "-Wall", "-shared", "-fPIC", "-o", c.library(), source, "-ldl").CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("the clock needs a C compiler, see scripts/compiler.sh: %w\n%s", err, out)
+	}
+	if c.file, err = os.Create(filepath.Join(c.dir, "offset")); err != nil {
+		return nil, err
+	}
+	return c, c.set(0)
+}
+
+func (c *clock) library() string { return filepath.Join(c.dir, "clock.so") }
+
+func (c *clock) env() []string {
+	return []string{"LD_PRELOAD=" + c.library(), "TORTURE_CLOCK=" + c.file.Name()}
+}
+
+func (c *clock) set(offset time.Duration) error {
+	_, err := c.file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(offset/time.Second)), 0)
+	return err
+}
+
+func (c *clock) remove() {
+	c.file.Close()
+	os.RemoveAll(c.dir)
+}
+
+// frozen is how long a statement may go by the time at which it began, while
+// it waits for the transactions of the workers.
+const frozen = appBound + time.Second
+
+// step sets the clock of the database an hour forward and then back.
+//
+// Forward, every lease ends: whoever holds a lock then is void. Back, a lease that
+// was written meanwhile has an hour to run, which an operator would end by force,
+// as is done here; and a statement that is under way still goes by the other time.
+func step(ctx context.Context, _ *rand.Rand, t *torture) bool {
+	forward := event{Kind: "void", Call: now()}
+	if err := t.clock.set(time.Hour); err != nil {
+		t.fail(violation{"nemesis", "", err.Error()})
+		return false
+	}
+	forward.Ret = now().add(time.Millisecond) // a reading that was on its way
+	t.tell(forward)
+	<-ctx.Done()
+	back := event{Kind: "void", Call: now()}
+	if err := t.clock.set(0); err != nil {
+		t.fail(violation{"nemesis", "", err.Error()})
+		return false
+	}
+	for try := 0; ; try++ {
+		err := t.sweep()
+		if err == nil {
+			break
+		}
+		if try == 300 {
+			t.fail(violation{"nemesis", "", "leases of an hour cannot be ended: " + err.Error()})
+			return false
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	back.Ret = now().add(frozen)
+	t.tell(back)
+	return true
+}
+
+// sweep ends the leases that have too long to run.
+func (t *torture) sweep() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	infos, err := t.locker.List(ctx)
+	for _, i := range infos {
+		if err == nil && i.ExpiresIn > time.Hour/2 {
+			_, err = t.locker.ForceUnlock(ctx, i.Name)
+		}
+	}
+	return err
+}
