@@ -37,6 +37,7 @@ func (i instant) sub(j instant) time.Duration { return time.Duration(i - j) }
 //	force     it returned at Ret: Outcome "freed", "free" or "unknown"
 //	wait      a call of TryLock that failed, from Call to Ret: Outcome is why
 //	stall     from Call to Ret the process did not run
+//	gaveup    Close returned an error: what this Locker held ends with its lease
 //	wrong     something that must not be: Outcome tells
 //	drained   all turns of the cycle are over
 //	ended     the Lockers and pools of the cycle are closed: Counts

@@ -56,7 +56,7 @@ type torture struct {
 	events   []event
 	drained  map[string]bool // by worker
 	ended    map[string]bool
-	dead     map[string]bool
+	dead     map[string]bool // workers that were killed, and Lockers whose Close gave up
 	found    []violation
 	restarts []instant // when the server answered again
 	changed  chan struct{}
@@ -267,6 +267,9 @@ func (t *torture) tell(e event) {
 		t.ended[e.Holder] = true
 		t.report.counts.add(e.Counts)
 	default:
+		if e.Kind == "gaveup" {
+			t.dead[e.Holder] = true
+		}
 		t.events = append(t.events, e)
 		return
 	}
@@ -462,7 +465,7 @@ func (t *torture) check(ctx context.Context, kind string, left []held) ([]violat
 	if kind == stepped {
 		longest += time.Hour
 	}
-	found = append(found, checkLeftovers(left, func(holder string) bool { return t.dead[workerOf(holder)] }, longest)...)
+	found = append(found, checkLeftovers(left, func(holder string) bool { return t.dead[workerOf(holder)] || t.dead[holder] }, longest)...)
 	for _, restart := range t.restarts {
 		served, unserved := h.served(restart, t.served)
 		if kind == calm {
