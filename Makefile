@@ -39,7 +39,7 @@ notify:
 	3) echo "notify/$$kind: NOT TESTED" >&2 ;; \
 	*) exit 1 ;; esac; done
 
-# The race detector needs a C compiler.
+# The race detector needs a C compiler, and so does the clock of torture.
 race:
 	@command -v $$($(GO) env CC) >/dev/null || scripts/compiler.sh
 
@@ -73,7 +73,7 @@ leaks:
 failover:
 	@scripts/servers.sh && scripts/galera.sh && $(GO) test -race -count=1 -v ./failover
 # Every fault in any mixture, and the history checked: make torture SERVER=mysql TORTUREFLAGS='-length 30m -seed 42'
-torture:
+torture: race
 	@scripts/servers.sh $(SERVER) && cd torture && $(GO) run . -server $(SERVER) $(TORTUREFLAGS)
 
 # The library beside its rivals; writes bench/results. SERVER=mariadb for the other one.

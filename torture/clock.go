@@ -36,7 +36,7 @@ func newClock() (_ *clock, err error) {
 	if err := os.WriteFile(source, clockSource, 0o644); err != nil {
 		return nil, err
 	}
-	out, err := exec.Command("cc", "-O2", "-Wall", "-shared", "-fPIC", "-o", c.library(), source, "-ldl").CombinedOutput()
+	out, err := exec.Command(compiler(), "-O2", "-Wall", "-shared", "-fPIC", "-o", c.library(), source, "-ldl").CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("the clock needs a C compiler, see scripts/compiler.sh: %w\n%s", err, out)
 	}
@@ -44,6 +44,15 @@ func newClock() (_ *clock, err error) {
 		return nil, err
 	}
 	return c, c.set(0)
+}
+
+func compiler() string {
+	for _, name := range []string{"cc", "gcc", "clang"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	return "cc"
 }
 
 func (c *clock) library() string { return filepath.Join(c.dir, "clock.so") }

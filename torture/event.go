@@ -8,7 +8,7 @@ import (
 )
 
 // An instant is a reading of CLOCK_MONOTONIC, in nanoseconds: all processes of
-// a machine read the same clock, and nobody sets it. 0 is none.
+// a machine read the same clock, which nobody can set. 0 is none.
 type instant int64
 
 const never = instant(1<<63 - 1)

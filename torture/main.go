@@ -24,10 +24,13 @@ import (
 type options struct {
 	server  string
 	length  time.Duration
+	rounds  int // at least
+	wall    bool
 	cycle   time.Duration
 	seed    uint64
 	workers int
 	served  time.Duration // after a restart, waiters have to be served within it
+	settled time.Duration // when all have unlocked, nothing may be held for longer
 	out     string        // "" prints only
 	dir     string        // of what a failing run leaves
 	log     func(format string, args ...any)
@@ -42,6 +45,8 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", rand.Uint64N(1e9), "of all that is random")
 	flag.IntVar(&o.workers, "workers", 4, "processes")
 	flag.DurationVar(&o.served, "served", 3*time.Second, "bound for the time from a restart until each lock has been had by one who waited, if nothing else is wrong")
+	flag.DurationVar(&o.settled, "settled", 2*time.Second, "bound for the time from the last unlock, with the database well, until no lock is held")
+	flag.BoolVar(&o.wall, "wall", true, "build the workers with a wall clock that jumps")
 	flag.StringVar(&o.out, "out", "", "`file` for the table of results, as markdown")
 	flag.StringVar(&o.dir, "dir", filepath.Join(os.TempDir(), "torture"), "`directory` for what a failing run leaves")
 	flag.Parse()

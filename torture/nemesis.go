@@ -50,11 +50,8 @@ var faults = []fault{
 
 // A clock that was set back and a row that was taken away make a token fall, as
 // the library says: never both in one cycle.
-var (
-	clockFaults = append(slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return f.uses == "delete" }),
-		fault{"clock set forward and back", "rows", step, 6 * time.Second})
-	calmFaults = faults[:1]
-)
+var clockFaults = append(slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return f.uses == "delete" }),
+	fault{"clock set forward and back", "rows", step, 6 * time.Second})
 
 // nemesis makes faults for a time, several at once, and returns when all are undone.
 func (t *torture) nemesis(ctx context.Context, r *rand.Rand, d time.Duration, kinds []fault) {

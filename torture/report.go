@@ -21,6 +21,8 @@ type report struct {
 	margin  margin
 	// The longest from a server's first answer after a restart to a waiter's grant.
 	served, servedAmidFaults time.Duration
+	// The longest from the last unlock, the database being well, until no lock was held.
+	settled time.Duration
 
 	unknown int // histories that porcupine did not get through in time
 }
@@ -56,6 +58,7 @@ func (r *report) table() string {
 	row("told later, by a process that had stood still", r.margin.stood)
 	row("longest until a waiter was served after a restart", r.served.Round(time.Millisecond))
 	row("the same, amid other faults", r.servedAmidFaults.Round(time.Millisecond))
+	row("longest until nothing was left of failed calls", r.settled.Round(time.Millisecond))
 	row("histories too long for porcupine", r.unknown)
 	for _, what := range slices.Sorted(maps.Keys(r.counts)) {
 		if what != "cycles" {

@@ -33,14 +33,15 @@ const (
 // A torture is one run.
 type torture struct {
 	options
-	kind    string
-	server  *mysqltest.Server
-	clock   *clock
-	db      *sql.DB // of the account root, past all proxies
-	locker  *mysqllock.Locker
-	workers []*seat
-	random  *rand.Rand
-	report  *report
+	kind       string
+	server     *mysqltest.Server
+	clock      *clock
+	executable string  // of the workers
+	db         *sql.DB // of the account root, past all proxies
+	locker     *mysqllock.Locker
+	workers    []*seat
+	random     *rand.Rand
+	report     *report
 
 	// Of the present cycle.
 	names  names
@@ -104,7 +105,8 @@ func run(ctx context.Context, o options) (*report, error) {
 	}
 	defer t.close()
 	o.log("%s, seed %d", t.report.version, o.seed)
-	for end := time.Now().Add(o.length); time.Now().Before(end) && ctx.Err() == nil; {
+	end := time.Now().Add(o.length)
+	for i := 0; (i < o.rounds || time.Now().Before(end)) && ctx.Err() == nil; i++ {
 		kind := mixed
 		switch {
 		case t.report.cycles%8 == 0:
@@ -121,6 +123,12 @@ func run(ctx context.Context, o options) (*report, error) {
 
 func (t *torture) open() (err error) {
 	if t.clock, err = newClock(); err != nil {
+		return err
+	}
+	if t.executable, err = os.Executable(); err == nil && t.wall {
+		t.executable, err = buildWorker(t.clock.dir)
+	}
+	if err != nil {
 		return err
 	}
 	if t.server, err = mysqltest.StartEnv(t.clock.env(), t.kind, "--max-connections=500"); err != nil {
@@ -218,11 +226,7 @@ func (w *seat) start(t *torture) error {
 	if err != nil {
 		return err
 	}
-	executable, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	p.cmd = exec.Command(executable)
+	p.cmd = exec.Command(t.executable)
 	p.cmd.Env = append(os.Environ(), jobVariable+"="+string(text))
 	p.cmd.Stderr = os.Stderr
 	input, err1 := p.cmd.StdinPipe()
@@ -351,24 +355,25 @@ func (t *torture) round(ctx context.Context, kind string) error {
 			kinds = clockFaults
 		}
 		t.nemesis(ctx, r, t.options.cycle-2*rest, kinds)
-		sleep(ctx, rest*3/2)
+		if t.random.IntN(2) == 0 {
+			sleep(ctx, rest*3/2) // else the turns end with the faults
+		}
 	}
 
 	for _, w := range t.workers {
 		w.process.Load().tell(order{Do: "drain"})
 	}
-	if err := t.all(&t.drained, 15*time.Second); err != nil {
+	if err := t.all(&t.drained, time.Minute); err != nil {
 		return t.leave(append(t.found, violation{"drain", "", err.Error()}))
 	}
-	time.Sleep(2 * time.Second)
-	left, err := t.leftovers(ctx)
+	left, err := t.settle(ctx, kind)
 	if err != nil {
 		return err
 	}
 	for _, w := range t.workers {
 		w.process.Load().tell(order{Do: "end"})
 	}
-	if err := t.all(&t.ended, 30*time.Second); err != nil {
+	if err := t.all(&t.ended, time.Minute); err != nil {
 		return t.leave(append(t.found, violation{"end", "", err.Error()}))
 	}
 	found, err := t.check(ctx, kind, left)
@@ -437,15 +442,38 @@ func (t *torture) all(said *map[string]bool, bound time.Duration) error {
 	}
 }
 
-func (t *torture) leftovers(ctx context.Context) (rows []held, err error) {
-	infos, err := t.locker.List(ctx)
-	for _, i := range infos {
-		rows = append(rows, held{i.Name, i.Holder, i.ExpiresIn})
+// settle waits until nothing is held any more, and finds what is in the end.
+func (t *torture) settle(ctx context.Context, kind string) (left []violation, err error) {
+	longest := longestLease + time.Second
+	if kind == stepped {
+		longest += time.Hour
 	}
-	return rows, err
+	start := now()
+	for {
+		asked := now()
+		infos, err := t.locker.List(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var rows []held
+		for _, i := range infos {
+			rows = append(rows, held{i.Name, i.Holder, i.ExpiresIn})
+		}
+		t.mu.Lock()
+		left = checkLeftovers(rows, func(holder string) bool { return t.dead[workerOf(holder)] || t.dead[holder] }, longest)
+		t.mu.Unlock()
+		if len(left) == 0 {
+			t.report.settled = max(t.report.settled, asked.sub(start))
+			return nil, nil
+		}
+		if asked.sub(start) > t.settled {
+			return left, nil
+		}
+		sleep(ctx, 50*time.Millisecond)
+	}
 }
 
-func (t *torture) check(ctx context.Context, kind string, left []held) ([]violation, error) {
+func (t *torture) check(ctx context.Context, kind string, left []violation) ([]violation, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h, found := newHistory(t.events)
@@ -461,11 +489,7 @@ func (t *torture) check(ctx context.Context, kind string, left []held) ([]violat
 	wrong, unknown := h.checkModel(t.dirOf(), 20*time.Second)
 	found = append(found, wrong...)
 	t.report.unknown += unknown
-	longest := 10 * time.Second
-	if kind == stepped {
-		longest += time.Hour
-	}
-	found = append(found, checkLeftovers(left, func(holder string) bool { return t.dead[workerOf(holder)] || t.dead[holder] }, longest)...)
+	found = append(found, left...)
 	for _, restart := range t.restarts {
 		served, unserved := h.served(restart, t.served)
 		if kind == calm {

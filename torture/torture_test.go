@@ -33,9 +33,9 @@ func onEach(t *testing.T, test func(t *testing.T, kind string)) {
 func TestTorture(t *testing.T) {
 	onEach(t, func(t *testing.T, kind string) {
 		report, err := run(t.Context(), options{
-			server: kind, length: 8 * time.Second, cycle: 10 * time.Second, seed: uint64(time.Now().UnixNano()), workers: 3,
-			served: 30 * time.Second, // of a machine that may be busy with anything
-			dir:    os.TempDir(), log: t.Logf,
+			server: kind, rounds: 2, cycle: 10 * time.Second, seed: uint64(time.Now().UnixNano()), workers: 3,
+			served: 30 * time.Second, settled: 15 * time.Second, // the machine may be busy with anything
+			dir: os.TempDir(), log: t.Logf,
 		})
 		require.NoError(t, err)
 		require.Positive(t, report.counts["cycles"])

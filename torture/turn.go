@@ -17,6 +17,9 @@ import (
 // appBound bounds the application's own statements.
 const appBound = 3 * time.Second
 
+// longestLease is that of any lock.
+const longestLease = 40 * time.Second
+
 // turn is one acquisition of a random kind, what is done under it, and its end.
 func (c *cycle) turn(r *rand.Rand) {
 	l := c.locker.Load()
@@ -81,6 +84,9 @@ func (c *cycle) once(r *rand.Rand, l *identified, name string) bool {
 	lease := mysqllock.AutoRenew
 	if r.IntN(2) == 0 {
 		lease = 20*time.Millisecond + rand.N(300*time.Millisecond)<<r.IntN(5)
+		if !c.order.Names.hot(name) && r.IntN(10) == 0 {
+			lease = longestLease // what is left behind will be seen
+		}
 	}
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
