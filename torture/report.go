@@ -24,6 +24,7 @@ type report struct {
 	// The longest from the last unlock, the database being well, until no lock was held.
 	settled time.Duration
 
+	busy    int // restarts at which the machine had too much else to do
 	unknown int // histories that porcupine did not get through in time
 }
 
@@ -58,6 +59,7 @@ func (r *report) table() string {
 	row("told later, by a process that had stood still", r.margin.stood)
 	row("longest until a waiter was served after a restart", r.served.Round(time.Millisecond))
 	row("the same, amid other faults", r.servedAmidFaults.Round(time.Millisecond))
+	row("restarts not judged, the machine was too busy", r.busy)
 	row("longest until nothing was left of failed calls", r.settled.Round(time.Millisecond))
 	row("histories too long for porcupine", r.unknown)
 	for _, what := range slices.Sorted(maps.Keys(r.counts)) {

@@ -492,10 +492,13 @@ func (t *torture) check(ctx context.Context, kind string, left []violation) ([]v
 	found = append(found, left...)
 	for _, restart := range t.restarts {
 		served, unserved := h.served(restart, t.served)
-		if kind == calm {
+		switch {
+		case kind == calm && h.busy(span{restart, restart.add(t.served)}):
+			t.report.busy++
+		case kind == calm:
 			found = append(found, unserved...)
 			t.report.served = max(t.report.served, served)
-		} else {
+		default:
 			t.report.servedAmidFaults = max(t.report.servedAmidFaults, served)
 		}
 	}
