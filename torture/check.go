@@ -274,23 +274,6 @@ func (h *history) served(restart instant, bound time.Duration) (longest time.Dur
 	return longest, found
 }
 
-// busy tells whether the machine had so much else to do in a span that a worker
-// did not run for a fifth of it: then no time says anything about the library.
-func (h *history) busy(in span) bool {
-	for _, pauses := range h.pauses {
-		var stood time.Duration
-		for _, p := range pauses {
-			if p.meets(in) {
-				stood += min(p.to, in.to).sub(max(p.from, in.from))
-			}
-		}
-		if 5*stood > in.to.sub(in.from) {
-			return true
-		}
-	}
-	return false
-}
-
 // A write is one line of a log that a transaction wrote with what it changed:
 // the order of the lines is the order of the commits.
 type write struct {

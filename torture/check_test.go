@@ -192,8 +192,4 @@ func TestServed(t *testing.T) {
 	require.InDelta(t, time.Millisecond, longest, 1e5)
 	_, unserved = h.served(150*ms, 3*time.Second)
 	require.Equal(t, []string{"not served"}, rules(unserved))
-	require.False(t, h.busy(span{100 * ms, 200 * ms}))
-	h.pauses["a"] = []span{{50 * ms, 110 * ms}, {150 * ms, 155 * ms}, {190 * ms, 300 * ms}}
-	require.True(t, h.busy(span{100 * ms, 200 * ms}))
-	require.False(t, h.busy(span{100 * ms, 190*ms - 1}))
 }
