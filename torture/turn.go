@@ -254,7 +254,8 @@ func (h *hold) use(lease time.Duration) {
 			return // others wait
 		}
 		h.keep(min(max(lease, c.order.Lease)*3/2, 4*time.Second)) // a fixed lease ends
-	case n < 82:
+		h.guarded()
+	case n < 84:
 		h.guarded()
 	case n < 90:
 		h.register()

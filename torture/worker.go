@@ -220,7 +220,7 @@ func (c *cycle) disturb(r *rand.Rand) {
 				c.count("closes with an error")
 			}
 			c.count("closes")
-		case n < 4 && !c.order.Calm:
+		case n < 5 && !c.order.Calm:
 			name := c.order.Names.pick(r)
 			e := event{Kind: "forcing", Holder: l.holder, Name: name, Call: now()}
 			c.tell(e)
@@ -234,7 +234,13 @@ func (c *cycle) disturb(r *rand.Rand) {
 				c.count("forced")
 			}
 			c.tell(e)
-		case n < 7:
+			if held { // who was forced may be about to commit
+				if h := c.take(ctx, r, l, name, time.Second, time.Second); h != nil {
+					h.guarded()
+					h.giveBack()
+				}
+			}
+		case n < 8:
 			idle := []time.Duration{0, 100 * time.Millisecond, time.Second}[r.IntN(3)]
 			deleted, _ := l.Purge(ctx, idle)
 			c.add("rows purged", deleted)
