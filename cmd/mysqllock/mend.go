@@ -1,0 +1,196 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/mysqllock/mysqllock"
+)
+
+func newUnlock(from *source) *cobra.Command {
+	var force, yes bool
+	c := &cobra.Command{
+		Use:   "unlock --force NAME [--yes]",
+		Short: "Free a lock whoever holds it",
+		Long: `Free a lock whoever holds it. The holder learns of it when it next renews its
+lease, a third of which may pass: until then it works on, and whoever gets the lock
+next works beside it. mysqllock run ends its COMMAND then. A holder that is dead
+needs no unlock: its lock is free when its lease has ended.
+
+It asks first; where there is no terminal to ask on, it wants --yes.`,
+		Example: `  mysqllock unlock --force nightly-report
+  mysqllock unlock --force nightly-report --yes`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: from.completeNames,
+		RunE: func(c *cobra.Command, args []string) error {
+			name := args[0]
+			if !force {
+				return usage("unlock takes a lock away from its holder: say --force if you mean it")
+			}
+			if !yes && !term.IsTerminal(int(os.Stdin.Fd())) {
+				return usage("there is no terminal to ask on: say --yes if you mean it")
+			}
+			l, done, err := from.locker()
+			if err != nil {
+				return err
+			}
+			defer done()
+			return unlock(c, l, name, yes)
+		},
+	}
+	c.Flags().BoolVar(&force, "force", false, "take it away from its holder")
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return c
+}
+
+func unlock(c *cobra.Command, l *mysqllock.Locker, name string, yes bool) error {
+	if !yes {
+		held, err := inspect(c.Context(), l, name)
+		if err != nil {
+			return err
+		}
+		if held.Held {
+			fmt.Fprintf(c.ErrOrStderr(), "%s is held by %s since %s, for %s yet without a renewal; %d processes wait for it.\n",
+				shown(name), shown(held.Holder), held.AcquiredAt.Format("2006-01-02 15:04:05Z"), rounded(held.ExpiresIn), held.Waiters)
+			fmt.Fprint(c.ErrOrStderr(), "Take it away? [y/N] ")
+			answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+			if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
+				return exit{exitFailed, errors.New("not unlocked")}
+			}
+			now, err := inspect(c.Context(), l, name)
+			if err != nil {
+				return err
+			}
+			if now.Held && now.Owner != held.Owner {
+				return exit{exitFailed, fmt.Errorf("not unlocked: %s was given up meanwhile, and somebody else, %s, has it", shown(name), shown(now.Holder))}
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), operationBound)
+	defer cancel()
+	freed, err := l.ForceUnlock(ctx, name)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("%w\nthe holder may have a transaction open under Guard: it has to end first", err)
+	case err != nil:
+		return err
+	case freed:
+		fmt.Fprintln(c.OutOrStdout(), shown(name), "was freed")
+	default:
+		fmt.Fprintln(c.OutOrStdout(), shown(name), "was held by nobody")
+	}
+	return nil
+}
+
+func inspect(ctx context.Context, l *mysqllock.Locker, name string) (mysqllock.Info, error) {
+	ctx, cancel := context.WithTimeout(ctx, operationBound)
+	defer cancel()
+	return l.Inspect(ctx, name)
+}
+
+func newInit(from *source) *cobra.Command {
+	var printOnly bool
+	var account string
+	c := &cobra.Command{
+		Use:   "init [--print [--grant-to user@host]]",
+		Short: "Create the table, or print the statements for it",
+		Long: `Create the table if there is none. That needs the privilege CREATE. With --print,
+the statements are printed instead, for somebody who has it; no database is asked.
+The GRANT is a comment unless --grant-to names the account.`,
+		Example: `  mysqllock init
+  mysqllock init --print --grant-to 'app@10.0.%' | mysql app`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if printOnly {
+				statements, err := ddl(from.table, account)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprint(c.OutOrStdout(), statements)
+				return err
+			}
+			if account != "" {
+				return usage("--grant-to goes with --print")
+			}
+			l, done, err := from.locker()
+			if err != nil {
+				return err
+			}
+			defer done()
+			ctx, cancel := context.WithTimeout(c.Context(), operationBound)
+			defer cancel()
+			if err := l.CreateTable(ctx); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.OutOrStdout(), "the table %s is there\n", from.table)
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&printOnly, "print", false, "print the CREATE TABLE and the GRANT")
+	c.Flags().StringVar(&account, "grant-to", "", "the `account`, user@host, that the printed GRANT is for; it must exist")
+	return c
+}
+
+// ddl returns the statements that create the table and let an account use it.
+func ddl(table, account string) (string, error) {
+	quoted, err := quoteTable(table)
+	if err != nil {
+		return "", err
+	}
+	comment := ""
+	if strings.Contains(account, `\`) || printable(account) != account {
+		return "", usage("--grant-to %q: want user@host", account)
+	}
+	if account == "" {
+		comment, account = "-- ", "service@%"
+	}
+	user, host := account, "%"
+	if at := strings.LastIndexByte(account, '@'); at >= 0 {
+		user, host = account[:at], account[at+1:]
+	}
+	const head = "CREATE TABLE IF NOT EXISTS "
+	return fmt.Sprintf("%s;\n\n-- mysqllock purge needs DELETE as well.\n%sGRANT SELECT, INSERT, UPDATE ON %s TO %s@%s;\n",
+		strings.TrimSpace(strings.Replace(mysqllock.Schema, head+"mysqllock", head+quoted, 1)),
+		comment, quoted, quoteText(user), quoteText(host)), nil
+}
+
+// quoteText quotes what has no backslash.
+func quoteText(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+
+func newPurge(from *source) *cobra.Command {
+	var idle period
+	c := &cobra.Command{
+		Use:   "purge --idle 30d",
+		Short: "Delete the rows of names that nobody has held for long",
+		Long: `Delete the rows of names that nobody has held for at least --idle. No lock is lost
+by it, and tokens go on to rise. It works in small transactions, and can be
+interrupted and repeated. It needs the privilege DELETE.`,
+		Example: `  mysqllock purge --idle 30d`,
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if !c.Flags().Changed("idle") {
+				return usage("say for how long nobody may have held a name: --idle 30d")
+			}
+			l, done, err := from.locker()
+			if err != nil {
+				return err
+			}
+			defer done()
+			n, err := l.Purge(c.Context(), idle.Duration)
+			if err != nil {
+				return fmt.Errorf("%w (%d rows deleted)", err, n)
+			}
+			fmt.Fprintf(c.OutOrStdout(), "%d rows deleted\n", n)
+			return nil
+		},
+	}
+	c.Flags().Var(&idle, "idle", "for how long nobody has held them: 12h, 30d, 8w")
+	return c
+}
