@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -30,14 +31,17 @@ func TestMain(m *testing.M) {
 type tests struct{ m *testing.M }
 
 func (t tests) Run() int {
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // not a second at the end of each process
 	defer mysqltest.StopShared()
 	return t.m.Run()
 }
 
 // TestScripts runs each script of testdata on each server.
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	for _, kind := range mysqltest.Kinds {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			server := mysqltest.Shared(t, kind)
 			testscript.Run(t, testscript.Params{
 				Dir:                 "testdata",
@@ -91,6 +95,7 @@ func setup(e *testscript.Env, server *mysqltest.Server) error {
 		"DBPORT":        port,
 		"SOCKET":        server.Socket(),
 		"HOME":          e.WorkDir,
+		"GORACE":        os.Getenv("GORACE"),
 		"READ_ONLY":     map[string]string{"mysql": "transaction_read_only", "mariadb": "tx_read_only"}[server.Kind],
 		"SHELL":         "/bin/sh",
 	} {

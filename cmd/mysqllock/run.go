@@ -40,10 +40,10 @@ COMMAND has that long, less the margin below.
 Loss. If the lease cannot be renewed in time, or is taken away (mysqllock unlock),
 COMMAND gets TERM (and CONT), and KILL after --kill-after. A lease that cannot be
 renewed counts as lost a margin before it ends: a tenth of it, at most 1s. The
-default of --kill-after is nine tenths of that margin, so that COMMAND has ended
-before anybody else can have the lock. A longer one leaves COMMAND more time to
-clean up, for which somebody else may hold the lock: then let what it writes to
-check MYSQLLOCK_TOKEN.
+default of --kill-after is half of that margin, so that COMMAND has ended before
+anybody else can have the lock. A longer one leaves COMMAND more time to clean up,
+for which somebody else may hold the lock: then let what it writes to check
+MYSQLLOCK_TOKEN.
 
 Signals. INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are passed on to COMMAND, and
 its end is waited for; while the lock is waited for, the first four end that. Away
@@ -88,7 +88,7 @@ runs without the lock.
 	flags := c.Flags()
 	flags.Var(&r.wait, "wait", "how long to wait for the lock: 0 for one attempt, forever")
 	flags.Var(&r.lease, "lease", "auto or auto:10s, renewed until COMMAND ends; or a fixed one")
-	flags.Var(&r.killAfter, "kill-after", "how long after TERM a COMMAND whose lock was lost is killed")
+	flags.Var(&r.killAfter, "kill-after", "how long after TERM a COMMAND whose lock was lost is killed; auto is a twentieth of the lease, at most 500ms")
 	flags.IntVarP(&r.conflict, "conflict-exit-code", "E", exitNotAcquired, "exit with this `status` if somebody else held the lock for the whole wait")
 	flags.StringVar(&r.identity, "identity", "", "the holder that others see (default host:pid)")
 	return c
@@ -156,7 +156,7 @@ func (r *runner) grace() time.Duration {
 	if r.killAfter.Duration != auto {
 		return r.killAfter.Duration
 	}
-	return min(r.lease.length()/10, time.Second) * 9 / 10
+	return min(r.lease.length()/10, time.Second) / 2
 }
 
 func (r *runner) run(name string, argv []string) (err error) {

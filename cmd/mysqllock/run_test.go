@@ -289,10 +289,11 @@ func TestOutageEndsCommand(t *testing.T) {
 		config, err := mysql.ParseDSN(e.server.DSN(e.dbname, ""))
 		require.NoError(t, err)
 		config.Addr = proxy.Addr()
-		r := e.script(t, config.FormatDSN(), `trap "" TERM; echo $$ >child; echo up >up; while :; do sleep 0.1; done`, "--lease", "auto:3s")
+		r := e.script(t, config.FormatDSN(), `trap "" TERM; echo $$ >child; echo up >up; while :; do sleep 0.1; done`, "--lease", "auto:10s")
 		proxy.BlackHole(true)
-		k, err := e.locker.TryLock(t.Context(), "job", patience, mysqllock.AutoRenew)
+		k, err := e.locker.TryLock(t.Context(), "job", 2*patience, mysqllock.AutoRenew)
 		require.NoError(t, err)
+		// It was killed half a second ago.
 		require.False(t, r.alive(t, "child"), "COMMAND is alive under somebody else's lock")
 		require.Equal(t, exitLost, r.status(t))
 		require.NoError(t, k.Unlock())
