@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 	"net/url"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -419,16 +421,8 @@ func TestSchema(t *testing.T) {
 		require.Contains(t, columns["holds"], "unsigned")
 		require.Contains(t, columns["token"], "bigint")
 
-		// It can be read in any client.
-		l := e.locker(t, mysqllock.WithIdentity("web-1"))
-		k := acquire(t, l, "ключ 😀", mysqllock.AutoRenew)
-		var name, holder string
-		require.NoError(t, db.QueryRow("SELECT name_text, holder FROM mysqllock WHERE expires_at > UTC_TIMESTAMP(6)").Scan(&name, &holder))
-		require.Equal(t, "ключ 😀", name)
-		require.Equal(t, "web-1", holder)
-		require.NoError(t, k.Unlock())
-
 		// Schema is one statement, which CreateTable applies.
+		l := e.locker(t)
 		_, err = db.Exec("DROP TABLE mysqllock")
 		require.NoError(t, err)
 		_, err = db.Exec(mysqllock.Schema)
@@ -437,6 +431,39 @@ func TestSchema(t *testing.T) {
 		n, err := l.Purge(ctx, 0) // makes the high-water row that CreateTable would have made
 		require.NoError(t, err)
 		require.EqualValues(t, 1, n)
+	})
+}
+
+// The queries that README and schema.sql give to people show names, holders and
+// times as text: of binary columns, clients show hexadecimal digits.
+func TestQueriesForPeople(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	queries := append(regexp.MustCompile("(?s)```sql\n(SELECT .*?);\n```").FindStringSubmatch(string(readme))[1:],
+		regexp.MustCompile("(?m)^--   (SELECT .*);$").FindStringSubmatch(mysqllock.Schema)[1:]...)
+	onEach(t, func(t *testing.T, e env) {
+		l := e.locker(t, mysqllock.WithIdentity("web-1"))
+		acquire(t, l, "ключ 😀", mysqllock.AutoRenew)
+		require.NoError(t, acquire(t, l, "released", mysqllock.AutoRenew).Unlock())
+		for _, query := range queries {
+			rows, err := e.db(t, "").Query(query)
+			require.NoError(t, err, query)
+			defer rows.Close()
+			types, err := rows.ColumnTypes()
+			require.NoError(t, err)
+			columns := make([]sql.NullString, len(types))
+			targets := make([]any, len(types))
+			for i := range columns {
+				targets[i] = &columns[i]
+				require.NotContains(t, types[i].DatabaseTypeName(), "BINARY", types[i].Name())
+			}
+			require.True(t, rows.Next())
+			require.NoError(t, rows.Scan(targets...))
+			require.Equal(t, "ключ 😀", columns[0].String)
+			require.Equal(t, "web-1", columns[1].String)
+			require.Regexp(t, `^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}$`, columns[2].String)
+			require.False(t, rows.Next())
+		}
 	})
 }
 

@@ -137,6 +137,11 @@ func TestExamples(t *testing.T) {
 		texts = append(texts, block[1])
 	}
 	require.NotEmpty(t, texts)
+	overview, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	for _, line := range regexp.MustCompile("(?m)^    (mysqllock .*)$").FindAllStringSubmatch(string(overview), -1) {
+		texts = append(texts, line[1])
+	}
 	texts = append(texts, newRoot().Example)
 	for _, c := range newRoot().Commands() {
 		texts = append(texts, c.Example)
