@@ -74,6 +74,7 @@ type doctor struct {
 	conn     *sql.Conn
 	table    string // quoted
 	name     string
+	shared   bool // a proxy lets others use the connection between our statements
 }
 
 func (d *doctor) found(status, check, mend, format string, args ...any) {
@@ -453,6 +454,7 @@ func (d *doctor) checkConnection(ctx context.Context) error {
 		kept = kept && got.String == mark
 	}
 	const pinned = "let the proxy keep the session of a connection (ProxySQL: multiplexing off for this user; RDS Proxy: pinning), or use mysqllock.WithoutSignal"
+	d.shared = len(ids) > 1 || !kept
 	switch {
 	case len(ids) > 1:
 		d.found(warning, "connection", pinned, "a proxy spreads the statements of one connection over %d", len(ids))
@@ -507,6 +509,10 @@ func (d *doctor) checkServers(ctx context.Context) error {
 // checkSignal wakes a statement that sleeps as the library wakes a waiter.
 func (d *doctor) checkSignal(ctx context.Context) error {
 	const mend = "waiters poll each second instead; for no vain tries make Lockers with mysqllock.WithoutSignal, or let the proxy pass KILL QUERY on"
+	if d.shared {
+		d.found(skipped, "signal", mend, "KILL QUERY could hit somebody else's statement")
+		return nil
+	}
 	conn, err := d.db.Conn(ctx)
 	if err != nil {
 		return err

@@ -111,7 +111,7 @@ func watchLocks(w io.Writer, list func(context.Context) ([]mysqllock.Info, error
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "mysqllock:", plain(err))
 		} else if err := writeLocks(w, infos, asJSON); err != nil {
-			return exit{exitFailed, err}
+			return err
 		}
 		select {
 		case <-ctx.Done():

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -19,7 +20,7 @@ import (
 // What the program exits with, if not with the status of COMMAND. 126 and 127 are
 // those of shells, env(1) and timeout(1), which have 125 for themselves too.
 const (
-	exitFailed      = 1   // doctor found something wrong; unlock was not confirmed
+	exitFailed      = 1   // doctor found something wrong; unlock was not confirmed; stdout is full
 	exitNotAcquired = 121 // somebody else held the lock for the whole wait
 	exitLost        = 122 // the lock was lost while COMMAND ran
 	exitDatabase    = 123 // the database could not be reached, or refused
@@ -117,9 +118,12 @@ the --dsn of a running program in ps: better use MYSQLLOCK_DSN or an option file
 // classified gives errors of the library their status.
 func classified(err error) error {
 	var e exit
+	var unwritten *fs.PathError // of stdout
 	switch {
 	case err == nil || errors.As(err, &e):
 		return err
+	case errors.As(err, &unwritten):
+		return exit{exitFailed, err}
 	case errors.Is(err, mysqllock.ErrInvalidName), errors.Is(err, mysqllock.ErrInvalidLease):
 		return exit{exitUsage, err}
 	case errors.Is(err, mysqllock.ErrNoTable):

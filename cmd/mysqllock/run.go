@@ -49,8 +49,8 @@ Signals. INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are passed on to COMMAND, an
 its end is waited for; while the lock is waited for, the first four end that. Away
 from a terminal, COMMAND has a process group of its own, and signals go to all of
 it. In the foreground of a terminal it shares that of mysqllock, so that it can use
-the terminal: what the terminal sends (INT, QUIT, WINCH) it gets from there, and
-only COMMAND itself, not what it has started, is ended on loss.
+the terminal: INT, QUIT and WINCH it gets from there and not from mysqllock, and only
+COMMAND itself, not what it has started, is ended on loss.
 
 If mysqllock is killed by KILL, Linux kills COMMAND with it, though not what COMMAND
 has started; elsewhere COMMAND goes on without the lock. The lock is free when its
@@ -106,13 +106,15 @@ func (f *leaseFlag) Set(s string) error {
 		return nil
 	}
 	d, err := parsePeriod(length)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if renewed {
+	case d == 0:
+		return errors.New("a fixed lease lasts at least 10ms, one of auto:… 1s")
+	case renewed:
 		*f = leaseFlag{renewed: d}
-	} else if *f = (leaseFlag{fixed: d}); d == 0 {
-		return errors.New("a fixed lease is at least 10ms")
+	default:
+		*f = leaseFlag{fixed: d}
 	}
 	return nil
 }

@@ -59,6 +59,13 @@ func (e env) held(t *testing.T, name string) bool {
 	return info.Held
 }
 
+// force takes the lock away, which its holder notices a third of its lease later.
+func (e env) force(t *testing.T) {
+	freed, err := e.locker.ForceUnlock(t.Context(), "job")
+	require.NoError(t, err)
+	require.True(t, freed)
+}
+
 // A running is a mysqllock run whose COMMAND is a script.
 type running struct {
 	*exec.Cmd
@@ -248,10 +255,8 @@ func TestForcedUnlockEndsCommand(t *testing.T) {
 			sh -c 'echo $$ >child; exec sleep 1000' &
 			while [ ! -s child ]; do sleep 0.01; done
 			echo up >up
-			while :; do wait; done`, "--lease", "auto:1s")
-		freed, err := e.locker.ForceUnlock(t.Context(), "job")
-		require.NoError(t, err)
-		require.True(t, freed)
+			while :; do wait; done`, "--lease", "auto:3s", "--kill-after", patience.String())
+		e.force(t)
 		require.Equal(t, exitLost, r.status(t))
 		require.Equal(t, "TERM", r.waitFor(t, "TERM"))
 		r.gone(t, "child")
@@ -263,19 +268,18 @@ func TestForcedUnlockEndsCommand(t *testing.T) {
 // One that takes no notice of TERM is killed, and so is what it leaves behind; a
 // stopped one gets its TERM.
 func TestStubbornCommandIsKilled(t *testing.T) {
-	for name, script := range map[string]string{
-		"itself":     `trap "" TERM; echo $$ >child; echo up >up; while :; do sleep 0.1; done`,
-		"descendant": `(trap "" TERM; exec sh -c 'echo $$ >child; while :; do sleep 0.1; done') & while [ ! -s child ]; do sleep 0.01; done; echo up >up; wait`,
-		"stopped":    `echo $$ >child; echo up >up; kill -STOP $$; sleep 1000`,
+	for _, c := range []struct{ name, script, killAfter, status string }{
+		{"itself", `trap "" TERM; echo $$ >child; echo up >up; while :; do sleep 0.1; done`, "200ms", "137"},
+		{"descendant", `(trap "" TERM; exec sh -c 'echo $$ >child; while :; do sleep 0.1; done') & while [ ! -s child ]; do sleep 0.01; done; echo up >up; wait`, "200ms", "143"},
+		{"stopped", `echo $$ >child; echo up >up; kill -STOP $$; sleep 1000`, patience.String(), "143"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			onEach(t, func(t *testing.T, e env) {
-				r := e.script(t, "", script, "--lease", "300ms", "--kill-after", "200ms")
+				r := e.script(t, "", c.script, "--lease", "auto:3s", "--kill-after", c.killAfter)
+				e.force(t)
 				require.Equal(t, exitLost, r.status(t))
 				r.gone(t, "child")
-				if name == "stopped" {
-					require.Contains(t, r.stderr.String(), "ended with status 143")
-				}
+				require.Contains(t, r.stderr.String(), "ended with status "+c.status)
 			})
 		})
 	}
