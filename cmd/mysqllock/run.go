@@ -39,11 +39,11 @@ COMMAND has that long, less the margin below.
 
 Loss. If the lease cannot be renewed in time, or is taken away (mysqllock unlock),
 COMMAND gets TERM (and CONT), and KILL after --kill-after. A lease that cannot be
-renewed counts as lost a margin before it ends: a tenth of it, at most 1s. The
-default of --kill-after is half of that margin, so that COMMAND has ended before
-anybody else can have the lock. A longer one leaves COMMAND more time to clean up,
-for which somebody else may hold the lock: then let what it writes to check
-MYSQLLOCK_TOKEN.
+renewed counts as lost a margin before it ends: a tenth of a lease of up to 10s, 1s
+of a longer one, a thousandth of one over 1,000s. The default of --kill-after is half
+of that, at most 500ms, so that COMMAND has ended before anybody else can have the
+lock. A longer one leaves COMMAND more time to clean up, for which somebody else may
+hold the lock: then let what it writes to check MYSQLLOCK_TOKEN.
 
 Signals. INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are passed on to COMMAND, and
 its end is waited for; while the lock is waited for, the first four end that. Away
