@@ -33,9 +33,9 @@ func newRun(from *source) *cobra.Command {
 the lock's name in MYSQLLOCK_NAME, its fencing token in MYSQLLOCK_TOKEN, and has
 stdin, stdout and stderr to itself.
 
-The lease. --lease auto is renewed until COMMAND ends, and frees the lock 30s after
-a death of this machine; auto:10s does so with a lease of 10s. --lease 1m is fixed:
-COMMAND has that long, less the margin below.
+The lease. --lease auto is renewed until COMMAND ends; if this machine dies, the lock
+is free at most 30s later, with auto:10s at most 10s. --lease 1m is fixed: COMMAND has
+that long, less the margin below.
 
 Loss. If the lease cannot be renewed in time, or is taken away (mysqllock unlock),
 COMMAND gets TERM (and CONT), and KILL after --kill-after. A lease that cannot be
@@ -59,7 +59,7 @@ COMMAND when it goes on after the lease. What COMMAND leaves behind in the backg
 runs without the lock.
 
 ` + exitCodes,
-		Example: `  # cron, on every host: one of them does it, the others do nothing
+		Example: `  # cron, on every host: while one is at it, the others do nothing
   mysqllock run nightly-report --wait 0 --conflict-exit-code 0 -- /usr/local/bin/report
 
   # one deploy at a time
