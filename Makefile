@@ -6,10 +6,9 @@ TESTFLAGS ?=
 SERVER ?= mysql
 BENCHFLAGS ?= -out results/$(SERVER)
 FUZZTIME ?= 10000x
-
-.PHONY: demo test suite notify race cover soak torture failover fuzz leaks mutations bench lint model integration clean
 TORTUREFLAGS ?= -length 5m
 
+.PHONY: demo test suite notify race cover soak torture failover fuzz leaks mutations bench lint model integration clean
 
 demo:
 	@scripts/servers.sh mariadb || scripts/servers.sh mysql; case $$? in \
