@@ -1146,8 +1146,11 @@ func (l *Locker) CreateTable(ctx context.Context) error {
 // ForceUnlock frees name whoever holds it, and tells whether anybody did. A
 // holder in this process is told at once, one in another process when it next
 // renews or looks, a third of its lease later: until then both may believe that
-// they hold the lock, and only tokens and [Lock.Guard] tell them apart. It waits,
-// until ctx ends, for the transactions that the holder has under Guard.
+// they hold the lock, and only tokens and [Lock.Guard] tell them apart. So may one
+// to whom that holder unlocks within his process, in the first tenth of a second
+// (see [WithoutHandoff]): his token is the next of the old range, below that of
+// whoever got the row since. ForceUnlock waits, until ctx ends, for the
+// transactions that the holder has under Guard.
 func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err error) {
 	var owner string
 	var heir process
