@@ -65,6 +65,8 @@ type config struct {
 	notifier Notifier
 	signal   bool
 	handoff  bool
+
+	observers observers
 }
 
 // WithTable sets the table: "table" or "db.table", of letters, digits, _, $ and
@@ -106,8 +108,9 @@ func WithPollInterval(d time.Duration) Option {
 	}
 }
 
-// WithLogger sets where losses (level error), failed renewals (warn) and the
-// failures of background work go. The default discards them.
+// WithLogger sets where losses (level error), failing renewals (warn) and the
+// failures of background work go; the package documentation has a table of the
+// records. The default discards them.
 func WithLogger(log *slog.Logger) Option {
 	return func(c *config) error {
 		if log == nil {
@@ -167,6 +170,7 @@ type Locker struct {
 	dog     *watchdog
 	orphans *orphanage
 	log     *slog.Logger
+	told    observers
 	lease   time.Duration
 	handoff bool    // a lock may pass on inside the process
 	process process // random, the first half of every owner id
@@ -202,8 +206,9 @@ type term struct {
 	lease   *lease
 	place   *waiter // the turn on the name in this process
 	handles []*Lock
-	guarded bool  // a transaction may be under Guard
-	over    error // nil while the term lives; then ErrLost, ErrNotHeld, ErrClosed
+	seen    *observed // nil if nobody observes
+	guarded bool      // a transaction may be under Guard
+	over    error     // nil while the term lives; then ErrLost, ErrNotHeld, ErrClosed
 }
 
 // A tenure is what terms share that follow each other without the database: the
@@ -235,6 +240,8 @@ type Lock struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	over   error // nil while open; then ErrLost, ErrNotHeld, ErrClosed
+
+	reentered bool
 }
 
 // owner is compared by its address.
@@ -287,13 +294,13 @@ func New(db *sql.DB, opts ...Option) (*Locker, error) {
 
 func newLocker(repo repository, me process, c config) *Locker {
 	l := &Locker{
-		repo: repo, log: c.log, lease: c.lease, handoff: c.handoff, process: me,
+		repo: repo, log: c.log, told: c.observers, lease: c.lease, handoff: c.handoff, process: me,
 		done: make(chan struct{}), terms: map[termKey]*term{},
 	}
 	l.background, l.stop = context.WithCancel(context.Background())
 	l.names = newRegistry(repo, me, c.poll, c.signal, c.notifier, c.log)
 	l.orphans = newOrphanage(repo, min(c.lease/4, 5*time.Second), l.names.freed, c.log)
-	l.dog = newWatchdog(repo, c.lease, l.orphans, c.log)
+	l.dog = newWatchdog(repo, c.lease, l.orphans, c.log, c.observers)
 	return l
 }
 
@@ -318,14 +325,16 @@ func newLocker(repo repository, me process, c config) *Locker {
 // error leaves no lock behind: an attempt with unknown outcome is undone in the
 // background.
 func (l *Locker) TryLock(ctx context.Context, name string, wait, lease time.Duration) (*Lock, error) {
-	k, err := l.tryLock(ctx, name, wait, lease)
+	seen := l.told.acquireStart(ctx, name)
+	k, err := l.tryLock(ctx, name, wait, lease, seen)
 	if err != nil {
 		if errors.Is(err, ErrNotAcquired) {
 			l.notAcquired.Add(1)
 		}
-		return nil, opError("acquire", name, err)
+		err = opError("acquire", name, err)
 	}
-	return k, nil
+	l.told.acquireEnd(seen, name, k, err)
+	return k, err
 }
 
 // Lock is TryLock with [WaitForever]. Like a sync.Mutex, it waits for ever for a
@@ -366,14 +375,14 @@ func shown(name string) string {
 	return name
 }
 
-func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Duration) (*Lock, error) {
+func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Duration, seen *observed) (*Lock, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
 	if lease != AutoRenew && lease < minLease {
 		return nil, fmt.Errorf("%w: %v; want AutoRenew or at least %v", ErrInvalidLease, lease, minLease)
 	}
-	c := &call{l: l, ctx: ctx, name: name, lease: lease, wait: wait, once: wait <= 0}
+	c := &call{l: l, ctx: ctx, name: name, lease: lease, wait: wait, once: wait <= 0, seen: seen}
 	if c.once {
 		c.wait = patience
 	}
@@ -429,6 +438,7 @@ type call struct {
 	cut     <-chan struct{} // closed when it runs out for a statement under way
 	place   *waiter
 	trouble error // the last passing error of the database
+	seen    *observed
 }
 
 func (c *call) canceled() error {
@@ -479,6 +489,7 @@ func (c *call) reenter() (*Lock, error) {
 		now = time.Now()
 	}
 	k := l.handle(c, t, now)
+	k.reentered = true
 	l.dog.ask(t.lease, t.want(), len(t.handles))
 	l.reentered.Add(1)
 	return k, nil
@@ -775,6 +786,9 @@ func (c *call) succeed(left *estate) *Lock {
 
 // begun enters a new term. The caller holds mu, which it gives up.
 func (l *Locker) begun(c *call, t *term) {
+	if t.seen = c.seen; t.seen != nil {
+		t.seen.granted = time.Now()
+	}
 	l.terms[t.key] = t
 	l.held++
 	l.mu.Unlock()
@@ -858,10 +872,16 @@ func (l *Locker) bury(t *term, lost bool) {
 	if !lost {
 		return
 	}
-	l.lost.Add(1)
-	l.log.Error("mysqllock: lock lost", "name", t.key.name, "token", t.token)
+	l.mourn(t, l.dog.reason(t.lease))
 	l.repo.relinquish()
 	l.leave(t.place)
+	l.told.holdEnd(t, ErrLost)
+}
+
+// mourn counts a loss, and says it once.
+func (l *Locker) mourn(t *term, reason string) {
+	l.lost.Add(1)
+	l.log.Error("mysqllock: lock lost", "name", t.key.name, "token", t.token, "reason", reason)
 }
 
 // Name returns the name of the lock.
@@ -1042,16 +1062,18 @@ func (k *Lock) unlock() error {
 
 	if !guarded && l.passOn(t) {
 		l.released.Add(1)
+		l.told.holdEnd(t, nil)
 		return nil
 	}
 	switch err = l.release(t.lease.claim, l.dog.stop(t.lease)); err {
 	case nil:
 		l.released.Add(1)
 	case ErrLost:
-		l.lost.Add(1)
+		l.mourn(t, lostTaken)
 	}
 	l.repo.relinquish()
 	l.leave(t.place)
+	l.told.holdEnd(t, err)
 	return err
 }
 
@@ -1264,6 +1286,7 @@ func (l *Locker) close() error {
 	for _, t := range held {
 		l.repo.relinquish()
 		l.leave(t.place)
+		l.told.holdEnd(t, ErrClosed)
 	}
 
 	// Calls and attempts under way get a moment to be answered and undone.

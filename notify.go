@@ -485,7 +485,7 @@ func (r *registry) strike() {
 		}
 		r.mu.Unlock()
 		if err != nil {
-			r.log.Debug("mysqllock: not struck off the lists of those who wait", "names", len(names), "err", err)
+			r.log.Debug("mysqllock: not struck off the lists of those who wait", "locks", len(names), "first", names[0], "err", err)
 			r.mu.Lock()
 			for _, name := range names {
 				r.withdrawn[name] = struct{}{}
@@ -804,9 +804,10 @@ func (r *registry) subscribe() {
 	}
 	r.subscribed = true
 	r.start(func() {
+		var said warned
 		for {
 			if err := r.notifier.Subscribe(r.ctx, r.hint); err != nil && r.ctx.Err() == nil {
-				r.log.Warn("mysqllock: notifier: subscribe", "err", err)
+				r.log.Log(r.ctx, said.level(), "mysqllock: notifier: subscribe", "err", err)
 			}
 			select {
 			case <-r.ctx.Done():
@@ -816,21 +817,34 @@ func (r *registry) subscribe() {
 		}
 	})
 	r.start(func() {
+		var said warned
 		for {
 			select {
 			case <-r.ctx.Done():
 				return
 			case name := <-r.outbox:
-				r.send(name)
+				if err := r.send(name); err != nil {
+					r.log.Log(r.ctx, said.level(), "mysqllock: notifier: publish", "name", name, "err", err)
+				}
 			}
 		}
 	})
 }
 
-func (r *registry) send(name string) {
+func (r *registry) send(name string) error {
 	ctx, cancel := context.WithTimeout(r.voice, 5*time.Second)
 	defer cancel()
-	if err := r.notifier.Publish(ctx, name); err != nil {
-		r.log.Warn("mysqllock: notifier: publish", "name", name, "err", err)
+	return r.notifier.Publish(ctx, name)
+}
+
+// warned is when the last warning of its kind was given. More often than once a
+// minute it is not.
+type warned time.Time
+
+func (w *warned) level() slog.Level {
+	if now := time.Now(); now.Sub(time.Time(*w)) >= time.Minute {
+		*w = warned(now)
+		return slog.LevelWarn
 	}
+	return slog.LevelDebug
 }

@@ -17,6 +17,7 @@ type watchdog struct {
 	length   time.Duration // what a renewal promises
 	orphans  *orphanage
 	log      *slog.Logger
+	told     observers
 	renewals atomic.Int64
 	failures atomic.Int64
 
@@ -45,6 +46,8 @@ type lease struct {
 	written  int           // what the row says of them; 0: not known
 	due      time.Time     // the next renewal or look; zero: none
 	over     bool          // ended, or lost: never to be trusted again
+	failing  bool          // the last renewal or look failed
+	taken    bool          // lost, because the row was taken away
 	timer    *time.Timer
 }
 
@@ -54,9 +57,9 @@ type want struct {
 	until time.Time
 }
 
-func newWatchdog(repo repository, length time.Duration, lost *orphanage, log *slog.Logger) *watchdog {
+func newWatchdog(repo repository, length time.Duration, lost *orphanage, log *slog.Logger, told observers) *watchdog {
 	d := &watchdog{
-		repo: repo, length: length, orphans: lost, log: log,
+		repo: repo, length: length, orphans: lost, log: log, told: told,
 		leases: map[*lease]struct{}{}, replan: make(chan struct{}, 1),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
@@ -211,12 +214,34 @@ func (d *watchdog) taken(c claim) {
 	for ls := range d.leases {
 		if ls.claim == c {
 			lost = ls
+			ls.taken = true
 			d.drop(ls)
 		}
 	}
 	d.mu.Unlock()
 	if lost != nil {
 		lost.onLoss()
+	}
+}
+
+// The reasons of a loss.
+const (
+	lostTaken    = "taken"           // the row is somebody else's, or gone
+	lostUnserved = "renewals failed" // the database did not answer, or refused
+	lostExpired  = "lease ended"     // a fixed lease, a process that stood still, a row that a transaction had locked
+)
+
+// reason tells why a lease was lost.
+func (d *watchdog) reason(ls *lease) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case ls.taken:
+		return lostTaken
+	case ls.failing:
+		return lostUnserved
+	default:
+		return lostExpired
 	}
 }
 
@@ -442,7 +467,7 @@ func (d *watchdog) serve(b batch) {
 		for _, ls := range b.leases {
 			d.prolonged(ls, sent, b.promise)
 		}
-		d.renewals.Add(int64(len(b.leases)))
+		d.renewed(b, b.leases)
 		return
 	}
 	var rows map[string]row
@@ -454,24 +479,30 @@ func (d *watchdog) serve(b batch) {
 		if d.ctx.Err() != nil {
 			return
 		}
-		if b.length > 0 {
-			d.failures.Add(1)
-		}
-		d.log.Warn("mysqllock: renewal failed, trying again", "locks", len(b.leases), "first", names[0], "err", err)
+		level := slog.LevelDebug // said before
 		d.mu.Lock()
 		for _, ls := range b.leases {
 			ls.due = time.Now().Add(retry)
+			if !ls.failing && !ls.over {
+				ls.failing, level = true, slog.LevelWarn
+			}
 		}
 		d.mu.Unlock()
+		d.log.Log(d.ctx, level, "mysqllock: renewal failed, trying again", "locks", len(b.leases), "first", names[0], "err", err)
+		if b.length > 0 {
+			d.failures.Add(1)
+			d.told.renewal(RenewalInfo{Locks: len(b.leases), Err: err})
+		}
 		return
 	}
-	var lost []*lease
+	var lost, served []*lease
 	d.mu.Lock()
 	for _, ls := range b.leases {
 		r, ok := rows[ls.claim.name]
 		switch {
 		case ls.over:
 		case !ok || r.owner != ls.claim.owner:
+			ls.taken = true
 			d.drop(ls)
 			lost = append(lost, ls)
 		case b.length == 0:
@@ -480,12 +511,13 @@ func (d *watchdog) serve(b batch) {
 				left = min(left, ls.end().Sub(looked))
 			}
 			d.plan(ls, looked, left)
+			served = append(served, ls)
 		default:
 			// The row promises r.left from a moment not before looked.
 			d.trust(ls, looked.Add(r.left), margin(max(r.left, b.length)))
 			if r.left >= b.length-time.Since(sent)-margin(b.length) {
-				d.renewals.Add(1)
 				d.plan(ls, sent, b.length)
+				served = append(served, ls)
 			} else {
 				ls.due = time.Now().Add(retry)
 			}
@@ -494,5 +526,29 @@ func (d *watchdog) serve(b batch) {
 	d.mu.Unlock()
 	for _, ls := range lost {
 		ls.onLoss()
+	}
+	d.renewed(b, served)
+}
+
+// renewed counts the leases of a batch that were served, and tells of those that
+// were not the last time.
+func (d *watchdog) renewed(b batch, served []*lease) {
+	recovered, first := 0, ""
+	d.mu.Lock()
+	for _, ls := range served {
+		if ls.failing {
+			ls.failing = false
+			if recovered++; recovered == 1 {
+				first = ls.claim.name
+			}
+		}
+	}
+	d.mu.Unlock()
+	if recovered > 0 {
+		d.log.Info("mysqllock: renewals succeed again", "locks", recovered, "first", first)
+	}
+	if b.length > 0 {
+		d.renewals.Add(int64(len(served)))
+		d.told.renewal(RenewalInfo{Locks: len(b.leases), Renewed: len(served)})
 	}
 }

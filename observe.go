@@ -1,0 +1,155 @@
+package mysqllock
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// An Observer is told of each acquire, hold and renewal of a [Locker], by
+// [WithObserver]; metrics and traces are made of that (modules metrics/prometheus
+// and metrics/otel). What can be counted is in [Stats]. Functions that are nil are
+// not called.
+//
+// The functions are called without locks, and may use the Locker. They run where
+// it happens, as said of each, so they should be quick; the Locker does not recover
+// their panics.
+type Observer struct {
+	// AcquireStart is called as TryLock, Lock or Do begins, by its goroutine and with
+	// its context. The context that it returns, which must come from ctx, is given to
+	// AcquireEnd and HoldEnd of the same acquisition: a span travels in it. The one
+	// of the caller, and Lock.Context, do not change.
+	AcquireStart func(ctx context.Context, name string) context.Context
+	// AcquireEnd is called before that call returns, by the same goroutine.
+	AcquireEnd func(ctx context.Context, info AcquireInfo)
+	// HoldEnd is called once for each acquire that succeeded and did not re-enter:
+	// within the last Unlock or within Close, or, if the lock was lost, by whoever
+	// finds that first: a goroutine of the Locker, or any call that asks for the
+	// lock. ctx may have ended. While Close or a loss is in the way, it may be called
+	// before AcquireEnd.
+	HoldEnd func(ctx context.Context, info HoldInfo)
+	// Renewal is called for each statement that renews leases, by the goroutine that
+	// sends them all: what it waits for, renewals wait for.
+	Renewal func(info RenewalInfo)
+}
+
+// AcquireInfo tells how a TryLock ended.
+type AcquireInfo struct {
+	Name      string
+	Err       error         // what TryLock returned
+	Waited    time.Duration // from the call to its answer
+	Token     uint64        // zero if Err is not nil
+	Reentered bool          // the owner held the lock already
+	PassedOn  bool          // taken over from a goroutine of this process, without a statement
+}
+
+// Outcome is "acquired", "reentered", "not_acquired" ([ErrNotAcquired]: the wait ran
+// out or the context ended) or "error".
+func (i AcquireInfo) Outcome() string {
+	switch {
+	case errors.Is(i.Err, ErrNotAcquired):
+		return "not_acquired"
+	case i.Err != nil:
+		return "error"
+	case i.Reentered:
+		return "reentered"
+	default:
+		return "acquired"
+	}
+}
+
+// HoldInfo tells how a hold ended: the time from the grant until the last of its
+// handles was unlocked.
+type HoldInfo struct {
+	Name  string
+	Token uint64
+	Held  time.Duration // until the release was answered, or the loss found
+	Err   error         // nil: released; ErrLost; ErrClosed; else what Unlock returned, with the outcome unknown
+}
+
+// Outcome is "released", "lost", "closed" or "error".
+func (i HoldInfo) Outcome() string {
+	switch {
+	case i.Err == nil:
+		return "released"
+	case errors.Is(i.Err, ErrLost):
+		return "lost"
+	case errors.Is(i.Err, ErrClosed):
+		return "closed"
+	default:
+		return "error"
+	}
+}
+
+// RenewalInfo tells how a statement that renews leases ended.
+type RenewalInfo struct {
+	Locks   int   // whose leases it was to renew
+	Renewed int   // the others were lost, or are tried again soon
+	Err     error // of the database; nothing was renewed, as far as is known
+}
+
+// WithObserver adds an [Observer]. Of several, each is called in the order of the
+// options, with the context that the AcquireStart of the one before returned. The
+// default is none, which costs nothing.
+func WithObserver(o Observer) Option {
+	return func(c *config) error { c.observers = append(c.observers, o); return nil }
+}
+
+type observers []Observer
+
+// An observed is one call, and the hold that it began.
+type observed struct {
+	ctx     context.Context // of AcquireStart
+	began   time.Time
+	granted time.Time
+}
+
+// acquireStart returns nil if nobody observes.
+func (all observers) acquireStart(ctx context.Context, name string) *observed {
+	if all == nil {
+		return nil
+	}
+	began := time.Now()
+	for _, o := range all {
+		if o.AcquireStart != nil {
+			ctx = o.AcquireStart(ctx, name)
+		}
+	}
+	return &observed{ctx: ctx, began: began}
+}
+
+func (all observers) acquireEnd(seen *observed, name string, k *Lock, err error) {
+	if seen == nil {
+		return
+	}
+	info := AcquireInfo{Name: name, Err: err, Waited: time.Since(seen.began)}
+	if k != nil {
+		info.Token, info.Reentered = k.Token(), k.reentered
+		info.PassedOn = !k.reentered && k.term.token != k.term.tenure.token
+	}
+	for _, o := range all {
+		if o.AcquireEnd != nil {
+			o.AcquireEnd(seen.ctx, info)
+		}
+	}
+}
+
+func (all observers) holdEnd(t *term, err error) {
+	if t.seen == nil {
+		return
+	}
+	info := HoldInfo{Name: t.key.name, Token: t.token, Held: time.Since(t.seen.granted), Err: err}
+	for _, o := range all {
+		if o.HoldEnd != nil {
+			o.HoldEnd(t.seen.ctx, info)
+		}
+	}
+}
+
+func (all observers) renewal(info RenewalInfo) {
+	for _, o := range all {
+		if o.Renewal != nil {
+			o.Renewal(info)
+		}
+	}
+}
