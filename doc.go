@@ -129,6 +129,26 @@
 //
 // A lock whose holder died is free when its lease has ended.
 //
+// # Logs, metrics, traces
+//
+// [WithLogger] takes these records. Their messages, after "mysqllock: ", and keys
+// are stable; further ones at level debug are not, but use the same keys. Nothing
+// is said of an operation that succeeds.
+//
+//	level  message                       keys                 when
+//	error  lock lost                     name, token, reason  once for each loss; reason is "taken", "renewals failed" or "lease ended"
+//	warn   renewal failed, trying again  locks, first, err    when locks of a statement begin to fail; each repetition is debug
+//	info   renewals succeed again        locks, first         when those locks are renewed after all
+//	warn   release                       name, err            Do could not unlock
+//	warn   notifier: subscribe           err                  once a minute at most, otherwise debug
+//	warn   notifier: publish             name, err            once a minute at most, otherwise debug
+//
+// name is that of one lock, locks how many a statement was for, first the name of
+// one of them; token is the fencing token, err the error.
+//
+// [Locker.Stats] counts. [WithObserver] tells of each acquire, hold and renewal;
+// the modules metrics/prometheus and metrics/otel make metrics and spans of both.
+//
 // # Sessions and pools
 //
 // Statements are right under every time zone, sql_mode, isolation level, charset

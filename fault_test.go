@@ -397,8 +397,8 @@ func (b *bus) Subscribe(ctx context.Context, released func(string)) error {
 	return ctx.Err()
 }
 
-// What the log says: one error when a lock is lost, a warning when a renewal
-// fails, nothing else; and no SQL.
+// What the log says: one error when a lock is lost, one warning when renewals
+// fail, one word when they succeed again, nothing else; and no SQL.
 func TestLog(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		var log logged
@@ -413,9 +413,27 @@ func TestLog(t *testing.T) {
 		eventually(t, "an error, and a warning", func() bool {
 			return strings.Contains(log.String(), "level=ERROR") && strings.Contains(log.String(), "level=WARN")
 		})
-		require.Contains(t, log.String(), `level=ERROR msg="mysqllock: lock lost" name=x token=`+fmt.Sprint(k.Token()))
+		require.Contains(t, log.String(), fmt.Sprintf(`level=ERROR msg="mysqllock: lock lost" name=x token=%d reason="renewals failed"`, k.Token()))
 		require.Contains(t, log.String(), `level=WARN msg="mysqllock: renewal failed, trying again" locks=1 first=x err=`)
+		require.Equal(t, 2, strings.Count(log.String(), "\n"), log.String())
 		require.NotContains(t, log.String(), "UPDATE")
+	})
+}
+
+func TestLogOfAnOutageThatPasses(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		var log logged
+		proxy := wire.New(t, e.server.Addr())
+		l := newLocker(t, e.through(t, proxy), mysqllock.WithLease(9*time.Second), mysqllock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		k := acquire(t, l, "x", mysqllock.AutoRenew)
+		proxy.BlackHole(true)
+		eventually(t, "a warning", func() bool { return strings.Contains(log.String(), "level=WARN") })
+		proxy.BlackHole(false)
+		eventually(t, "a recovery", func() bool {
+			return strings.Contains(log.String(), `level=INFO msg="mysqllock: renewals succeed again" locks=1 first=x`)
+		})
+		require.NoError(t, k.Unlock())
+		require.Equal(t, 2, strings.Count(log.String(), "\n"), log.String())
 	})
 }
 

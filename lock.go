@@ -170,11 +170,12 @@ type Locker struct {
 	dog     *watchdog
 	orphans *orphanage
 	log     *slog.Logger
-	told    observers
 	lease   time.Duration
 	handoff bool    // a lock may pass on inside the process
 	process process // random, the first half of every owner id
 	serial  atomic.Uint64
+
+	observers observers // nil if there are none
 
 	waiting                                          atomic.Int64
 	acquired, notAcquired, reentered, released, lost atomic.Int64
@@ -294,7 +295,7 @@ func New(db *sql.DB, opts ...Option) (*Locker, error) {
 
 func newLocker(repo repository, me process, c config) *Locker {
 	l := &Locker{
-		repo: repo, log: c.log, told: c.observers, lease: c.lease, handoff: c.handoff, process: me,
+		repo: repo, log: c.log, observers: c.observers, lease: c.lease, handoff: c.handoff, process: me,
 		done: make(chan struct{}), terms: map[termKey]*term{},
 	}
 	l.background, l.stop = context.WithCancel(context.Background())
@@ -325,7 +326,7 @@ func newLocker(repo repository, me process, c config) *Locker {
 // error leaves no lock behind: an attempt with unknown outcome is undone in the
 // background.
 func (l *Locker) TryLock(ctx context.Context, name string, wait, lease time.Duration) (*Lock, error) {
-	seen := l.told.acquireStart(ctx, name)
+	seen := l.observers.acquireStart(ctx, name)
 	k, err := l.tryLock(ctx, name, wait, lease, seen)
 	if err != nil {
 		if errors.Is(err, ErrNotAcquired) {
@@ -333,7 +334,7 @@ func (l *Locker) TryLock(ctx context.Context, name string, wait, lease time.Dura
 		}
 		err = opError("acquire", name, err)
 	}
-	l.told.acquireEnd(seen, name, k, err)
+	l.observers.acquireEnd(seen, name, k, err)
 	return k, err
 }
 
@@ -875,7 +876,7 @@ func (l *Locker) bury(t *term, lost bool) {
 	l.mourn(t, l.dog.reason(t.lease))
 	l.repo.relinquish()
 	l.leave(t.place)
-	l.told.holdEnd(t, ErrLost)
+	l.observers.holdEnd(t, ErrLost)
 }
 
 // mourn counts a loss, and says it once.
@@ -1062,7 +1063,7 @@ func (k *Lock) unlock() error {
 
 	if !guarded && l.passOn(t) {
 		l.released.Add(1)
-		l.told.holdEnd(t, nil)
+		l.observers.holdEnd(t, nil)
 		return nil
 	}
 	switch err = l.release(t.lease.claim, l.dog.stop(t.lease)); err {
@@ -1073,7 +1074,7 @@ func (k *Lock) unlock() error {
 	}
 	l.repo.relinquish()
 	l.leave(t.place)
-	l.told.holdEnd(t, err)
+	l.observers.holdEnd(t, err)
 	return err
 }
 
@@ -1286,7 +1287,7 @@ func (l *Locker) close() error {
 	for _, t := range held {
 		l.repo.relinquish()
 		l.leave(t.place)
-		l.told.holdEnd(t, ErrClosed)
+		l.observers.holdEnd(t, ErrClosed)
 	}
 
 	// Calls and attempts under way get a moment to be answered and undone.

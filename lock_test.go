@@ -713,3 +713,52 @@ func isolation(e env, level string) string {
 	}
 	return "transaction_isolation=%27" + level + "%27"
 }
+
+// What an observer is told agrees with the table, and with what the caller sees.
+func TestObserved(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		acquires, holds := make(chan mysqllock.AcquireInfo, 100), make(chan mysqllock.HoldInfo, 100)
+		renewals := make(chan mysqllock.RenewalInfo, 100)
+		type key struct{}
+		start := time.Now()
+		l := e.locker(t, mysqllock.WithLease(time.Second), mysqllock.WithObserver(mysqllock.Observer{
+			AcquireStart: func(ctx context.Context, name string) context.Context { return context.WithValue(ctx, key{}, name) },
+			AcquireEnd: func(ctx context.Context, i mysqllock.AcquireInfo) {
+				assert.Equal(t, i.Name, ctx.Value(key{}))
+				acquires <- i
+			},
+			HoldEnd: func(ctx context.Context, i mysqllock.HoldInfo) {
+				assert.Equal(t, i.Name, ctx.Value(key{}))
+				holds <- i
+			},
+			Renewal: func(i mysqllock.RenewalInfo) { renewals <- i },
+		}))
+
+		a := acquire(t, l, "x", mysqllock.AutoRenew)
+		got := <-acquires
+		require.LessOrEqual(t, got.Waited, time.Since(start))
+		got.Waited = 0
+		require.Equal(t, mysqllock.AcquireInfo{Name: "x", Token: requireHeld(t, l, "x", true).Token}, got)
+		require.Equal(t, mysqllock.RenewalInfo{Locks: 1, Renewed: 1}, <-renewals)
+
+		other := e.locker(t)
+		_, err := l.TryLock(ctx, "x", 0, mysqllock.AutoRenew)
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+		require.Equal(t, "not_acquired", (<-acquires).Outcome())
+		require.NoError(t, a.Unlock())
+		hold := <-holds
+		require.Greater(t, hold.Held, 300*time.Millisecond, "it was renewed a third of a second after the grant")
+		hold.Held = 0
+		require.Equal(t, mysqllock.HoldInfo{Name: "x", Token: a.Token()}, hold)
+
+		b := acquire(t, l, "x", mysqllock.AutoRenew)
+		_, err = other.ForceUnlock(ctx, "x")
+		require.NoError(t, err)
+		requireOver(t, b, mysqllock.ErrLost)
+		hold = <-holds
+		require.Equal(t, "lost", hold.Outcome())
+		require.Equal(t, b.Token(), hold.Token)
+		require.ErrorIs(t, b.Unlock(), mysqllock.ErrLost)
+		require.Empty(t, holds, "a hold ends once")
+	})
+}

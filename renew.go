@@ -13,13 +13,13 @@ import (
 // looks after those that shall not, and tells each one's loss by a timer of its
 // own that needs no answer from the database.
 type watchdog struct {
-	repo     repository
-	length   time.Duration // what a renewal promises
-	orphans  *orphanage
-	log      *slog.Logger
-	told     observers
-	renewals atomic.Int64
-	failures atomic.Int64
+	repo      repository
+	length    time.Duration // what a renewal promises
+	orphans   *orphanage
+	log       *slog.Logger
+	observers observers
+	renewals  atomic.Int64
+	failures  atomic.Int64
 
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
@@ -57,9 +57,9 @@ type want struct {
 	until time.Time
 }
 
-func newWatchdog(repo repository, length time.Duration, lost *orphanage, log *slog.Logger, told observers) *watchdog {
+func newWatchdog(repo repository, length time.Duration, lost *orphanage, log *slog.Logger, observers observers) *watchdog {
 	d := &watchdog{
-		repo: repo, length: length, orphans: lost, log: log, told: told,
+		repo: repo, length: length, orphans: lost, log: log, observers: observers,
 		leases: map[*lease]struct{}{}, replan: make(chan struct{}, 1),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
@@ -491,7 +491,7 @@ func (d *watchdog) serve(b batch) {
 		d.log.Log(d.ctx, level, "mysqllock: renewal failed, trying again", "locks", len(b.leases), "first", names[0], "err", err)
 		if b.length > 0 {
 			d.failures.Add(1)
-			d.told.renewal(RenewalInfo{Locks: len(b.leases), Err: err})
+			d.observers.renewal(RenewalInfo{Locks: len(b.leases), Err: err})
 		}
 		return
 	}
@@ -549,6 +549,6 @@ func (d *watchdog) renewed(b batch, served []*lease) {
 	}
 	if b.length > 0 {
 		d.renewals.Add(int64(len(served)))
-		d.told.renewal(RenewalInfo{Locks: len(b.leases), Renewed: len(served)})
+		d.observers.renewal(RenewalInfo{Locks: len(b.leases), Renewed: len(served)})
 	}
 }
