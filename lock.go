@@ -668,10 +668,11 @@ func (c *call) ask(left *estate, again bool) *attempt {
 	// statement waits at most, for a row that a transaction has locked or on a
 	// connection that is dead.
 	// A caller who goes sooner sees to it himself.
+	background := c.seen.over(l.background)
 	if bound := min(max(lease*2/3, time.Second), 10*time.Second); c.wait > bound {
-		a.ctx, a.cancel = context.WithTimeout(l.background, bound)
+		a.ctx, a.cancel = context.WithTimeout(background, bound)
 	} else {
-		a.ctx, a.cancel = context.WithCancel(l.background)
+		a.ctx, a.cancel = context.WithCancel(background)
 	}
 	select {
 	case <-c.place.wake: // what it told is what this attempt will see

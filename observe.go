@@ -17,8 +17,10 @@ import (
 type Observer struct {
 	// AcquireStart is called as TryLock, Lock or Do begins, by its goroutine and with
 	// its context. The context that it returns, which must come from ctx, is given to
-	// AcquireEnd and HoldEnd of the same acquisition: a span travels in it. The one
-	// of the caller, and Lock.Context, do not change.
+	// AcquireEnd and HoldEnd of the same acquisition, and its values are those of the
+	// context of the acquiring statements: a span in it is their parent where the
+	// database is traced too. The context of the caller, and Lock.Context, do not
+	// change.
 	AcquireStart func(ctx context.Context, name string) context.Context
 	// AcquireEnd is called before that call returns, by the same goroutine.
 	AcquireEnd func(ctx context.Context, info AcquireInfo)
@@ -116,6 +118,26 @@ func (all observers) acquireStart(ctx context.Context, name string) *observed {
 		}
 	}
 	return &observed{ctx: ctx, began: began}
+}
+
+// over returns background with the values of the observers' context.
+func (seen *observed) over(background context.Context) context.Context {
+	if seen == nil {
+		return background
+	}
+	return overlaid{background, seen.ctx}
+}
+
+type overlaid struct {
+	context.Context
+	values context.Context
+}
+
+func (o overlaid) Value(key any) any {
+	if v := o.Context.Value(key); v != nil { // how package context finds the cancellation
+		return v
+	}
+	return o.values.Value(key)
 }
 
 func (all observers) acquireEnd(seen *observed, name string, k *Lock, err error) {

@@ -150,6 +150,24 @@ func TestObserver(t *testing.T) {
 	})
 }
 
+// The acquiring statement has the values of the observers' context, and ends with
+// its own.
+func TestObservedStatement(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l, _ := f.observed()
+		var sent context.Context
+		f.meet(func(ctx context.Context, _ func()) error { sent = ctx; return hangs(ctx, nil) }, "acquire")
+		ctx, cancel := context.WithCancel(bg)
+		p := f.try(l, ctx, "x", WaitForever, AutoRenew)
+		require.Equal(t, "in x", sent.Value(seenKey{"o"}))
+		cancel()
+		p.refused(0, context.Canceled)
+		require.NoError(t, sent.Err())
+		f.until(leftBound + time.Millisecond)
+		require.ErrorIs(t, sent.Err(), context.Canceled)
+	})
+}
+
 // Several observers are told in order, each with its own context; functions may be nil.
 func TestObservers(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
