@@ -136,7 +136,7 @@
 // is said of an operation that succeeds.
 //
 //	level  message                       keys                 when
-//	error  lock lost                     name, token, reason  once for each loss; reason is "taken", "renewals failed" or "lease ended"
+//	error  lock lost                     name, token, reason  once for each loss; reason is "taken", "not renewed" or "lease ended"
 //	warn   renewal failed, trying again  locks, first, err    when locks of a statement begin to fail; each repetition is debug
 //	info   renewals succeed again        locks, first         when those locks are renewed after all
 //	warn   release                       name, err            Do could not unlock

@@ -413,7 +413,7 @@ func TestLog(t *testing.T) {
 		eventually(t, "an error, and a warning", func() bool {
 			return strings.Contains(log.String(), "level=ERROR") && strings.Contains(log.String(), "level=WARN")
 		})
-		require.Contains(t, log.String(), fmt.Sprintf(`level=ERROR msg="mysqllock: lock lost" name=x token=%d reason="renewals failed"`, k.Token()))
+		require.Contains(t, log.String(), fmt.Sprintf(`level=ERROR msg="mysqllock: lock lost" name=x token=%d reason="not renewed"`, k.Token()))
 		require.Contains(t, log.String(), `level=WARN msg="mysqllock: renewal failed, trying again" locks=1 first=x err=`)
 		require.Equal(t, 2, strings.Count(log.String(), "\n"), log.String())
 		require.NotContains(t, log.String(), "UPDATE")

@@ -226,9 +226,9 @@ func (d *watchdog) taken(c claim) {
 
 // The reasons of a loss.
 const (
-	lostTaken    = "taken"           // the row is somebody else's, or gone
-	lostUnserved = "renewals failed" // the database did not answer, or refused
-	lostExpired  = "lease ended"     // a fixed lease, a process that stood still, a row that a transaction had locked
+	lostTaken      = "taken"       // the row is somebody else's, or gone
+	lostNotRenewed = "not renewed" // not in time: the database, or this process, was too slow or stood still
+	lostEnded      = "lease ended" // a fixed lease did
 )
 
 // reason tells why a lease was lost.
@@ -238,10 +238,10 @@ func (d *watchdog) reason(ls *lease) string {
 	switch {
 	case ls.taken:
 		return lostTaken
-	case ls.failing:
-		return lostUnserved
+	case ls.want.auto:
+		return lostNotRenewed
 	default:
-		return lostExpired
+		return lostEnded
 	}
 }
 
