@@ -8,7 +8,7 @@ BENCHFLAGS ?= -out results/$(SERVER)
 FUZZTIME ?= 10000x
 TORTUREFLAGS ?= -length 5m
 
-.PHONY: demo test suite notify race cover soak torture failover fuzz leaks mutations bench lint model integration clean
+.PHONY: demo test suite notify metrics race cover soak torture failover fuzz leaks mutations bench lint model integration clean
 
 demo:
 	@scripts/servers.sh mariadb || scripts/servers.sh mysql; case $$? in \
@@ -29,6 +29,7 @@ suite:
 	$(GO) test -race -count=1 -p 1 -parallel 8 -timeout 20m $(TESTFLAGS) ./...
 	@$(MAKE) --no-print-directory notify
 	cd cmd/mysqllock && $(GO) vet ./... && $(GO) test -race -count=1 $(TESTFLAGS) ./...
+	@$(MAKE) --no-print-directory notify metrics
 	cd bench && $(GO) test -count=1 $(TESTFLAGS) ./...
 	cd torture && $(GO) test -count=1 $(TESTFLAGS) ./...
 
@@ -40,6 +41,11 @@ notify:
 	*) exit 1 ;; esac; done
 
 # The race detector needs a C compiler, and so does the clock of torture.
+# Prometheus and OpenTelemetry.
+metrics:
+	@for kind in prometheus otel; do (cd metrics/$$kind && set -x && $(GO) vet ./... && $(GO) test -race -count=1 $(TESTFLAGS) ./...) || exit 1; done
+
+# The race detector needs a C compiler.
 race:
 	@command -v $$($(GO) env CC) >/dev/null || scripts/compiler.sh
 
@@ -85,6 +91,7 @@ lint:
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 	for module in notify/redis notify/nats bench torture; do (cd $$module && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
 	for module in notify/redis notify/nats cmd/mysqllock bench; do (cd $$module && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
+	for module in notify/redis notify/nats metrics/prometheus metrics/otel bench; do (cd $$module && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
 	@unformatted=$$($(GO) run mvdan.cc/gofumpt@v0.12.0 -l .); [ -z "$$unformatted" ] || { echo "gofumpt: $$unformatted"; exit 1; }
 	cd integration && $(GO) vet ./...
 

@@ -31,8 +31,7 @@ type seenKey struct{ id string }
 func (s *witness) note(format string, args ...any) {
 	if s.l != nil {
 		for _, mu := range []sync.Locker{&s.l.mu, &s.l.dog.mu, &s.l.names.mu, &s.l.orphans.mu} {
-			mu.Lock()
-			mu.Unlock() //nolint:staticcheck // to have it is all
+			func() { mu.Lock(); defer mu.Unlock() }()
 		}
 	}
 	s.mu.Lock()

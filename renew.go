@@ -482,10 +482,10 @@ func (d *watchdog) serve(b batch) {
 		level := slog.LevelDebug // said before
 		d.mu.Lock()
 		for _, ls := range b.leases {
-			ls.due = time.Now().Add(retry)
 			if !ls.failing && !ls.over {
 				ls.failing, level = true, slog.LevelWarn
 			}
+			ls.due = time.Now().Add(retry)
 		}
 		d.mu.Unlock()
 		d.log.Log(d.ctx, level, "mysqllock: renewal failed, trying again", "locks", len(b.leases), "first", names[0], "err", err)

@@ -132,7 +132,7 @@ var mutations = []mutation{
 	},
 	{
 		"a renewal that failed is tried again", "renew.go",
-		"ls.due = time.Now().Add(retry)\n\t\t}\n\t\td.mu.Unlock()\n\t\treturn\n", "ls.due = time.Now().Add(time.Hour)\n\t\t}\n\t\td.mu.Unlock()\n\t\treturn\n",
+		"ls.due = time.Now().Add(retry)\n\t\t}\n\t\td.mu.Unlock()\n", "ls.due = time.Now().Add(time.Hour)\n\t\t}\n\t\td.mu.Unlock()\n",
 		"TestFailedRenewalIsTriedAgain",
 	},
 	{
