@@ -1353,7 +1353,7 @@ func (l *Locker) releaseAll(ctx context.Context, claims []claim) error {
 		select {
 		case <-ctx.Done():
 			if failed == nil {
-				failed = errors.New("rows locked by a transaction")
+				failed = errRowLocked
 			}
 			return fmt.Errorf("%d not released, the first %q: %w", len(claims), claims[0].name, failed)
 		case <-time.After(pause):

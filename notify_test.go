@@ -849,6 +849,35 @@ func TestCloseFreesOrphans(t *testing.T) {
 	})
 }
 
+// Also one whose row a transaction has locked, if that ends in time; else it says
+// so.
+func TestCloseFreesLockedOrphans(t *testing.T) {
+	for name, c := range map[string]struct {
+		locked, closed time.Duration
+	}{
+		"in time": {time.Second, 1270 * ms},
+		"never":   {time.Hour, closeBound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fakeRepo) {
+				l := f.locker()
+				k := f.acquired(l, bg, "x", AutoRenew)
+				time.AfterFunc(c.locked, f.block("x"))
+				f.meet(fails(errDenied), "release")
+				require.ErrorIs(t, k.Unlock(), errDenied)
+				err := l.Close()
+				require.Equal(t, c.closed, f.now())
+				if c.locked < closeBound {
+					require.NoError(t, err)
+					require.Zero(t, f.left("x"))
+				} else {
+					require.ErrorContains(t, err, `"x" not released: a transaction has the row locked`)
+				}
+			})
+		})
+	}
+}
+
 // bus is a message queue within the test.
 type bus struct {
 	failures int  // calls of Subscribe that fail

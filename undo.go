@@ -2,6 +2,8 @@ package mysqllock
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -146,8 +148,13 @@ func (o *orphanage) free(ctx context.Context, claims []claim) error {
 		case p == nil:
 		case err == nil && (all || !p.ghost && rows[c.name].owner != c.owner):
 			delete(o.orphans, c)
-		case (err == nil || !transient(err)) && p.until.IsZero():
-			p.until = time.Now().Add(p.lease)
+		default:
+			if err == nil && rows[c.name].owner == c.owner {
+				p.ghost = false // it was granted
+			}
+			if (err == nil || !transient(err)) && p.until.IsZero() {
+				p.until = time.Now().Add(p.lease)
+			}
 		}
 	}
 	o.mu.Unlock()
@@ -157,23 +164,42 @@ func (o *orphanage) free(ctx context.Context, claims []claim) error {
 	return err
 }
 
-// lastCall tries once more to free every orphan. ghost is one that may yet be
-// granted, "" if there is none.
+// lastCall tries once more to free every orphan, those whose rows somebody has
+// locked until ctx ends. ghost is one that may yet be granted, "" if there is none.
 func (o *orphanage) lastCall(ctx context.Context) (ghost string, err error) {
-	o.mu.Lock()
-	claims := slices.Collect(maps.Keys(o.orphans))
-	o.mu.Unlock()
-	for part := range slices.Chunk(claims, batchSize) {
-		if err := o.free(ctx, part); err != nil {
-			return "", err
+	for pause := 10 * time.Millisecond; ; pause *= 2 {
+		o.mu.Lock()
+		claims := slices.Collect(maps.Keys(o.orphans))
+		o.mu.Unlock()
+		for part := range slices.Chunk(claims, batchSize) {
+			if err := o.free(ctx, part); err != nil {
+				return "", err
+			}
+		}
+		ghost, held := o.left()
+		if held == "" {
+			return ghost, nil
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("%q not released: %w", held, errRowLocked)
+		case <-time.After(pause):
 		}
 	}
+}
+
+var errRowLocked = errors.New("a transaction has the row locked")
+
+// left returns an orphan that may yet be granted, and one that has its row.
+func (o *orphanage) left() (ghost, held string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for c, p := range o.orphans {
 		if p.ghost {
-			return c.name, nil
+			ghost = c.name
+		} else {
+			held = c.name
 		}
 	}
-	return "", nil
+	return ghost, held
 }

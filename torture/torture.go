@@ -99,7 +99,7 @@ func run(ctx context.Context, o options) (*report, error) {
 	t := &torture{
 		options: o, kind: o.server, random: rand.New(rand.NewPCG(o.seed, 0)), report: newReport(o),
 		tokens: map[string]uint64{}, register: map[string]written{}, guarded: map[string]written{},
-		changed: make(chan struct{}, 1),
+		changed: make(chan struct{}, 1), dead: map[string]bool{},
 	}
 	if err := t.open(); err != nil {
 		t.close()
@@ -242,9 +242,7 @@ func (w *seat) start(t *torture) error {
 		t.listen(output)
 		p.cmd.Wait()
 		t.mu.Lock()
-		if t.dead != nil {
-			t.dead[p.name] = true
-		}
+		t.dead[p.name] = true
 		t.mu.Unlock()
 	}()
 	w.process.Store(p)
@@ -331,7 +329,7 @@ func (t *torture) round(ctx context.Context, kind string) error {
 		return err
 	}
 	t.mu.Lock()
-	t.events, t.drained, t.ended, t.dead, t.restarts = nil, map[string]bool{}, map[string]bool{}, map[string]bool{}, nil
+	t.events, t.drained, t.ended, t.restarts = nil, map[string]bool{}, map[string]bool{}, nil
 	t.orders = order{
 		Do: "begin", Names: t.names, Calm: kind == calm,
 		Pool: []int{4, 8, 12}[t.random.IntN(3)], Lease: time.Second << t.random.IntN(3),
