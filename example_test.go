@@ -6,12 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/mysqllock/mysqllock"
 	"github.com/mysqllock/mysqllock/internal/mysqltest"
@@ -158,19 +154,4 @@ func ExampleLock_Extend() {
 	// part 0
 	// part 1
 	// part 2
-}
-
-// README shows what the examples run.
-func TestReadme(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	require.NoError(t, err)
-	examples, err := os.ReadFile("example_test.go")
-	require.NoError(t, err)
-	flat := func(code string) string { return strings.Join(strings.Fields(code), " ") }
-	blocks := strings.Split(string(readme), "```go\n")[1:]
-	require.Len(t, blocks, 2)
-	for _, block := range blocks {
-		code, _, _ := strings.Cut(block, "```")
-		require.Contains(t, flat(string(examples)), flat(code))
-	}
 }
