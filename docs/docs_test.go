@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -241,6 +242,40 @@ func TestReachable(t *testing.T) {
 	}
 }
 
+// What README says of taking the module from a checkout makes a program that
+// builds.
+func TestFirstProgram(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "README.md"))
+	require.NoError(t, err)
+	commands := regexp.MustCompile(`(?m)(?:^    .*\n)*^    go mod tidy\n`).FindString(string(page))
+	require.NotEmpty(t, commands)
+	checkout, err := filepath.Abs(root)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.Symlink(checkout, filepath.Join(dir, "mysqllock")))
+	program := filepath.Join(dir, "program")
+	require.NoError(t, os.Mkdir(program, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(program, "main.go"), []byte(`package main
+
+import (
+	"database/sql"
+
+	_ "github.com/go-sql-driver/mysql"
+	"github.com/mysqllock/mysqllock"
+)
+
+func main() {
+	db, _ := sql.Open("mysql", "")
+	mysqllock.New(db)
+}
+`), 0o600))
+	sh := exec.CommandContext(t.Context(), "sh", "-ec", "go mod init program\n"+commands+"go build -o /dev/null .")
+	sh.Dir = program
+	sh.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+	out, err := sh.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
 func TestMakeTargets(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	require.NoError(t, err)
@@ -334,11 +369,23 @@ func TestNames(t *testing.T) {
 	exported := regexp.MustCompile(`\b(?:With|Err)[A-Z]\w*|\b(?:TryLock|ForceUnlock|Stats|Locker)\.[A-Z]\w*`)
 	placed := regexp.MustCompile("\\]\\(([^)]+\\.(?:go|sql))\\):?((?:,? `[\\w.]+`)+)")
 	names := regexp.MustCompile("`([\\w.]+)`")
+	test := regexp.MustCompile(`\bTest[A-Z]\w+`)
+	var tests strings.Builder
+	for name, text := range sources {
+		if strings.HasSuffix(name, "_test.go") {
+			tests.WriteString(text)
+		}
+	}
 	for name, page := range guides(t) {
-		text, _ := prose(page)
+		text, code := prose(page)
 		for _, s := range exported.FindAllString(strings.Join(span.FindAllString(text, -1), "\n"), -1) {
 			if i := strings.IndexByte(s, '.'); !has(library.String(), s[i+1:]) {
 				t.Errorf("%s: %s is not in the library", name, s)
+			}
+		}
+		for _, s := range test.FindAllString(code, -1) {
+			if !strings.Contains(tests.String(), "func "+s+"(") {
+				t.Errorf("%s: there is no %s", name, s)
 			}
 		}
 		for _, m := range placed.FindAllStringSubmatch(text, -1) {
@@ -359,23 +406,25 @@ func TestNames(t *testing.T) {
 func TestLogRecords(t *testing.T) {
 	page, err := os.ReadFile("operations.md")
 	require.NoError(t, err)
-	var told []string
+	told := map[string]string{}
 	for _, m := range regexp.MustCompile("(?m)^\\| (error|warn|info) \\| `([^`]+)`").FindAllStringSubmatch(string(page), -1) {
-		told = append(told, m[1]+": "+m[2])
+		told[m[2]] = m[1]
 	}
-	var logged []string
-	call := regexp.MustCompile(`log\.(Error|Warn|Info)\("mysqllock: ([^"]+)"`)
+	logged := map[string]string{}
+	call := regexp.MustCompile(`log\.(Error|Warn|Info|Log)\((?:[\w.]+, [\w.()]+, )?"mysqllock: ([^"]+)"`)
 	for name, text := range files(t, ".go") {
 		if strings.Contains(name, "/") || strings.HasSuffix(name, "_test.go") {
 			continue
 		}
 		for _, m := range call.FindAllStringSubmatch(text, -1) {
-			logged = append(logged, strings.ToLower(m[1])+": "+m[2])
+			level := strings.ToLower(m[1])
+			if level == "log" { // decided as it runs
+				level = told[m[2]]
+			}
+			logged[m[2]] = level
 		}
 	}
-	slices.Sort(told)
-	slices.Sort(logged)
-	require.Equal(t, slices.Compact(logged), told)
+	require.Equal(t, logged, told)
 }
 
 // Every column of the table is explained in operations.md.
