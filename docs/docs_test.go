@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -465,7 +466,10 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-var before = regexp.MustCompile(`^<!-- before: (.*) -->$`)
+var (
+	before = regexp.MustCompile(`^<!-- before: (.*) -->$`) // what a block needs; else occupy
+	reads  = regexp.MustCompile(`^(?:SELECT|WITH)\b`)
+)
 
 func runQueries(t *testing.T, kind string, b block) {
 	db := newDB(t, kind)
@@ -497,14 +501,26 @@ func runQueries(t *testing.T, kind string, b block) {
 		}
 		rows, err := conn.QueryContext(ctx, statement)
 		require.NoError(t, err, statement)
-		found := 0
+		found, unknown := 0, 0
+		columns, err := rows.Columns()
+		require.NoError(t, err)
 		for rows.Next() {
 			found++
+			row := make([]sql.NullString, len(columns))
+			targets := make([]any, len(columns))
+			for i := range row {
+				targets[i] = &row[i]
+			}
+			require.NoError(t, rows.Scan(targets...))
+			if i := slices.Index(columns, "connection"); i >= 0 && !row[i].Valid {
+				unknown++
+			}
 		}
 		require.NoError(t, rows.Err(), statement)
 		require.NoError(t, rows.Close())
-		if columns := regexp.MustCompile(`(?i)^(SELECT|WITH)\b`); columns.MatchString(statement) {
+		if reads.MatchString(statement) {
 			require.Positive(t, found, "finds nothing: %s", statement)
+			require.Zero(t, unknown, "does not find the connection: %s", statement)
 		}
 	}
 }
@@ -541,5 +557,5 @@ func occupy(ctx context.Context, t *testing.T, db *sql.DB) {
 	require.Eventually(t, func() bool {
 		var n int
 		return db.QueryRowContext(ctx, listening).Scan(&n) == nil && n == 1
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 20*time.Second, 10*time.Millisecond)
 }
