@@ -290,6 +290,7 @@ func main() {
 	require.NoError(t, err, "%s", out)
 }
 
+// Targets of make, and directories of go -C, are there.
 func TestMakeTargets(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	require.NoError(t, err)
@@ -301,6 +302,11 @@ func TestMakeTargets(t *testing.T) {
 			found++
 			if !strings.Contains(string(makefile), "\n"+m[1]+":") {
 				t.Errorf("%s: %s: no such target", name, m[0])
+			}
+		}
+		for _, m := range regexp.MustCompile(`\bgo -C (\S+)`).FindAllStringSubmatch(code, -1) {
+			if _, err := os.Stat(filepath.Join(root, m[1], "go.mod")); err != nil {
+				t.Errorf("%s: %s: no such module", name, m[0])
 			}
 		}
 	}
