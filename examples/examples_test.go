@@ -36,7 +36,7 @@ func buildAndRun(m *testing.M) (code int, err error) {
 	}
 	defer os.RemoveAll(programs)
 	build := exec.Command("go", "build", "-o", programs+"/",
-		"./counter", "./demo", "./handover", "./http", "./stock")
+		"./counter", "./daily", "./demo", "./handover", "./http", "./stock")
 	if out, err := build.CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("%w\n%s", err, out)
 	}
@@ -61,6 +61,10 @@ func TestExamples(t *testing.T) {
 		{
 			name: "stock",
 			want: []string{`sold piece 10\n`, `sold piece  1\n`, `\n10 sales of 10 different pieces, 0 left\nok: `},
+		},
+		{
+			name: "daily",
+			want: []string{`\nhost 1 is killed at work\nhost [2-5] does the report of `, `\n5 reports of 5 different days, 5 marks\nok: `},
 		},
 		{
 			name: "http",

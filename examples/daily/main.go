@@ -1,0 +1,350 @@
+// Daily: five hosts, whose clocks differ by hours, see to it that a job runs once
+// a day, from 3 o'clock in Berlin. One of them is killed at work.
+package main
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+	_ "time/tzdata" // hosts may have no time zones installed
+
+	_ "github.com/go-sql-driver/mysql"
+
+	"github.com/mysqllock/mysqllock"
+	"github.com/mysqllock/mysqllock/examples/internal/demo"
+)
+
+const (
+	hosts = 5
+	days  = 5
+	crash = 3 // the day on which the host at work is killed
+	zone  = "Europe/Berlin"
+)
+
+const createMarks = "CREATE TABLE example_daily (job VARCHAR(100), day DATE, host INT NOT NULL, PRIMARY KEY (job, day)) ENGINE = InnoDB"
+
+var host = flag.Int("host", 0, "be the host of this number")
+
+func main() {
+	flag.Parse()
+	run := parent
+	if *host > 0 {
+		run = child
+	}
+	if err := run(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A job is done once a day.
+type job struct {
+	db     *sql.DB
+	locker *mysqllock.Locker
+	name   string
+	zone   *time.Location // whose days count
+	hour   int            // from which it is due
+	now    func(context.Context, mysqllock.Queryer) (time.Time, error)
+	work   func(ctx context.Context, tx *sql.Tx, day string) error
+}
+
+// once does the job unless it was done for the day, and returns the day. Each host
+// calls it every minute or so, also after a failure; it returns ErrNotAcquired
+// while another host is at it.
+//
+// The day is judged by the database's clock, which is one for all hosts. The mark
+// that the job is done is written in the transaction of the work, under Guard: a
+// host reads the marks only when every host that had the lock before has committed
+// or cannot commit any more, whatever has become of leases and processes. What work
+// does outside of the database is done again if the host dies before its commit.
+func (j *job) once(ctx context.Context) (day string, done bool, err error) {
+	lock, err := j.locker.TryLock(ctx, "daily:"+j.name, 0, mysqllock.AutoRenew)
+	if err != nil {
+		return "", false, err
+	}
+	defer lock.Unlock()
+	ctx = lock.Context()
+
+	tx, err := j.db.BeginTx(ctx, nil)
+	if err != nil {
+		return "", false, err
+	}
+	defer tx.Rollback()
+	if err := lock.Guard(ctx, tx); err != nil {
+		return "", false, err
+	}
+	now, err := j.now(ctx, tx)
+	if err != nil {
+		return "", false, err
+	}
+	day = dueDay(now, j.zone, j.hour)
+	var marks int
+	err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM example_daily WHERE job = ? AND day = ?", j.name, day).Scan(&marks)
+	if err != nil || marks > 0 {
+		return day, false, err
+	}
+	if err := j.work(ctx, tx, day); err != nil {
+		return day, false, err
+	}
+	_, err = tx.ExecContext(ctx, "INSERT INTO example_daily (job, day, host) VALUES (?, ?, ?)", j.name, day, *host)
+	if err != nil {
+		return day, false, err
+	}
+	return day, true, tx.Commit()
+}
+
+// dueDay returns the last day on which the hour has come in zone. Where clocks
+// are set forward over the hour, it comes with the next one.
+func dueDay(now time.Time, zone *time.Location, hour int) string {
+	now = now.In(zone)
+	year, month, day := now.Date()
+	if now.Hour() < hour {
+		day--
+	}
+	return time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Format(time.DateOnly)
+}
+
+// databaseNow asks the database's clock, in a way that no time zone of a session
+// and no setting of the driver changes.
+func databaseNow(ctx context.Context, q mysqllock.Queryer) (time.Time, error) {
+	var micros int64
+	err := q.QueryRowContext(ctx, "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))").Scan(&micros)
+	return time.UnixMicro(micros), err
+}
+
+// child is a host. At each line of its input it looks whether the job is to be
+// done, and tells what came of it. The line says by how many hours the demonstration
+// has moved the time, and whether the work is to be slow.
+func child() error {
+	db, err := sql.Open("mysql", os.Getenv("MYSQLLOCK_DSN"))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	locker, err := mysqllock.New(db, mysqllock.WithLease(time.Second)) // so that we need not wait long
+	if err != nil {
+		return err
+	}
+	defer locker.Close()
+	berlin, err := time.LoadLocation(zone)
+	if err != nil {
+		return err
+	}
+
+	var moved time.Duration
+	var slow bool
+	report := &job{
+		db: db, locker: locker, name: "report", zone: berlin, hour: 3,
+		now: func(ctx context.Context, q mysqllock.Queryer) (time.Time, error) {
+			now, err := databaseNow(ctx, q)
+			return now.Add(moved), err
+		},
+		work: func(ctx context.Context, tx *sql.Tx, day string) error {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO example_report (day) VALUES (?)", day); err != nil {
+				return err
+			}
+			if slow {
+				fmt.Println("at work")
+				select {
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				case <-time.After(time.Minute): // is killed meanwhile
+				}
+			}
+			return nil
+		},
+	}
+	wrong := time.Duration(*host-3) * 7 * time.Hour // this host's clock
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		var hours int
+		if _, err := fmt.Sscan(in.Text(), &hours, &slow); err != nil {
+			return err
+		}
+		moved = time.Duration(hours) * time.Hour
+		day, done, err := report.once(context.Background())
+		today := time.Now().Add(moved + wrong).In(berlin).Format("2006-01-02 15:04")
+		switch {
+		case errors.Is(err, mysqllock.ErrNotAcquired):
+			fmt.Println("busy")
+		case err != nil:
+			return err
+		case done:
+			fmt.Printf("done %s, where it is %s\n", day, today)
+		default:
+			fmt.Println("was done", day)
+		}
+	}
+	return nil
+}
+
+// A process is a host as the demonstration sees it.
+type process struct {
+	number int
+	cmd    *exec.Cmd
+	input  io.WriteCloser
+	lines  *bufio.Scanner
+}
+
+func startHost(dsn string, number int) (*process, error) {
+	p := &process{number: number, cmd: demo.Process(dsn, "-host", strconv.Itoa(number))}
+	p.cmd.Stdout = nil
+	output, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.lines = bufio.NewScanner(output)
+	if p.input, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	return p, p.cmd.Start()
+}
+
+// order lets the host look, with the time moved by some hours.
+func (p *process) order(moved int, slow bool) error {
+	_, err := fmt.Fprintln(p.input, moved, slow)
+	return err
+}
+
+func (p *process) answer() (string, error) {
+	if !p.lines.Scan() {
+		return "", fmt.Errorf("host %d has ended: %w", p.number, errors.Join(p.lines.Err(), p.cmd.Wait()))
+	}
+	return p.lines.Text(), nil
+}
+
+func parent() error {
+	dsn, stop, err := demo.Database()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	db, err := sql.Open("mysql", dsn)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	locker, err := mysqllock.New(db)
+	if err != nil {
+		return err
+	}
+	defer locker.Close()
+	if err := locker.CreateTable(context.Background()); err != nil {
+		return err
+	}
+	for _, statement := range []string{
+		"DROP TABLE IF EXISTS example_daily, example_report",
+		createMarks,
+		// What the job makes. No unique key on day: it is the lock that has to
+		// prevent a second one.
+		"CREATE TABLE example_report (id INT AUTO_INCREMENT PRIMARY KEY, day DATE NOT NULL) ENGINE = InnoDB",
+	} {
+		if _, err := db.Exec(statement); err != nil {
+			return err
+		}
+	}
+
+	// The demonstration begins at noon, and moves the time on by a day at a time.
+	now, err := databaseNow(context.Background(), db)
+	if err != nil {
+		return err
+	}
+	berlin, err := time.LoadLocation(zone)
+	if err != nil {
+		return err
+	}
+	noon := 12 - now.In(berlin).Hour()
+
+	var running []*process
+	defer func() {
+		for _, p := range running {
+			p.input.Close()
+			p.cmd.Wait()
+		}
+	}()
+	for i := range hosts {
+		p, err := startHost(dsn, i+1)
+		if err != nil {
+			return err
+		}
+		running = append(running, p)
+	}
+	for day := range days {
+		moved := noon + 24*day
+		if day+1 == crash {
+			if running, err = killOneAtWork(running, moved); err != nil {
+				return err
+			}
+		}
+		if err := runDay(running, moved); err != nil {
+			return err
+		}
+	}
+	return check(db)
+}
+
+// killOneAtWork lets a host begin with the work of a day, and kills it.
+func killOneAtWork(running []*process, moved int) ([]*process, error) {
+	victim := running[0]
+	if err := victim.order(moved, true); err != nil {
+		return running, err
+	}
+	line, err := victim.answer()
+	if err != nil {
+		return running, err
+	}
+	if line != "at work" {
+		return running, fmt.Errorf("host %d tells %q", victim.number, line)
+	}
+	victim.cmd.Process.Kill()
+	victim.cmd.Wait()
+	fmt.Printf("host %d is killed at work\n", victim.number)
+	return running[1:], nil
+}
+
+// runDay lets all hosts look at once, again and again until the job is done, and
+// then once more.
+func runDay(running []*process, moved int) error {
+	for done, after := false, false; !after; time.Sleep(50 * time.Millisecond) {
+		after = done
+		for _, p := range running {
+			if err := p.order(moved, false); err != nil {
+				return err
+			}
+		}
+		for _, p := range running {
+			line, err := p.answer()
+			if err != nil {
+				return err
+			}
+			if text, ok := strings.CutPrefix(line, "done "); ok {
+				fmt.Printf("host %d does the report of %s\n", p.number, text)
+				done = true
+			}
+		}
+	}
+	return nil
+}
+
+func check(db *sql.DB) error {
+	var reports, distinct, marks int
+	err := db.QueryRow("SELECT COUNT(*), COUNT(DISTINCT day), (SELECT COUNT(*) FROM example_daily) FROM example_report").
+		Scan(&reports, &distinct, &marks)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\n%d reports of %d different days, %d marks\n", reports, distinct, marks)
+	if reports != days || distinct != days || marks != days {
+		return errors.New("a report is missing or was made twice")
+	}
+	fmt.Println("ok: one report a day")
+	return nil
+}
