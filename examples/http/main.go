@@ -22,6 +22,7 @@ import (
 
 	"github.com/mysqllock/mysqllock"
 	"github.com/mysqllock/mysqllock/examples/internal/demo"
+	httpowner "github.com/mysqllock/mysqllock/with/http"
 )
 
 const (
@@ -36,15 +37,9 @@ type service struct {
 func (s *service) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /orders/{id}/ship", s.ship)
-	return withOwner(mux)
-}
-
-// withOwner makes each request an owner: whatever it calls with its context can
-// re-enter the locks that it holds.
-func withOwner(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(w, r.WithContext(mysqllock.WithOwner(r.Context())))
-	})
+	// Each request is an owner: whatever it calls with its context can re-enter the
+	// locks that it holds.
+	return httpowner.Handler(mux)
 }
 
 func (s *service) ship(w http.ResponseWriter, r *http.Request) {
