@@ -8,7 +8,7 @@ BENCHFLAGS ?= -out results/$(SERVER)
 FUZZTIME ?= 10000x
 TORTUREFLAGS ?= -length 5m
 
-.PHONY: demo test suite notify metrics race cover soak torture failover fuzz leaks mutations bench lint model integration clean
+.PHONY: demo test suite notify metrics with race cover soak torture failover fuzz leaks mutations bench lint model integration clean
 
 demo:
 	@scripts/servers.sh mariadb || scripts/servers.sh mysql; case $$? in \
@@ -29,7 +29,7 @@ suite:
 	$(GO) test -race -count=1 -p 1 -parallel 8 -timeout 20m $(TESTFLAGS) ./...
 	@$(MAKE) --no-print-directory notify
 	cd cmd/mysqllock && $(GO) vet ./... && $(GO) test -race -count=1 $(TESTFLAGS) ./...
-	@$(MAKE) --no-print-directory notify metrics
+	@$(MAKE) --no-print-directory notify metrics with
 	cd bench && $(GO) test -count=1 $(TESTFLAGS) ./...
 	cd torture && $(GO) test -count=1 $(TESTFLAGS) ./...
 
@@ -44,6 +44,12 @@ notify:
 # Prometheus and OpenTelemetry.
 metrics:
 	@for kind in prometheus otel; do (cd metrics/$$kind && set -x && $(GO) vet ./... && $(GO) test -race -count=1 $(TESTFLAGS) ./...) || exit 1; done
+
+# The modules of with/. Two functions without state are not worth a build of gRPC
+# with -race.
+with:
+	cd with/gocron && $(GO) vet ./... && $(GO) test -race -count=1 $(TESTFLAGS) ./...
+	cd with/grpc && $(GO) vet ./... && $(GO) test -count=1 $(TESTFLAGS) ./...
 
 # The race detector needs a C compiler.
 race:
@@ -91,7 +97,7 @@ lint:
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 	for module in notify/redis notify/nats bench torture; do (cd $$module && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
 	for module in notify/redis notify/nats cmd/mysqllock bench; do (cd $$module && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
-	for module in notify/redis notify/nats metrics/prometheus metrics/otel bench; do (cd $$module && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
+	for module in notify/redis notify/nats metrics/prometheus metrics/otel with/gocron with/grpc bench; do (cd $$module && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
 	@unformatted=$$($(GO) run mvdan.cc/gofumpt@v0.12.0 -l .); [ -z "$$unformatted" ] || { echo "gofumpt: $$unformatted"; exit 1; }
 	cd integration && $(GO) vet ./...
 
