@@ -11,9 +11,9 @@ import (
 // and metrics/otel). What can be counted is in [Stats]. Functions that are nil are
 // not called.
 //
-// The functions are called without locks, and may use the Locker. They run where
-// it happens, as said of each, so they should be quick; the Locker does not recover
-// their panics.
+// The functions are called without locks, and may use the Locker, but not close it.
+// They run where it happens, as said of each, so they should be quick; the Locker
+// does not recover their panics.
 type Observer struct {
 	// AcquireStart is called as TryLock, Lock or Do begins, by its goroutine and with
 	// its context. The context that it returns, which must come from ctx, is given to
@@ -27,8 +27,8 @@ type Observer struct {
 	// HoldEnd is called once for each acquire that succeeded and did not re-enter:
 	// within the last Unlock or within Close, or, if the lock was lost, by whoever
 	// finds that first: a goroutine of the Locker, or any call that asks for the
-	// lock. ctx may have ended. While Close or a loss is in the way, it may be called
-	// before AcquireEnd.
+	// lock. ctx may have ended. A hold that Close or a loss ends at once may be told
+	// before its AcquireEnd.
 	HoldEnd func(ctx context.Context, info HoldInfo)
 	// Renewal is called for each statement that renews leases, by the goroutine that
 	// sends them all: what it waits for, renewals wait for.
@@ -103,7 +103,7 @@ type observers []Observer
 type observed struct {
 	ctx     context.Context // of AcquireStart
 	began   time.Time
-	granted time.Time
+	granted time.Time // set before the term is known to others
 }
 
 // acquireStart returns nil if nobody observes.

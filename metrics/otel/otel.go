@@ -138,11 +138,11 @@ func (o *observer) acquireEnd(ctx context.Context, info mysqllock.AcquireInfo) {
 		span.SetAttributes(tokenKey.Int64(int64(info.Token)), passedOnKey.Bool(info.PassedOn))
 	case "error":
 		span.SetAttributes(errorKey.String(errorType(info.Err)))
-		text := info.Err
-		if inner := errors.Unwrap(info.Err); inner != nil && !o.names {
-			text = inner // without the name of the lock
+		err := info.Err
+		if inner := errors.Unwrap(err); inner != nil && !o.names {
+			err = inner // without the name of the lock
 		}
-		span.SetStatus(codes.Error, text.Error())
+		span.SetStatus(codes.Error, err.Error())
 	}
 }
 
