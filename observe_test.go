@@ -311,13 +311,19 @@ func TestLogOfALoss(t *testing.T) {
 
 		f.until(14 * time.Second)
 		k = f.acquired(l, bg, "x", AutoRenew)
+		f.take("x", time.Second)
+		require.ErrorIs(t, k.Extend(bg, time.Second), ErrLost)
+		lost("taken", k)
+
+		f.until(16 * time.Second)
+		k = f.acquired(l, bg, "x", AutoRenew)
 		f.meet(fails(errBroken), "renew")
 		f.until(time.Minute)
 		lines := strings.Join(r.take(), "\n")
 		require.Contains(t, lines, fmt.Sprintf("ERROR lock lost name=x token=%d reason=not renewed", k.Token()))
 		require.Equal(t, 1, strings.Count(lines, "ERROR"))
 		require.Equal(t, 1, strings.Count(lines, "WARN"))
-		require.EqualValues(t, 4, l.Stats().Lost)
+		require.EqualValues(t, 5, l.Stats().Lost)
 	})
 }
 
