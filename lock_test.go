@@ -423,6 +423,19 @@ func TestExtend(t *testing.T) {
 	})
 }
 
+// The watchdog does not take back what Extend has promised.
+func TestRenewalKeepsALongerLease(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l := e.locker(t, mysqllock.WithLease(time.Second))
+		k := acquire(t, l, "x", mysqllock.AutoRenew)
+		renewals := l.Stats().Renewals
+		require.NoError(t, k.Extend(ctx, time.Hour))
+		eventually(t, "renewed", func() bool { return l.Stats().Renewals > renewals+1 })
+		require.InDelta(t, 3600, requireHeld(t, l, "x", true).ExpiresIn.Seconds(), 60)
+		require.NoError(t, k.Unlock())
+	})
+}
+
 func TestLossIsLearnt(t *testing.T) {
 	ways := map[string]func(t *testing.T, e env, name string){
 		"force": func(t *testing.T, e env, name string) {
@@ -445,7 +458,8 @@ func TestLossIsLearnt(t *testing.T) {
 					k := acquire(t, l, name, lease)
 					start := time.Now()
 					take(t, e, name)
-					next := acquire(t, e.locker(t), name, time.Minute)
+					// A renewal of the lost lease would prolong this one's.
+					next := acquire(t, e.locker(t, mysqllock.WithLease(3*time.Second)), name, mysqllock.AutoRenew)
 					require.Greater(t, next.Token(), k.Token())
 					requireOver(t, k, mysqllock.ErrLost)
 					require.Less(t, time.Since(start), 3*time.Second, "at its next renewal, or look")
@@ -615,6 +629,39 @@ func TestPurgeRace(t *testing.T) {
 			}
 			wg.Wait()
 			require.Greater(t, turns, 50)
+		}
+	})
+}
+
+// The first grant of a name waits for a Purge under way, which may be about to
+// raise the token that it must exceed.
+func TestFirstGrantWaitsForPurge(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		for i, params := range []string{"", isolation(e, "READ-COMMITTED")} {
+			tx, err := e.db(t, "").Begin()
+			require.NoError(t, err)
+			defer tx.Rollback()
+			var mark uint64
+			require.NoError(t, tx.QueryRow("SELECT token FROM mysqllock WHERE name = '' FOR UPDATE").Scan(&mark))
+			l := newLocker(t, e.db(t, params))
+			granted := make(chan *mysqllock.Lock, 1)
+			go func() {
+				k, err := l.TryLock(ctx, fmt.Sprint("new ", i), 20*time.Second, mysqllock.AutoRenew)
+				assert.NoError(t, err)
+				granted <- k
+			}()
+			select {
+			case <-granted:
+				require.FailNow(t, "it did not wait")
+			case <-time.After(300 * time.Millisecond): // enough for one that does not
+			}
+			mark = max(mark, uint64(time.Now().Add(time.Hour).UnixMicro())) + 1
+			_, err = tx.Exec("UPDATE mysqllock SET token = ? WHERE name = ''", mark)
+			require.NoError(t, err)
+			require.NoError(t, tx.Commit())
+			k := get(t, granted)
+			require.Greater(t, k.Token(), mark)
+			require.NoError(t, k.Unlock())
 		}
 	})
 }

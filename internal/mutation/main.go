@@ -90,6 +90,14 @@ func (m mutation) apply(source string) (string, error) {
 	return strings.Replace(source, m.old, m.new, 1), nil
 }
 
+// pattern is that of the tests; one that names subtests stands as it is.
+func (m mutation) pattern() string {
+	if strings.Contains(m.tests, "/") {
+		return m.tests
+	}
+	return "^(" + m.tests + ")$"
+}
+
 var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
 // test runs the tests of a mutation on the copy in dir and returns the name of
@@ -109,7 +117,7 @@ func (m mutation) test(dir string) (failed string, err error) {
 	}
 	defer func() { err = errors.Join(err, os.WriteFile(path, source, 0o644)) }()
 
-	cmd := exec.Command("go", "test", "-count=1", "-failfast", "-timeout=3m", "-run=^("+m.tests+")$", ".")
+	cmd := exec.Command("go", "test", "-count=1", "-failfast", "-timeout=3m", "-run="+m.pattern(), ".")
 	cmd.Dir = dir
 	out, ended := cmd.CombinedOutput()
 	if *verbose {
