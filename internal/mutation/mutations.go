@@ -137,7 +137,7 @@ var mutations = []mutation{
 	},
 	{
 		"a row that was taken away is a loss", "renew.go",
-		"case !ok || r.owner != ls.claim.owner:", "case false:",
+		"case !ok || r.owner != ls.claim.owner:", "case !ok && r.owner != ls.claim.owner:",
 		"TestRenewalThatFindsTheRowLost",
 	},
 	{
