@@ -177,7 +177,7 @@ var mutations = []mutation{
 	},
 	{
 		"a guarded lock is not passed on", "lock.go",
-		"if !guarded && l.passOn(t) {", "if l.passOn(t) {",
+		"if !guarded && l.passOn(t) {", "if _ = guarded; l.passOn(t) {",
 		"TestGuardedLockIsNotPassedOn",
 	},
 	{
