@@ -98,7 +98,10 @@ func (m mutation) pattern() string {
 	return "^(" + m.tests + ")$"
 }
 
-var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+var (
+	failure  = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+	panicked = regexp.MustCompile(`(?m)^github\.com/mysqllock/mysqllock\w*\.(Test\w+)`)
+)
 
 // test runs the tests of a mutation on the copy in dir and returns the name of
 // one that fails.
@@ -126,12 +129,10 @@ func (m mutation) test(dir string) (failed string, err error) {
 	if ended == nil {
 		return "", nil
 	}
-	names := failure.FindAllStringSubmatch(string(out), -1)
-	switch {
-	case len(names) > 0:
-		return names[len(names)-1][1], nil
-	case strings.Contains(string(out), "panic: test timed out"), strings.Contains(string(out), "deadlock"):
-		return m.tests + " (hangs)", nil
+	for _, told := range []*regexp.Regexp{failure, panicked} {
+		if names := told.FindAllStringSubmatch(string(out), -1); len(names) > 0 {
+			return names[len(names)-1][1], nil
+		}
 	}
 	return "", fmt.Errorf("no test ran: %w\n%s", ended, out)
 }
