@@ -212,7 +212,7 @@ var mutations = []mutation{
 	},
 	{
 		"poller", "notify.go",
-		"case err != nil, !ok, row.left <= 0, w.listed && !row.listed:", "case err != nil:",
+		"case err != nil, !ok, row.left <= 0, w.listed && !row.listed:", "case err != nil && ok:",
 		"TestPoller",
 	},
 }
