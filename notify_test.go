@@ -476,6 +476,29 @@ func TestUndoEnds(t *testing.T) {
 	}
 }
 
+// The last try of an undo comes when the lease must be over: had the database's
+// clock been set back meanwhile, it would not be.
+func TestUndoTriesAtTheEnd(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker()
+		f.meet(func(_ context.Context, serve func()) error {
+			serve()
+			time.AfterFunc(30*ms, f.block("x")) // the first try passes over it
+			return errBroken
+		}, "acquire")
+		f.try(l, bg, "x", 0, 50*ms).refused(0, errBroken)
+		synctest.Wait()
+		f.mu.Lock()
+		r := f.rows["x"]
+		r.expires = r.expires.Add(time.Hour)
+		f.rows["x"] = r
+		f.mu.Unlock()
+		f.until(60 * ms)
+		require.Equal(t, "0s 50ms", f.sent("releaseAll"))
+		require.Zero(t, f.left("x"))
+	})
+}
+
 // The undo of a lock that was held ends when the row is not its own any more.
 func TestUndoEndsWithTheRow(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {

@@ -39,6 +39,7 @@ type orphan struct {
 	until time.Time // zero while the database has not answered
 	due   time.Time
 	tries int
+	last  bool // the try after until was made
 }
 
 func newOrphanage(repo repository, bound time.Duration, freed func([]string, process), log *slog.Logger) *orphanage {
@@ -109,14 +110,18 @@ func (o *orphanage) due() (due []claim, next time.Time) {
 	defer o.mu.Unlock()
 	now := time.Now()
 	for c, p := range o.orphans {
+		over := !p.until.IsZero() && !now.Before(p.until)
 		switch {
-		case !p.until.IsZero() && now.After(p.until):
+		case p.last:
 			delete(o.orphans, c)
 			continue
-		case !p.due.After(now):
+		case over, !p.due.After(now):
 			due = append(due, c)
-			p.due = now.Add(undoDelays[min(p.tries, len(undoDelays)-1)])
+			p.due, p.last = now.Add(undoDelays[min(p.tries, len(undoDelays)-1)]), over
 			p.tries++
+		}
+		if !p.until.IsZero() && p.until.After(now) && p.until.Before(p.due) {
+			p.due = p.until
 		}
 		if next.IsZero() || p.due.Before(next) {
 			next = p.due
