@@ -531,6 +531,9 @@ func (c *call) acquire() (*Lock, error) {
 		a := c.ask(left, again)
 		left = nil
 		if err := await(c, a.done, c.cut); err != nil && a.abandon() {
+			if err == ErrNotAcquired {
+				err = errUnanswered
+			}
 			return nil, err // the attempt gives up the turn when it is answered
 		}
 		var err error
@@ -569,6 +572,9 @@ func (c *call) acquire() (*Lock, error) {
 		}
 	}
 }
+
+// errUnanswered is the error of a wait that ran out in a statement.
+var errUnanswered = fmt.Errorf("%w: the database did not answer in time: it is slow, or a transaction has the row locked", ErrNotAcquired)
 
 // firstPause is how long to wait before a statement that failed is sent again;
 // each further failure doubles it.

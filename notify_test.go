@@ -393,6 +393,7 @@ func TestWaitRunsOutInAnAttempt(t *testing.T) {
 					return
 				}
 				p.refused(c.at, ErrNotAcquired)
+				require.ErrorContains(t, p.err, "the database did not answer in time")
 				q := f.try(other, bg, "x", WaitForever, AutoRenew)
 				q.wait()
 				require.NoError(t, q.err)

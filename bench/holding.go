@@ -119,7 +119,7 @@ func (b *bench) take(locker *mysqllock.Locker, n int) ([]*mysqllock.Lock, error)
 	for g := range errs {
 		running.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				if locks[i], errs[g] = locker.TryLock(b.ctx, fmt.Sprintf("held-%d", i), 0, mysqllock.AutoRenew); errs[g] != nil {
+				if locks[i], errs[g] = locker.TryLock(b.ctx, fmt.Sprintf("held-%d", i), time.Minute, mysqllock.AutoRenew); errs[g] != nil {
 					return
 				}
 			}
