@@ -7,11 +7,14 @@ SERVER ?= mysql
 BENCHFLAGS ?= -out results/$(SERVER)
 FUZZTIME ?= 10000x
 TORTUREFLAGS ?= -length 5m
+# The nested modules that lint looks at; integration is only vetted.
+MODULES = notify/redis notify/nats cmd/mysqllock metrics/prometheus metrics/otel with/gocron with/grpc bench torture
 
 .PHONY: demo test suite notify metrics with race cover soak torture failover fuzz leaks mutations bench lint model integration clean
 
+# What servers.sh found is not told: the demo says what it runs on.
 demo:
-	@scripts/servers.sh mariadb || scripts/servers.sh mysql; case $$? in \
+	@scripts/servers.sh mariadb >/dev/null || scripts/servers.sh mysql >/dev/null; case $$? in \
 	0) $(GO) run ./examples/demo ;; \
 	3) cd integration && $(GO) run ./withserver -image mariadb:11 -- $(GO) run -C .. ./examples/demo ;; \
 	*) exit 1 ;; esac
@@ -27,7 +30,6 @@ suite:
 	@scripts/galera.sh; case $$? in 0) ;; 3) echo "failover on Galera: NOT TESTED" >&2 ;; *) exit 1 ;; esac
 	$(GO) vet ./...
 	$(GO) test -race -count=1 -p 1 -parallel 8 -timeout 20m $(TESTFLAGS) ./...
-	@$(MAKE) --no-print-directory notify
 	cd cmd/mysqllock && $(GO) vet ./... && $(GO) test -race -count=1 $(TESTFLAGS) ./...
 	@$(MAKE) --no-print-directory notify metrics with
 	cd bench && $(GO) test -count=1 $(TESTFLAGS) ./...
@@ -40,7 +42,6 @@ notify:
 	3) echo "notify/$$kind: NOT TESTED" >&2 ;; \
 	*) exit 1 ;; esac; done
 
-# The race detector needs a C compiler, and so does the clock of torture.
 # Prometheus and OpenTelemetry.
 metrics:
 	@for kind in prometheus otel; do (cd metrics/$$kind && set -x && $(GO) vet ./... && $(GO) test -race -count=1 $(TESTFLAGS) ./...) || exit 1; done
@@ -51,7 +52,7 @@ with:
 	cd with/gocron && $(GO) vet ./... && $(GO) test -race -count=1 $(TESTFLAGS) ./...
 	cd with/grpc && $(GO) vet ./... && $(GO) test -count=1 $(TESTFLAGS) ./...
 
-# The race detector needs a C compiler.
+# The race detector needs a C compiler, and so does the clock of torture.
 race:
 	@command -v $$($(GO) env CC) >/dev/null || scripts/compiler.sh
 
@@ -84,6 +85,7 @@ leaks:
 # What becomes of locks when the primary is lost; the figures of docs/failover.md.
 failover:
 	@scripts/servers.sh && scripts/galera.sh && $(GO) test -race -count=1 -v ./failover
+
 # Every fault in any mixture, and the history checked: make torture SERVER=mysql TORTUREFLAGS='-length 30m -seed 42'
 torture: race
 	@scripts/servers.sh $(SERVER) && cd torture && $(GO) run . -server $(SERVER) $(TORTUREFLAGS)
@@ -95,9 +97,7 @@ bench:
 lint:
 	$(GO) vet ./...
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
-	for module in notify/redis notify/nats bench torture; do (cd $$module && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
-	for module in notify/redis notify/nats cmd/mysqllock bench; do (cd $$module && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
-	for module in notify/redis notify/nats metrics/prometheus metrics/otel with/gocron with/grpc bench; do (cd $$module && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
+	for module in $(MODULES); do (cd $$module && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
 	@unformatted=$$($(GO) run mvdan.cc/gofumpt@v0.12.0 -l .); [ -z "$$unformatted" ] || { echo "gofumpt: $$unformatted"; exit 1; }
 	cd integration && $(GO) vet ./...
 
