@@ -256,45 +256,67 @@ func TestReachable(t *testing.T) {
 	}
 }
 
-// What README says of taking the module from a checkout makes a program that
-// builds.
+// README's way to a first program leads to one that runs, on both servers.
 func TestFirstProgram(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "README.md"))
 	require.NoError(t, err)
-	commands := regexp.MustCompile(`(?m)(?:^    .*\n)*^    go mod tidy\n`).FindString(string(page))
+	commands := regexp.MustCompile(`(?m)^    mkdir first(?:.*\n    )+go run \.$`).FindString(string(page))
 	require.NotEmpty(t, commands)
+	dsn := regexp.MustCompile(`export MYSQLLOCK_DSN='[^']*'`)
+	require.Regexp(t, dsn, commands)
+	commands = dsn.ReplaceAllString(commands, ":") // ours is there already
+	commands = strings.TrimSuffix(commands, "go run .") + "go build ."
 	checkout, err := filepath.Abs(root)
 	require.NoError(t, err)
 	dir := t.TempDir()
 	require.NoError(t, os.Symlink(checkout, filepath.Join(dir, "mysqllock")))
-	program := filepath.Join(dir, "program")
-	require.NoError(t, os.Mkdir(program, 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(program, "main.go"), []byte(`package main
-
-import (
-	"database/sql"
-
-	_ "github.com/go-sql-driver/mysql"
-	"github.com/mysqllock/mysqllock"
-)
-
-func main() {
-	db, _ := sql.Open("mysql", "")
-	mysqllock.New(db)
-}
-`), 0o600))
-	sh := exec.CommandContext(t.Context(), "sh", "-ec", "go mod init program\n"+commands+"go build -o /dev/null .")
-	sh.Dir = program
+	sh := exec.CommandContext(t.Context(), "sh", "-ec", commands)
+	sh.Dir = dir
 	sh.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
 	out, err := sh.CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	for _, kind := range mysqltest.Kinds {
+		s := mysqltest.Shared(t, kind)
+		first := exec.CommandContext(t.Context(), filepath.Join(dir, "first", "first"), "-work", "0s")
+		first.Env = append(os.Environ(), "MYSQLLOCK_DSN="+s.DSN(mysqltest.NewDatabase(t, s), ""))
+		out, err := first.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Contains(t, string(out), "shipped\n", kind)
+	}
 }
 
-// Targets of make, and directories of go -C, are there.
+// A module that a program may import tells the import path, which is not the
+// name of the package, and leads to how it is taken.
+func TestNestedModules(t *testing.T) {
+	found := 0
+	for name, text := range files(t, "go.mod") {
+		dir := filepath.ToSlash(filepath.Dir(name))
+		packages := regexp.MustCompile(`(?m)^package ([a-z]+)$`)
+		var own string
+		for source, code := range files(t, ".go") {
+			if filepath.ToSlash(filepath.Dir(source)) == dir && !strings.HasSuffix(source, "_test.go") {
+				own = packages.FindStringSubmatch(code)[1]
+			}
+		}
+		if dir == "." || dir == "integration" || own == "main" {
+			continue
+		}
+		found++
+		path := regexp.MustCompile(`(?m)^module (\S+)$`).FindStringSubmatch(text)[1]
+		page, err := os.ReadFile(filepath.Join(root, dir, "README.md"))
+		require.NoError(t, err)
+		require.Contains(t, string(page), "Package `"+own+"`, import path `"+path+"`")
+		require.Contains(t, string(page), "README.md#your-own-program")
+	}
+	require.GreaterOrEqual(t, found, 6)
+}
+
+// Targets of make, and modules of go -C and -replace, are there.
 func TestMakeTargets(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	require.NoError(t, err)
 	target := regexp.MustCompile(`\bmake ([a-z][a-z-]*)`)
+	replaced := regexp.MustCompile(`-replace (\S+)=\.\./mysqllock(\S*)`)
 	found := 0
 	for name, page := range files(t, ".md") {
 		_, code := prose(page)
@@ -307,6 +329,12 @@ func TestMakeTargets(t *testing.T) {
 		for _, m := range regexp.MustCompile(`\bgo -C (\S+)`).FindAllStringSubmatch(code, -1) {
 			if _, err := os.Stat(filepath.Join(root, m[1], "go.mod")); err != nil {
 				t.Errorf("%s: %s: no such module", name, m[0])
+			}
+		}
+		for _, m := range replaced.FindAllStringSubmatch(code, -1) {
+			module, err := os.ReadFile(filepath.Join(root, m[2], "go.mod"))
+			if err != nil || !strings.HasPrefix(string(module), "module "+m[1]+"\n") {
+				t.Errorf("%s: %s: not that module", name, m[0])
 			}
 		}
 	}
@@ -328,7 +356,7 @@ func TestCommands(t *testing.T) {
 	require.Contains(t, known, "run")
 	line := regexp.MustCompile(`(?m)(?:^|[ $])mysqllock ([a-z]+)((?: [^#\n]*)?)`)
 	flag := regexp.MustCompile(`--([a-z-]+)`)
-	for name, page := range guides(t) {
+	for name, page := range files(t, ".md") {
 		_, code := prose(page)
 		for _, m := range line.FindAllStringSubmatch(code, -1) {
 			if !known[m[1]] {

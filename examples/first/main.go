@@ -1,0 +1,70 @@
+// First: a first program of one's own, to be copied out of this repository.
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql"
+
+	"github.com/mysqllock/mysqllock"
+)
+
+var work = flag.Duration("work", time.Minute, "how long it works under the lock")
+
+func main() {
+	flag.Parse()
+	if err := run(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run() error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	db, err := sql.Open("mysql", os.Getenv("MYSQLLOCK_DSN"))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	locker, err := mysqllock.New(db) // once a process
+	if err != nil {
+		return err
+	}
+	defer locker.Close() // releases what is still held
+	if err := locker.CreateTable(ctx); err != nil {
+		return err
+	}
+	return shipOrder(ctx, locker)
+}
+
+func shipOrder(ctx context.Context, locker *mysqllock.Locker) error {
+	lock, err := locker.TryLock(ctx, "order:42", 3*time.Second, mysqllock.AutoRenew)
+	if errors.Is(err, mysqllock.ErrNotAcquired) {
+		return fmt.Errorf("not now: %w", err) // not free for 3 s
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Unlock()
+	return ship(lock.Context()) // carries the ownership; ends if the lock is lost
+}
+
+func ship(ctx context.Context) error {
+	fmt.Println("shipping for", *work)
+	select {
+	case <-time.After(*work):
+		fmt.Println("shipped")
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
