@@ -372,6 +372,24 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// The exit statuses of run, in the page of the command, are those of its help.
+func TestExitStatuses(t *testing.T) {
+	dir := filepath.Join(root, "cmd", "mysqllock")
+	page, err := os.ReadFile(filepath.Join(dir, "README.md"))
+	require.NoError(t, err)
+	source, err := os.ReadFile(filepath.Join(dir, "main.go"))
+	require.NoError(t, err)
+	var told, helped []string
+	for _, m := range regexp.MustCompile(`(?m)^\| (1\d\d[^|]*) \|`).FindAllStringSubmatch(string(page), -1) {
+		told = append(told, strings.Split(m[1], ", ")...)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^  (1\d\d\S*)  `).FindAllStringSubmatch(string(source), -1) {
+		helped = append(helped, m[1])
+	}
+	require.Greater(t, len(told), 5)
+	require.ElementsMatch(t, helped, told)
+}
+
 // Go code comes from files that are compiled, most of it from examples that run.
 // A comment "// ..." stands for what is left out.
 func TestSnippets(t *testing.T) {

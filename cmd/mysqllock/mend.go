@@ -192,5 +192,6 @@ interrupted and repeated. It needs the privilege DELETE.`,
 		},
 	}
 	c.Flags().Var(&idle, "idle", "for how long nobody has held them: 12h, 30d, 8w")
+	c.Flags().Lookup("idle").DefValue = "" // it has none
 	return c
 }

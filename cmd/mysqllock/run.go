@@ -89,7 +89,7 @@ runs without the lock.
 	flags.Var(&r.wait, "wait", "how long to wait for the lock: 0 for one attempt, forever")
 	flags.Var(&r.lease, "lease", "auto or auto:10s, renewed until COMMAND ends; or a fixed one")
 	flags.Var(&r.killAfter, "kill-after", "how long after TERM a COMMAND whose lock was lost is killed; auto is a twentieth of the lease, at most 500ms")
-	flags.IntVarP(&r.conflict, "conflict-exit-code", "E", exitNotAcquired, "exit with this `status` if somebody else held the lock for the whole wait")
+	flags.IntVarP(&r.conflict, "conflict-exit-code", "E", exitNotAcquired, "exit with this `status` if somebody else held the lock for the whole wait; with 0, nothing is said of it")
 	flags.StringVar(&r.identity, "identity", "", "the holder that others see (default host:pid)")
 	return c
 }
@@ -232,11 +232,25 @@ func (r *runner) acquire(ctx context.Context, cancel func(), l *mysqllock.Locker
 				}
 				return nil, exit{exitSignal + int(ended), fmt.Errorf("%v: the lock %s is not waited for any longer", ended, shown(name))}
 			case errors.Unwrap(a.err) == mysqllock.ErrNotAcquired: // and no trouble with the database
-				return nil, exit{r.conflict, a.err}
+				return nil, r.busy(ctx, l, name, a.err)
 			}
 			return a.lock, a.err
 		}
 	}
+}
+
+// busy tells who holds the lock, if it can be seen in a second. If that is no failure,
+// nothing is said: cron mails what it hears.
+func (r *runner) busy(ctx context.Context, l *mysqllock.Locker, name string, err error) error {
+	if r.conflict == 0 {
+		return exit{code: 0}
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if now, lookErr := inspect(ctx, l, name); lookErr == nil && now.Held {
+		err = fmt.Errorf("%w: held by %s since %s", err, shown(now.Holder), now.AcquiredAt.Format("2006-01-02 15:04:05Z"))
+	}
+	return exit{r.conflict, err}
 }
 
 // underLock runs the command, and ends it if the lock is lost.
