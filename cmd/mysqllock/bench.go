@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/spf13/cobra"
 
 	"github.com/mysqllock/mysqllock"
@@ -96,8 +97,12 @@ func measure(ctx context.Context, from *source, goroutines int, d time.Duration)
 	if err != nil {
 		return nil, usage("%w", err)
 	}
+	var refused *mysql.MySQLError // of the statement that creates the table: then there is none
 	defer func() {
 		err = errors.Join(err, l.Close())
+		if refused != nil {
+			return
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), operationBound)
 		defer cancel()
 		if _, dropErr := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+quoted); dropErr != nil {
@@ -105,6 +110,7 @@ func measure(ctx context.Context, from *source, goroutines int, d time.Duration)
 		}
 	}()
 	if err := l.CreateTable(ctx); err != nil {
+		errors.As(err, &refused)
 		return nil, err
 	}
 
