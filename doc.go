@@ -23,19 +23,16 @@
 // leases of all locks held with [AutoRenew] at a third of their length, in few
 // statements for all of them.
 //
-// Waiters of one process queue in order; only the first asks the database, and
-// then sleeps. The statement that releases a lock also tells which process waits
-// first, and the releasing process rings it: it interrupts, by KILL QUERY, the
-// statement in which that process sleeps on the server, on one connection for all
-// the names that it waits for. The row is kept for it for a quarter of a second. A
-// ring is only a hint: a waiter looks also when the holder's lease ends, at the
-// word of a [Notifier], and in any case once a second.
+// Waiters of one process queue in order; only the first asks the database. The
+// process that releases a lock rings the one that has waited longest, through the
+// database: it interrupts, by KILL QUERY, the statement in which that one sleeps.
+// The row is kept for it for a quarter of a second. A ring is only a hint: a waiter
+// looks also when the holder's lease ends, at the word of a [Notifier], and in any
+// case once a second. Where rings do not reach (a proxy, another account, a pool of
+// less than four connections), that is what remains.
 //
 // When a lock is unlocked while others of the same process wait for it, it passes
-// on without the row being given up: without a statement where the row promises
-// what the next one asks (a term's tokens are a range of 256, of which each holder
-// takes the next), with one where it does not. It passes on for 100 ms at most,
-// then other processes have their turn.
+// on for up to 100 ms without the row being given up, mostly without a statement.
 //
 // A term is one tenure of a row by one owner, with one token:
 //
@@ -101,7 +98,7 @@
 // the row can tell: one that does not come within a quarter of a second of its
 // turn is passed over, and after a lease that ended without a release, or if more
 // than 50 processes wait, who asks first may have it. A process that cannot be
-// rung (below) is given a second and a half, in which it looks; one made with
+// rung is given a second and a half, in which it looks; one made with
 // [WithoutSignal] gets a lock that others always want only by chance.
 //
 // While a lock passes on inside a process, the row says what it said when it was
@@ -162,13 +159,16 @@
 // A Locker works on a pool of one connection. While it holds locks, it keeps one
 // connection of a larger pool to itself for renewals (in an unlimited pool, from
 // the first renewal on), so that an application that uses up its pool does not
-// lose its locks. Give the Locker a pool of its own, of two connections or more,
+// lose its locks. Give the Locker a pool of its own, of four connections or more,
 // if calls wait for locks while they hold connections of the pool, or if the
-// application uses up a pool of two for long.
+// application uses up its pool for seconds at a time.
 //
 // The least privileges are
 //
 //	GRANT SELECT, INSERT, UPDATE ON db.mysqllock TO service
 //
 // and DELETE for Purge, CREATE for CreateTable.
+//
+// The directory docs has more: choosing wait and lease, Guard and tokens worked
+// out, how it works in detail, operations, failover.
 package mysqllock
