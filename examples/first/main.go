@@ -39,8 +39,8 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	defer locker.Close() // releases what is still held
-	if err := locker.CreateTable(ctx); err != nil {
+	defer locker.Close()                            // releases what is still held
+	if err := locker.CreateTable(ctx); err != nil { // or schema.sql, if the account may not CREATE
 		return err
 	}
 	return shipOrder(ctx, locker)
