@@ -484,18 +484,37 @@ func TestUndoTriesAtTheEnd(t *testing.T) {
 		l := f.locker()
 		f.meet(func(_ context.Context, serve func()) error {
 			serve()
-			time.AfterFunc(30*ms, f.block("x")) // the first try passes over it
+			time.AfterFunc(4900*ms, f.block("x")) // all tries but the last pass over it
 			return errBroken
 		}, "acquire")
-		f.try(l, bg, "x", 0, 50*ms).refused(0, errBroken)
+		f.try(l, bg, "x", 0, 5*time.Second).refused(0, errBroken)
 		synctest.Wait()
-		f.mu.Lock()
-		r := f.rows["x"]
-		r.expires = r.expires.Add(time.Hour)
-		f.rows["x"] = r
-		f.mu.Unlock()
-		f.until(60 * ms)
-		require.Equal(t, "0s 50ms", f.sent("releaseAll"))
+		f.setBack("x")
+		f.until(6 * time.Second)
+		require.Equal(t, "0s 100ms 300ms 800ms 1.8s 2.8s 3.8s 4.8s 5s", f.sent("releaseAll"))
+		require.Zero(t, f.left("x"))
+	})
+}
+
+// setBack does to the lease of a row what a clock does that is set back by an hour.
+func (f *fakeRepo) setBack(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.rows[name]
+	r.expires = r.expires.Add(time.Hour)
+	f.rows[name] = r
+}
+
+// Nor would a short one be, of a statement that arrives late.
+func TestUndoOfAShortLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker()
+		f.meet(overtaken(3*time.Second), "acquire")
+		f.try(l, bg, "x", 0, 50*ms).refused(0, errBroken)
+		f.until(3010 * ms)
+		require.NotZero(t, f.left("x"))
+		f.setBack("x")
+		f.until(4 * time.Second)
 		require.Zero(t, f.left("x"))
 	})
 }

@@ -103,6 +103,11 @@ func (o *orphanage) run() {
 // statement that would take the row can be overtaken by the one that frees it.
 var undoDelays = []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second}
 
+// minUndo is how long an orphan is released at least after the first answer. A
+// statement that was cut off may reach a busy server late, and a lease that is
+// short does not end in time if the database's clock is set back.
+const minUndo = 5 * time.Second
+
 // due returns the orphans that are due, and when the others will be. If there
 // are none, the goroutine has to end.
 func (o *orphanage) due() (due []claim, next time.Time) {
@@ -158,7 +163,7 @@ func (o *orphanage) free(ctx context.Context, claims []claim) error {
 				p.ghost = false // it was granted
 			}
 			if (err == nil || !transient(err)) && p.until.IsZero() {
-				p.until = time.Now().Add(p.lease)
+				p.until = time.Now().Add(max(p.lease, minUndo))
 			}
 		}
 	}
