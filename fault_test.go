@@ -225,6 +225,35 @@ func TestServerPaused(t *testing.T) {
 	}
 }
 
+// A table that somebody has locked keeps everybody waiting: loss is told in time,
+// and what waits or was sent meanwhile comes right when the table is free.
+func TestLockedTable(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l, other := e.locker(t, mysqllock.WithLease(1500*time.Millisecond)), e.locker(t)
+		k := acquire(t, l, "x", mysqllock.AutoRenew)
+		require.NoError(t, acquire(t, other, "y", mysqllock.AutoRenew).Unlock())
+		conn, err := e.db(t, "").Conn(ctx)
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = conn.ExecContext(ctx, "LOCK TABLES mysqllock WRITE")
+		require.NoError(t, err)
+
+		_, err = l.TryLock(ctx, "y", 100*time.Millisecond, mysqllock.AutoRenew)
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+		got := make(chan *mysqllock.Lock)
+		go func() { got <- acquire(t, other, "x", mysqllock.AutoRenew) }()
+		eventually(t, "a waiter", func() bool { return other.Stats().Waiting == 1 })
+		requireOver(t, k, mysqllock.ErrLost)
+
+		_, err = conn.ExecContext(ctx, "UNLOCK TABLES")
+		require.NoError(t, err)
+		next := <-got
+		require.Greater(t, next.Token(), k.Token())
+		require.NoError(t, next.Unlock())
+		requireFree(t, other, "y") // what was sent meanwhile was undone
+	})
+}
+
 // KILL and KILL QUERY of whatever the library does.
 func TestKilledConnections(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mysqllock/mysqllock"
 	"github.com/mysqllock/mysqllock/internal/mysqltest"
 )
 
@@ -50,5 +51,56 @@ func TestClock(t *testing.T) {
 			require.NoError(t, conn.Close())
 			require.NoError(t, tx.Rollback())
 		}
+	})
+}
+
+// A clock of the database that jumps ahead ends leases, as the library says: the
+// holder is told at his next renewal, cannot commit, and tokens rise, also when the
+// clock is set back.
+func TestClockSteps(t *testing.T) {
+	onEach(t, func(t *testing.T, kind string) {
+		c, err := newClock()
+		require.NoError(t, err)
+		defer c.remove()
+		s, err := mysqltest.StartEnv(c.env(), kind)
+		require.NoError(t, err)
+		defer s.Stop()
+		db, err := sql.Open("mysql", s.DSN("", ""))
+		require.NoError(t, err)
+		_, err = db.Exec("CREATE DATABASE d")
+		require.NoError(t, err)
+		require.NoError(t, db.Close())
+		db, err = sql.Open("mysql", s.DSN("d", ""))
+		require.NoError(t, err)
+		defer db.Close()
+		ctx := t.Context()
+		holder, err := mysqllock.New(db, mysqllock.WithLease(6*time.Second))
+		require.NoError(t, err)
+		defer holder.Close()
+		other, err := mysqllock.New(db)
+		require.NoError(t, err)
+		defer other.Close()
+		require.NoError(t, other.CreateTable(ctx))
+
+		first, err := holder.TryLock(ctx, "x", 0, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		require.NoError(t, c.set(time.Hour))
+		second, err := other.TryLock(ctx, "x", 0, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		require.Greater(t, second.Token(), first.Token())
+		tx, err := db.Begin()
+		require.NoError(t, err)
+		require.ErrorIs(t, first.Guard(ctx, tx), mysqllock.ErrLost)
+		require.NoError(t, tx.Rollback())
+		<-first.Context().Done()
+		require.ErrorIs(t, first.Unlock(), mysqllock.ErrLost)
+
+		require.NoError(t, c.set(0))
+		require.NoError(t, second.Err())
+		require.NoError(t, second.Unlock())
+		third, err := other.TryLock(ctx, "x", 0, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		require.Greater(t, third.Token(), second.Token())
+		require.NoError(t, third.Unlock())
 	})
 }

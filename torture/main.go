@@ -5,6 +5,9 @@
 //	go run . -server mysql -length 30m -seed 42
 //	go run . -server mariadb -length 60m -out results/mariadb.md
 //
+// Tables of long runs are kept in results, from which docs/reliability.md has its
+// figures: go test ./docs -run TestLongRuns -update, in the root of the repository.
+//
 // A run that finds something exits with 1 and leaves its seed, the history of
 // the cycle and a picture of it in a directory that it names.
 package main
@@ -17,6 +20,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -47,7 +51,7 @@ func main() {
 	flag.DurationVar(&o.served, "served", 3*time.Second, "bound for the time from a restart until each lock has been had by one who waited, if nothing else is wrong")
 	flag.DurationVar(&o.settled, "settled", 2*time.Second, "bound for the time from the last unlock, with the database well, until no lock is held")
 	flag.BoolVar(&o.wall, "wall", true, "build the workers with a wall clock that jumps")
-	flag.StringVar(&o.out, "out", "", "`file` for the table of results, as markdown")
+	flag.StringVar(&o.out, "out", "", "`file` to which the table of results is added, as markdown, if nothing was found")
 	flag.StringVar(&o.dir, "dir", filepath.Join(os.TempDir(), "torture"), "`directory` for what a failing run leaves")
 	flag.Parse()
 
@@ -57,11 +61,23 @@ func main() {
 	if report != nil {
 		fmt.Print(report.table())
 		if o.out != "" && err == nil {
-			err = report.write(o.out)
+			err = report.add(o.out, command())
 		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "torture:", err)
 		os.Exit(1)
 	}
+}
+
+// command is the one that makes the same run again.
+func command() string {
+	var b strings.Builder
+	b.WriteString("go -C torture run .")
+	flag.VisitAll(func(f *flag.Flag) {
+		if f.Name == "seed" || f.Name != "dir" && f.Value.String() != f.DefValue {
+			fmt.Fprintf(&b, " -%s %v", f.Name, f.Value)
+		}
+	})
+	return b.String()
 }

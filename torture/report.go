@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -73,9 +74,15 @@ func (r *report) table() string {
 	return b.String()
 }
 
-func (r *report) write(path string) error {
+// add puts the table below those of other runs.
+func (r *report) add(path, command string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(path, []byte(r.table()), 0o644)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "## `%s`\n\n%s\n", command, r.table())
+	return errors.Join(err, f.Close())
 }
