@@ -212,7 +212,7 @@ var mutations = []mutation{
 	},
 	{
 		"poller", "notify.go",
-		"case err != nil, !ok, row.left <= 0, w.listed && !row.listed:", "case err != nil && ok:",
+		"\t\t\tr.found(w)\n\t\tdefault:\n\t\t\tw.expiry.Reset(row.left)", "\t\tdefault:\n\t\t\tw.expiry.Reset(row.left)",
 		"TestPoller",
 	},
 }

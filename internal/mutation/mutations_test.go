@@ -33,3 +33,17 @@ func TestMutations(t *testing.T) {
 		}
 	}
 }
+
+// README shows what the command prints: a row for each, and none that survives.
+func TestReadme(t *testing.T) {
+	page, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	var shown, want []string
+	for _, m := range regexp.MustCompile(`(?m)^\| (.+) \| \w+\.go \| Test`).FindAllStringSubmatch(string(page), -1) {
+		shown = append(shown, m[1])
+	}
+	for _, m := range mutations {
+		want = append(want, m.what)
+	}
+	require.Equal(t, want, shown)
+}
