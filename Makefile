@@ -10,7 +10,7 @@ TORTUREFLAGS ?= -length 5m
 # The nested modules that lint looks at; integration is only vetted.
 MODULES = notify/redis notify/nats cmd/mysqllock metrics/prometheus metrics/otel with/gocron with/grpc bench torture
 
-.PHONY: demo test suite notify metrics with race cover soak torture failover fuzz leaks mutations bench lint model integration clean
+.PHONY: demo test suite notify metrics with race cover soak torture failover fuzz leaks mutations reproductions bench lint model integration clean
 
 # What servers.sh found is not told: the demo says what it runs on.
 demo:
@@ -67,6 +67,11 @@ soak:
 # Takes out, one at a time, what the library is known to need: a test must fail for each.
 mutations:
 	@scripts/servers.sh && $(GO) run ./internal/mutation $(MUTATIONFLAGS)
+
+# Each bug of docs/reliability.md, on the commit before its fix.
+reproductions:
+	@scripts/servers.sh && scripts/galera.sh && sed -n 's/.*`\(scripts\/reproduce.sh [^`]*\)`.*/\1/p' docs/reliability.md | \
+	while read -r command; do echo "$$command" && $$command </dev/null || exit 1; done
 
 # The protocol, exhaustively: see internal/model.
 model:
