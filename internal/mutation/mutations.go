@@ -152,7 +152,7 @@ var mutations = []mutation{
 	},
 	{
 		"undo is repeated", "undo.go",
-		"case !p.until.IsZero() && now.After(p.until):", "case p.tries > 0:",
+		"case p.last:\n\t\t\tdelete", "case p.tries > 0:\n\t\t\tdelete",
 		"TestUndoEnds|TestUnknownOutcomeIsUndone",
 	},
 	{
