@@ -215,4 +215,9 @@ var mutations = []mutation{
 		"\t\t\tr.found(w)\n\t\tdefault:\n\t\t\tw.expiry.Reset(row.left)", "\t\tdefault:\n\t\t\tw.expiry.Reset(row.left)",
 		"TestPoller",
 	},
+	{
+		"who was struck off is listed again", "notify.go",
+		"row.left <= 0, w.listed && !row.listed:", "row.left <= 0:",
+		"TestWaiterThatGoesSilent",
+	},
 }
