@@ -73,10 +73,12 @@ func main() {
 // command is the one that makes the same run again.
 func command() string {
 	var b strings.Builder
-	b.WriteString("go -C torture run .")
+	fmt.Fprintf(&b, "go -C torture run . -server=%s", flag.Lookup("server").Value)
 	flag.VisitAll(func(f *flag.Flag) {
-		if f.Name == "seed" || f.Name != "dir" && f.Value.String() != f.DefValue {
-			fmt.Fprintf(&b, " -%s %v", f.Name, f.Value)
+		switch {
+		case f.Name == "server", f.Name == "dir", f.Name == "out":
+		case f.Name == "seed", f.Value.String() != f.DefValue:
+			fmt.Fprintf(&b, " -%s=%v", f.Name, f.Value)
 		}
 	})
 	return b.String()
