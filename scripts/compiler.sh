@@ -1,10 +1,18 @@
 #!/usr/bin/env bash
-# Installs a C compiler, which `go test -race` needs.
-set -euo pipefail
+# Makes sure that the C compiler of Go, which `go test -race` and the clock of
+# torture/ need, is there:
+#
+#   scripts/compiler.sh [COMPILER]     (without arguments: gcc)
+#
+# Exit codes and fetching: see lib.sh.
+. "$(dirname "$0")/lib.sh"
+compiler=${1:-gcc}
 
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev >/dev/null
-	exit
-fi
-echo "go test -race needs a C compiler: install gcc, or run as root on Debian or Ubuntu" >&2
-exit 1
+seek() { type -P "$1" >/dev/null; }
+
+fetch() { install gcc libc6-dev; }
+
+provide "$compiler" && exit
+code=$?
+echo "$compiler: not found. Install a C compiler; go test -race needs it." >&2
+exit "$code"

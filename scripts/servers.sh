@@ -4,14 +4,11 @@
 #   scripts/servers.sh [mysql] [mariadb]     (without arguments: both)
 #
 # Looks where internal/mysqltest looks: a DSN in the environment, a binary on
-# the machine, a MySQL unpacked into the cache (MYSQLLOCK_CACHE, .cache). What
-# is missing is fetched by apt, if it is there and we are root.
+# the machine, a MySQL unpacked into the cache (MYSQLLOCK_CACHE, .cache).
 #
-# Exit code 0: all found. 3: not all, but Docker answers. 1: not all, no Docker.
-set -euo pipefail
-
-root=$(cd "$(dirname "$0")/.." && pwd)
-cache=${MYSQLLOCK_CACHE:-$root/.cache}
+# Exit codes and fetching: see lib.sh, but for 3: not all, but Docker answers; and
+# 1: not all, no Docker.
+. "$(dirname "$0")/lib.sh"
 
 # serves KIND COMMAND...: the command is a server of the kind (mysqld is often
 # MariaDB) and new enough; prints its version.
@@ -37,7 +34,7 @@ unpacked() {
 # seek KIND: prints the first server of the kind, if there is one.
 seek() {
 	local names=mysqld name path dsn
-	dsn=MYSQLLOCK_TEST_$(tr a-z A-Z <<<"$1")_DSN
+	dsn=MYSQLLOCK_TEST_$(tr '[:lower:]' '[:upper:]' <<<"$1")_DSN
 	if [[ -n ${!dsn:-} ]]; then
 		echo "$1: the server of $dsn"
 		return
@@ -65,31 +62,6 @@ fetch() {
 		mv "$cache/mysql.new" "$cache/mysql"
 }
 
-install() {
-	quietly apt-get update &&
-		DEBIAN_FRONTEND=noninteractive quietly apt-get install -y --no-install-recommends "$1"
-}
-
-# quietly COMMAND...: shows what the command says only if it fails.
-quietly() {
-	local out
-	out=$("$@" 2>&1) && return
-	echo "$out" >&2
-	return 1
-}
-
-# provide KIND: seeks, and fetches if need be, one process at a time.
-provide() (
-	seek "$1" && return
-	[[ $(id -u) == 0 ]] && type -P apt-get >/dev/null || return 1
-	mkdir -p "$cache"
-	exec 9>"$cache/lock"
-	flock 9
-	seek "$1" && return
-	echo "$1: no server here, fetching one" >&2
-	fetch "$1" && seek "$1"
-)
-
 [[ $# -gt 0 ]] || set -- mysql mariadb
 missing=()
 for kind; do
@@ -101,7 +73,7 @@ done
 [[ ${#missing[@]} == 0 ]] && exit
 
 for kind in "${missing[@]}"; do
-	dsn=MYSQLLOCK_TEST_$(tr a-z A-Z <<<"$kind")_DSN
+	dsn=MYSQLLOCK_TEST_$(tr '[:lower:]' '[:upper:]' <<<"$kind")_DSN
 	echo "$kind: no server found. Install one (mysqld 8 or later, mariadbd 10.6 or later), or set $dsn to the DSN of one." >&2
 done
 if docker info >/dev/null 2>&1; then
