@@ -6,27 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"testing"
 	"time"
 
 	"github.com/mysqllock/mysqllock"
 	"github.com/mysqllock/mysqllock/internal/mysqltest"
 )
 
-// exampleTB lets examples use the servers of the tests.
-type exampleTB struct{ testing.TB }
-
-func (exampleTB) Helper()           {}
-func (exampleTB) Cleanup(func())    {}
-func (exampleTB) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
-
 // open stands for the way in which the service opens its pool.
 func open() (*mysqllock.Locker, *sql.DB) {
-	s := mysqltest.Shared(exampleTB{}, "mariadb")
-	db, err := sql.Open("mysql", s.DSN(mysqltest.NewDatabase(exampleTB{}, s), ""))
-	if err != nil {
-		panic(err)
-	}
+	db, _ := mysqltest.Open(mysqltest.Example{}, "mariadb")
 	locker, err := mysqllock.New(db)
 	if err == nil {
 		err = locker.CreateTable(context.Background())

@@ -25,26 +25,11 @@ import (
 	"github.com/mysqllock/mysqllock/internal/mysqltest"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	mysqltest.StopShared()
-	os.Exit(code)
-}
-
-// exampleTB lets examples use the servers of the tests.
-type exampleTB struct{ testing.TB }
-
-func (exampleTB) Helper()           {}
-func (exampleTB) Cleanup(func())    {}
-func (exampleTB) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
+func TestMain(m *testing.M) { mysqltest.Main(m) }
 
 // open stands for the way in which the service opens its pool.
 func open() (*mysqllock.Locker, *sql.DB) {
-	s := mysqltest.Shared(exampleTB{}, "mariadb")
-	db, err := sql.Open("mysql", s.DSN(mysqltest.NewDatabase(exampleTB{}, s), ""))
-	if err != nil {
-		panic(err)
-	}
+	db, _ := mysqltest.Open(mysqltest.Example{}, "mariadb")
 	locker, err := mysqllock.New(db)
 	if err == nil {
 		err = locker.CreateTable(context.Background())
@@ -57,10 +42,7 @@ func open() (*mysqllock.Locker, *sql.DB) {
 
 // newDB returns a database of its own, with the table.
 func newDB(t *testing.T, kind string) *sql.DB {
-	s := mysqltest.Shared(t, kind)
-	db, err := sql.Open("mysql", s.DSN(mysqltest.NewDatabase(t, s), ""))
-	require.NoError(t, err)
-	t.Cleanup(func() { db.Close() })
+	db, _ := mysqltest.Open(t, kind)
 	locker, err := mysqllock.New(db)
 	require.NoError(t, err)
 	defer locker.Close()

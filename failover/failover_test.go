@@ -9,7 +9,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,11 +22,7 @@ import (
 
 var ctx = context.Background()
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	mysqltest.StopShared()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { mysqltest.Main(m) }
 
 // open opens a pool of connections to an address: a server's, or that of the
 // switch which an application knows alone.

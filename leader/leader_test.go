@@ -22,9 +22,7 @@ func TestMain(m *testing.M) {
 		candidate(dsn)
 		return
 	}
-	code := m.Run()
-	mysqltest.StopShared()
-	os.Exit(code)
+	mysqltest.Main(m)
 }
 
 // onEach runs a test on each kind of server, with a pool for a database of its own.
@@ -33,11 +31,7 @@ func onEach(t *testing.T, test func(t *testing.T, db *sql.DB, dsn string)) {
 	for _, kind := range mysqltest.Kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			server := mysqltest.Shared(t, kind)
-			dsn := server.DSN(mysqltest.NewDatabase(t, server), "")
-			db, err := sql.Open("mysql", dsn)
-			require.NoError(t, err)
-			t.Cleanup(func() { db.Close() })
+			db, dsn := mysqltest.Open(t, kind)
 			require.NoError(t, newLocker(t, db).CreateTable(t.Context()))
 			test(t, db, dsn)
 		})

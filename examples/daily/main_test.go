@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"os"
 	"testing"
 	"time"
 
@@ -14,11 +13,7 @@ import (
 	"github.com/mysqllock/mysqllock/internal/mysqltest"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	mysqltest.StopShared()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { mysqltest.Main(m) }
 
 func TestDueDay(t *testing.T) {
 	berlin, err := time.LoadLocation(zone)

@@ -26,9 +26,7 @@ func TestMain(m *testing.M) {
 	if kind := os.Getenv(helperVariable); kind != "" {
 		helper(kind)
 	}
-	code := m.Run()
-	StopShared()
-	os.Exit(code)
+	Main(m)
 }
 
 // helper starts a server, tells where it is, and waits to be killed.

@@ -56,6 +56,35 @@ func StopShared() {
 	shared.starts = nil
 }
 
+// Main runs the tests of a package that uses Shared, as its TestMain.
+func Main(m *testing.M) {
+	code := m.Run()
+	StopShared()
+	os.Exit(code)
+}
+
+// Open returns a pool on a database of its own, and its DSN; both are for the
+// test alone and gone at its end.
+func Open(tb testing.TB, kind string) (db *sql.DB, dsn string) {
+	tb.Helper()
+	s := Shared(tb, kind)
+	dsn = s.DSN(NewDatabase(tb, s), "")
+	db, err := sql.Open("mysql", dsn)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { db.Close() })
+	return db, dsn
+}
+
+// Example stands for the test in an example. What is made for it lasts as long as
+// the server.
+type Example struct{ testing.TB }
+
+func (Example) Helper()           {}
+func (Example) Cleanup(func())    {}
+func (Example) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
+
 // New starts a server for one test alone and stops it at the test's end. When
 // the environment names the server to be used, there is none to be killed or
 // paused, and the test is skipped.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"database/sql"
 	"net"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -17,11 +16,7 @@ import (
 	"github.com/mysqllock/mysqllock/internal/wire"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	mysqltest.StopShared()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { mysqltest.Main(m) }
 
 // eachKind runs a test for every kind of server, with a proxy in front of it
 // and a pool of one connection through it, which is open.

@@ -2,8 +2,6 @@ package otelmysqllock_test
 
 import (
 	"context"
-	"database/sql"
-	"os"
 	"reflect"
 	"testing"
 	"time"
@@ -22,11 +20,7 @@ import (
 	otelmysqllock "github.com/mysqllock/mysqllock/metrics/otel"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	mysqltest.StopShared()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { mysqltest.Main(m) }
 
 // telemetry is an SDK that keeps everything in memory.
 type telemetry struct {
@@ -96,10 +90,7 @@ func (tel telemetry) metrics(t *testing.T) map[string]int64 {
 }
 
 func open(t *testing.T, kind string, opts ...mysqllock.Option) *mysqllock.Locker {
-	s := mysqltest.Shared(t, kind)
-	db, err := sql.Open("mysql", s.DSN(mysqltest.NewDatabase(t, s), ""))
-	require.NoError(t, err)
-	t.Cleanup(func() { db.Close() })
+	db, _ := mysqltest.Open(t, kind)
 	locker, err := mysqllock.New(db, opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, locker.Close()) })

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"testing"
 	"time"
 
 	_ "github.com/go-sql-driver/mysql"
@@ -22,17 +21,10 @@ import (
 	prommysqllock "github.com/mysqllock/mysqllock/metrics/prometheus"
 )
 
-// exampleTB lets the example use the servers of the tests.
-type exampleTB struct{ testing.TB }
-
-func (exampleTB) Helper()           {}
-func (exampleTB) Cleanup(func())    {}
-func (exampleTB) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
-
 // dsn stands for the service's own.
 func dsn() string {
-	s := mysqltest.Shared(exampleTB{}, "mariadb")
-	return s.DSN(mysqltest.NewDatabase(exampleTB{}, s), "")
+	_, dsn := mysqltest.Open(mysqltest.Example{}, "mariadb")
+	return dsn
 }
 
 // A service with a handler that works under a lock, and an endpoint for Prometheus.

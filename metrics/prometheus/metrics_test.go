@@ -21,17 +21,10 @@ import (
 	prommysqllock "github.com/mysqllock/mysqllock/metrics/prometheus"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	mysqltest.StopShared()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { mysqltest.Main(m) }
 
 func open(t testing.TB, kind string, opts ...mysqllock.Option) *mysqllock.Locker {
-	s := mysqltest.Shared(t, kind)
-	db, err := sql.Open("mysql", s.DSN(mysqltest.NewDatabase(t, s), ""))
-	require.NoError(t, err)
-	t.Cleanup(func() { db.Close() })
+	db, _ := mysqltest.Open(t, kind)
 	locker, err := mysqllock.New(db, opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, locker.Close()) })

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -20,11 +19,7 @@ import (
 	gocronlock "github.com/mysqllock/mysqllock/with/gocron"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	mysqltest.StopShared()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { mysqltest.Main(m) }
 
 // onEach runs a test on each kind of server, in a database of its own; host
 // returns a Locker with a pool of its own, as each host has.

@@ -2,13 +2,10 @@ package grpcowner_test
 
 import (
 	"context"
-	"database/sql"
 	"net"
-	"os"
 	"testing"
 	"time"
 
-	_ "github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -21,11 +18,7 @@ import (
 	grpcowner "github.com/mysqllock/mysqllock/with/grpc"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	mysqltest.StopShared()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { mysqltest.Main(m) }
 
 // service takes the same lock in each call, twice, and in a stream once more for
 // each message.
@@ -94,10 +87,7 @@ func onEach(t *testing.T, test func(t *testing.T, s *service, client grpc_testin
 	for _, kind := range mysqltest.Kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			database := mysqltest.Shared(t, kind)
-			db, err := sql.Open("mysql", database.DSN(mysqltest.NewDatabase(t, database), ""))
-			require.NoError(t, err)
-			t.Cleanup(func() { db.Close() })
+			db, _ := mysqltest.Open(t, kind)
 			locker, err := mysqllock.New(db)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, locker.Close()) })

@@ -3,17 +3,14 @@ package httpowner_test
 import (
 	"bufio"
 	"context"
-	"database/sql"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"sync"
 	"testing"
 	"time"
 
-	_ "github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -22,11 +19,7 @@ import (
 	httpowner "github.com/mysqllock/mysqllock/with/http"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	mysqltest.StopShared()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { mysqltest.Main(m) }
 
 // onEach runs a test with a Locker on each kind of server.
 func onEach(t *testing.T, test func(t *testing.T, locker *mysqllock.Locker)) {
@@ -34,10 +27,7 @@ func onEach(t *testing.T, test func(t *testing.T, locker *mysqllock.Locker)) {
 	for _, kind := range mysqltest.Kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			server := mysqltest.Shared(t, kind)
-			db, err := sql.Open("mysql", server.DSN(mysqltest.NewDatabase(t, server), ""))
-			require.NoError(t, err)
-			t.Cleanup(func() { db.Close() })
+			db, _ := mysqltest.Open(t, kind)
 			locker, err := mysqllock.New(db)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, locker.Close()) })
