@@ -297,17 +297,22 @@ func TestNestedModules(t *testing.T) {
 func TestMakeTargets(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	require.NoError(t, err)
-	target := regexp.MustCompile(`\bmake ([a-z][a-z-]*)`)
 	replaced := regexp.MustCompile(`-replace (\S+)=\.\./mysqllock(\S*)`)
 	found := 0
-	for name, page := range files(t, ".md") {
-		_, code := prose(page)
-		for _, m := range target.FindAllStringSubmatch(code, -1) {
+	check := func(name, text, pattern string) {
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
 			found++
 			if !strings.Contains(string(makefile), "\n"+m[1]+":") {
 				t.Errorf("%s: %s: no such target", name, m[0])
 			}
 		}
+	}
+	for name, source := range files(t, ".go") {
+		check(name, source, "`make ([a-z][a-z-]*)`") // messages, too, tell people what to run
+	}
+	for name, page := range files(t, ".md") {
+		_, code := prose(page)
+		check(name, code, `\bmake ([a-z][a-z-]*)`)
 		for _, m := range regexp.MustCompile(`\bgo -C (\S+)`).FindAllStringSubmatch(code, -1) {
 			if _, err := os.Stat(filepath.Join(root, m[1], "go.mod")); err != nil {
 				t.Errorf("%s: %s: no such module", name, m[0])

@@ -41,7 +41,7 @@ func find(kind string) (*program, error) {
 			return p, nil
 		}
 	}
-	return nil, fmt.Errorf("mysqltest: no %s server found: run `make servers`, or set %s to the DSN of one, "+
+	return nil, fmt.Errorf("mysqltest: no %s server found: run scripts/servers.sh, or set %s to the DSN of one, "+
 		"or use Docker with `make integration`", kind, dsnVariable(kind))
 }
 

@@ -249,7 +249,7 @@ func TestNothingFound(t *testing.T) {
 	t.Setenv("PATH", "")
 	t.Setenv("MYSQLLOCK_CACHE", t.TempDir())
 	_, err := find("no such kind")
-	require.ErrorContains(t, err, "make servers")
+	require.ErrorContains(t, err, "scripts/servers.sh")
 	require.ErrorContains(t, err, "make integration")
 }
 
