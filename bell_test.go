@@ -1045,7 +1045,15 @@ func TestRingsOnlyForFreeRows(t *testing.T) {
 // If the row came free while the waiter was being struck off, whoever waits
 // behind it is rung.
 func TestGoneWaiterPassesTheRingOn(t *testing.T) {
-	for name, names := range map[string][]string{"one name": {"x"}, "more": {"x", "y", "z"}} {
+	for name, test := range map[string]struct {
+		names []string
+		look  fault // of the look for names that the statement passed over
+	}{
+		"one name":    {[]string{"x"}, none},
+		"more":        {[]string{"x", "y", "z"}, none},
+		"more, blind": {[]string{"x", "y", "z"}, fails(errDenied)},
+	} {
+		names := test.names
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
 				a, b, c := f.locker(withSignal), f.locker(withSignal), f.locker(withSignal)
@@ -1073,6 +1081,7 @@ func TestGoneWaiterPassesTheRingOn(t *testing.T) {
 					require.NoError(t, k.Unlock())
 				}
 				synctest.Wait()
+				f.meet(nth(1, test.look), "look")
 				f.anew()
 				for _, p := range next {
 					p.granted(1839 * ms)

@@ -442,7 +442,10 @@ func (r *registry) withdraw(name string) {
 	}
 }
 
-// strike serves withdraw until there is nothing left to do.
+// strike serves withdraw until there is nothing left to do. Of many names, one
+// statement strikes off those whose rows nobody has locked; the rest get one each,
+// which waits for the row. One each for all would let a row that is locked hold up
+// the others, and thousands of names take longer than Close has.
 func (r *registry) strike() {
 	for {
 		var names []string
@@ -468,8 +471,8 @@ func (r *registry) strike() {
 		if err == nil && len(names) > 1 {
 			var rows map[string]row
 			rows, _, err = r.repo.look(ctx, names)
-			for _, name := range names { // passed over, because somebody had it locked
-				if err == nil && rows[name].listed {
+			for _, name := range names {
+				if err == nil && rows[name].listed { // it was passed over
 					var next process
 					next, err = r.repo.strike(ctx, []string{name}, r.me)
 					heir = max(heir, next)
@@ -484,6 +487,9 @@ func (r *registry) strike() {
 			}
 		}
 		r.mu.Unlock()
+		if heir != 0 {
+			r.call(names, heir)
+		}
 		if err != nil {
 			r.log.Debug("mysqllock: not struck off the lists of those who wait", "locks", len(names), "first", names[0], "err", err)
 			r.mu.Lock()
@@ -496,8 +502,6 @@ func (r *registry) strike() {
 				return // withdrawing stays: nothing is started any more
 			case <-time.After(time.Second):
 			}
-		} else if heir != 0 {
-			r.call(names, heir)
 		}
 	}
 }
