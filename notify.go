@@ -44,6 +44,8 @@ type registry struct {
 	plug   context.CancelFunc
 	done   sync.WaitGroup // the goroutines of the registry
 
+	published warned // of what Publish returned; for the goroutine that serves outbox, then for close
+
 	mu          sync.Mutex // guards the following, and the fields of every queue and waiter
 	queues      map[string]*queue
 	watched     map[*waiter]struct{} // those that sleep until their row is free
@@ -712,7 +714,7 @@ func (r *registry) listen(names []string, sleep time.Duration) {
 var errNothing = errors.New("heard much, and found nothing")
 
 // fail draws the conclusions of a listening that failed. It is tried again at
-// once if the one before did not. The caller holds mu.
+// once if the one before did not, unless the pool is used up. The caller holds mu.
 func (r *registry) fail(err error) {
 	pause := r.deafness
 	switch {
@@ -821,28 +823,27 @@ func (r *registry) subscribe() {
 		}
 	})
 	r.start(func() {
-		var said warned
 		for {
 			select {
 			case <-r.ctx.Done():
 				return
 			case name := <-r.outbox:
-				if err := r.send(name); err != nil {
-					r.log.Log(r.ctx, said.level(), "mysqllock: notifier: publish", "name", name, "err", err)
-				}
+				r.send(name)
 			}
 		}
 	})
 }
 
-func (r *registry) send(name string) error {
+func (r *registry) send(name string) {
 	ctx, cancel := context.WithTimeout(r.voice, 5*time.Second)
 	defer cancel()
-	return r.notifier.Publish(ctx, name)
+	if err := r.notifier.Publish(ctx, name); err != nil {
+		r.log.Log(ctx, r.published.level(), "mysqllock: notifier: publish", "name", name, "err", err)
+	}
 }
 
-// warned is when the last warning of its kind was given. More often than once a
-// minute it is not.
+// warned is when a warning was last given. Within a minute of it, the level of the
+// next is debug.
 type warned time.Time
 
 func (w *warned) level() slog.Level {

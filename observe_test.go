@@ -341,6 +341,12 @@ func TestLogOfANotifier(t *testing.T) {
 		require.NoError(t, f.acquired(l, bg, "y", AutoRenew).Unlock())
 		f.until(156 * time.Second)
 		require.Contains(t, r.take(), "WARN notifier: publish name=y err=context deadline exceeded")
+
+		for i := range 8 {
+			f.acquired(l, bg, fmt.Sprint(i), AutoRenew)
+		}
+		require.NoError(t, l.Close())
+		require.Equal(t, 8, strings.Count(strings.Join(r.take(), "\n"), "DEBUG notifier: publish"), "told until the end")
 	})
 }
 
