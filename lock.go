@@ -57,15 +57,14 @@ const (
 type Option func(*config) error
 
 type config struct {
-	table    string
-	lease    time.Duration
-	poll     time.Duration
-	log      *slog.Logger
-	identity string
-	notifier Notifier
-	signal   bool
-	handoff  bool
-
+	table     string
+	lease     time.Duration
+	poll      time.Duration
+	log       *slog.Logger
+	identity  string
+	notifier  Notifier
+	signal    bool
+	handoff   bool
 	observers observers
 }
 
@@ -242,7 +241,7 @@ type Lock struct {
 	cancel context.CancelCauseFunc
 	over   error // nil while open; then ErrLost, ErrNotHeld, ErrClosed
 
-	reentered bool
+	reentered bool // the owner held the lock already
 }
 
 // owner is compared by its address.
@@ -670,11 +669,10 @@ func (c *call) ask(left *estate, again bool) *attempt {
 	if left != nil {
 		a.bid.from = left.lease.claim.owner
 	}
+	background := c.seen.over(l.background)
 	// A grant that arrives when its lease is nearly over is none. So long a
 	// statement waits at most, for a row that a transaction has locked or on a
-	// connection that is dead.
-	// A caller who goes sooner sees to it himself.
-	background := c.seen.over(l.background)
+	// connection that is dead. A caller who goes sooner sees to it himself.
 	if bound := min(max(lease*2/3, time.Second), 10*time.Second); c.wait > bound {
 		a.ctx, a.cancel = context.WithTimeout(background, bound)
 	} else {
@@ -875,7 +873,7 @@ func (l *Locker) lose(t *term) {
 	l.bury(t, lost)
 }
 
-// bury passes on the turn of a term that was lost.
+// bury tells of a term that was lost, and passes on its turn.
 func (l *Locker) bury(t *term, lost bool) {
 	if !lost {
 		return
@@ -966,7 +964,8 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 			if t.over == nil { // else the lease may be the next holder's by now
 				l.dog.ask(t.lease, t.want(), len(t.handles))
 			}
-			l.dog.prolonged(t.lease, sent, promise{length: lease}) // several may be under way: which holds was written last is not known
+			// Several may be under way: which holds was written last is not known.
+			l.dog.prolonged(t.lease, sent, promise{length: lease})
 			l.mu.Unlock()
 			return k.Err()
 		case err == nil:

@@ -64,7 +64,7 @@ func (p *prepared) of(conn driver.Conn) *hotConn {
 	return c
 }
 
-// discard closes what was prepared on a connection, which the caller uses. It
+// discard closes what was prepared on a connection that the caller has. It
 // returns driver.ErrBadConn if it cannot.
 func (p *prepared) discard(conn driver.Conn) error {
 	p.mu.Lock()
@@ -85,7 +85,7 @@ func (p *prepared) discard(conn driver.Conn) error {
 // exec executes a statement that was prepared on the connection, or is asked
 // there often enough to be. ok is false, and nothing was executed, if it is not.
 func (p *prepared) exec(ctx context.Context, conn *sqlx.Conn, text string, args []any) (res sql.Result, ok bool, err error) {
-	err = conn.Raw(func(raw any) error {
+	err = conn.Raw(func(raw any) (err error) {
 		dc, is := raw.(interface {
 			driver.Conn
 			driver.ConnPrepareContext
@@ -108,7 +108,6 @@ func (p *prepared) exec(ctx context.Context, conn *sqlx.Conn, text string, args 
 		if !is {
 			return nil
 		}
-		var err error
 		res, err = executor.ExecContext(ctx, named(args))
 		switch number(err) {
 		case 1243, 1615: // unknown, or to be prepared anew: a proxy, a changed table

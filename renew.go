@@ -57,9 +57,9 @@ type want struct {
 	until time.Time
 }
 
-func newWatchdog(repo repository, length time.Duration, lost *orphanage, log *slog.Logger, observers observers) *watchdog {
+func newWatchdog(repo repository, length time.Duration, orphans *orphanage, log *slog.Logger, observers observers) *watchdog {
 	d := &watchdog{
-		repo: repo, length: length, orphans: lost, log: log, observers: observers,
+		repo: repo, length: length, orphans: orphans, log: log, observers: observers,
 		leases: map[*lease]struct{}{}, replan: make(chan struct{}, 1),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
@@ -530,8 +530,8 @@ func (d *watchdog) serve(b batch) {
 	d.renewed(b, served)
 }
 
-// renewed counts the leases of a batch that were served, and tells of those that
-// were not the last time.
+// renewed counts the leases of a batch that were served, and tells of them, and of
+// those that were not the last time.
 func (d *watchdog) renewed(b batch, served []*lease) {
 	recovered, first := 0, ""
 	d.mu.Lock()

@@ -495,7 +495,7 @@ func (t *table) prepare(ctx context.Context, conn *sqlx.Conn) error {
 	return nil
 }
 
-// A command is a statement that changes rows.
+// A command is a statement that is answered without rows.
 type command struct {
 	text  func() string
 	often string // the same with arguments, to be prepared; "" if it is not asked often
@@ -769,7 +769,8 @@ func (t *table) onSpare(ctx context.Context, fn func(context.Context, *sqlx.Conn
 	return t.run(ctx, true, fn)
 }
 
-// run replaces a connection that was found dead before anything was sent.
+// run replaces a connection that was found dead before anything was sent, or on
+// which a demoted primary answered.
 func (t *table) run(ctx context.Context, spare bool, fn func(context.Context, *sqlx.Conn) error) error {
 	if t.db.Stats().MaxOpenConnections == 1 && t.holds() {
 		var cancel context.CancelFunc
@@ -945,7 +946,7 @@ func contended(err error) bool {
 	return false
 }
 
-// final tells whether an error that is not the server's can never pass.
+// final tells whether an error that is not the server's will be met again.
 func final(err error) bool {
 	return errors.Is(err, errDemoted) || errors.Is(err, errAutocommit) || errors.Is(err, errFixedClock) || errors.Is(err, mysql.ErrPktTooLarge) ||
 		strings.HasSuffix(err.Error(), "sql: database is closed") // database/sql does not export it
