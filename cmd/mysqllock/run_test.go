@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -103,6 +104,10 @@ func (e env) command(t *testing.T, dsn, script string, flags ...string) *running
 }
 
 func (r *running) begin(t *testing.T) {
+	// What this process ignores, as under nohup, the command would too.
+	heard := make(chan os.Signal, 1)
+	signal.Notify(heard, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT)
+	defer signal.Stop(heard)
 	require.NoError(t, r.Start())
 	go func() {
 		r.Wait()
