@@ -892,6 +892,23 @@ func TestCloseFreesOrphans(t *testing.T) {
 	})
 }
 
+// It does so on another connection if the first is dead.
+func TestCloseFreesOrphansThoughOneTryHangs(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker()
+		k := f.acquired(l, bg, "x", AutoRenew)
+		unblock := f.block("x")
+		f.meet(fails(errDenied), "release")
+		require.ErrorIs(t, k.Unlock(), errDenied)
+		synctest.Wait()
+		unblock()
+		f.meet(first(1, hangs, none), "releaseAll")
+		require.NoError(t, l.Close())
+		require.Equal(t, closeBound/3+10*ms, f.now())
+		require.Zero(t, f.left("x"))
+	})
+}
+
 // Also one whose row a transaction has locked, if that ends in time; else it says
 // so.
 func TestCloseFreesLockedOrphans(t *testing.T) {

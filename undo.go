@@ -174,28 +174,40 @@ func (o *orphanage) free(ctx context.Context, claims []claim) error {
 	return err
 }
 
-// lastCall tries once more to free every orphan, those whose rows somebody has
-// locked until ctx ends. ghost is one that may yet be granted, "" if there is none.
+// lastCall tries to free every orphan until ctx ends: somebody may have a row
+// locked, and a connection may be dead. ghost is one that may yet be granted, "" if
+// there is none.
 func (o *orphanage) lastCall(ctx context.Context) (ghost string, err error) {
 	for pause := 10 * time.Millisecond; ; pause *= 2 {
 		o.mu.Lock()
 		claims := slices.Collect(maps.Keys(o.orphans))
 		o.mu.Unlock()
 		for part := range slices.Chunk(claims, batchSize) {
-			if err := o.free(ctx, part); err != nil {
-				return "", err
+			if err = o.lastTry(ctx, part); err != nil {
+				break
 			}
 		}
 		ghost, held := o.left()
-		if held == "" {
+		switch {
+		case err != nil && !transient(err):
+			return "", err
+		case err == nil && held == "":
 			return ghost, nil
+		case err == nil:
+			err = fmt.Errorf("%q not released: %w", held, errRowLocked)
 		}
 		select {
 		case <-ctx.Done():
-			return "", fmt.Errorf("%q not released: %w", held, errRowLocked)
+			return "", err
 		case <-time.After(pause):
 		}
 	}
+}
+
+func (o *orphanage) lastTry(ctx context.Context, claims []claim) error {
+	ctx, cancel := context.WithTimeout(ctx, closeBound/3)
+	defer cancel()
+	return o.free(ctx, claims)
 }
 
 var errRowLocked = errors.New("a transaction has the row locked")
