@@ -425,8 +425,8 @@ func (d *watchdog) dueBatches() []batch {
 	}
 	var batches []batch
 	for key, leases := range due {
-		for _, ls := range leases {
-			if key.holds > 0 {
+		if key.holds > 0 {
+			for _, ls := range leases {
 				ls.written = 0 // until it is answered
 			}
 		}

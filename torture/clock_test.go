@@ -11,23 +11,27 @@ import (
 	"github.com/mysqllock/mysqllock/internal/mysqltest"
 )
 
+// withClock starts a server whose clock can be moved, and opens a database there.
+func withClock(t *testing.T, kind string) (*clock, *sql.DB) {
+	c, err := newClock()
+	require.NoError(t, err)
+	t.Cleanup(c.remove)
+	s, err := mysqltest.StartEnv(c.env(), kind)
+	require.NoError(t, err)
+	t.Cleanup(s.Stop)
+	db, err := sql.Open("mysql", s.DSN(mysqltest.NewDatabase(t, s), "parseTime=true"))
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close() })
+	return c, db
+}
+
 // The database's clock moves, and what waits for a time does not wait for an hour.
 func TestClock(t *testing.T) {
 	onEach(t, func(t *testing.T, kind string) {
-		c, err := newClock()
+		c, db := withClock(t, kind)
+		_, err := db.Exec("CREATE TABLE t (id INT PRIMARY KEY)")
 		require.NoError(t, err)
-		defer c.remove()
-		s, err := mysqltest.StartEnv(c.env(), kind)
-		require.NoError(t, err)
-		defer s.Stop()
-		db, err := sql.Open("mysql", s.DSN("", "parseTime=true"))
-		require.NoError(t, err)
-		defer db.Close()
-		_, err = db.Exec("CREATE DATABASE d")
-		require.NoError(t, err)
-		_, err = db.Exec("CREATE TABLE d.t (id INT PRIMARY KEY)")
-		require.NoError(t, err)
-		_, err = db.Exec("INSERT INTO d.t VALUES (1)")
+		_, err = db.Exec("INSERT INTO t VALUES (1)")
 		require.NoError(t, err)
 
 		for _, offset := range []time.Duration{time.Hour, 0} {
@@ -40,13 +44,13 @@ func TestClock(t *testing.T) {
 
 			tx, err := db.Begin()
 			require.NoError(t, err)
-			_, err = tx.Exec("SELECT * FROM d.t FOR UPDATE")
+			_, err = tx.Exec("SELECT * FROM t FOR UPDATE")
 			require.NoError(t, err)
 			conn, err := db.Conn(t.Context())
 			require.NoError(t, err)
 			_, err = conn.ExecContext(t.Context(), "SET SESSION innodb_lock_wait_timeout = 1")
 			require.NoError(t, err)
-			_, err = conn.ExecContext(t.Context(), "SELECT * FROM d.t FOR UPDATE")
+			_, err = conn.ExecContext(t.Context(), "SELECT * FROM t FOR UPDATE")
 			require.ErrorContains(t, err, "1205")
 			require.NoError(t, conn.Close())
 			require.NoError(t, tx.Rollback())
@@ -59,20 +63,7 @@ func TestClock(t *testing.T) {
 // clock is set back.
 func TestClockSteps(t *testing.T) {
 	onEach(t, func(t *testing.T, kind string) {
-		c, err := newClock()
-		require.NoError(t, err)
-		defer c.remove()
-		s, err := mysqltest.StartEnv(c.env(), kind)
-		require.NoError(t, err)
-		defer s.Stop()
-		db, err := sql.Open("mysql", s.DSN("", ""))
-		require.NoError(t, err)
-		_, err = db.Exec("CREATE DATABASE d")
-		require.NoError(t, err)
-		require.NoError(t, db.Close())
-		db, err = sql.Open("mysql", s.DSN("d", ""))
-		require.NoError(t, err)
-		defer db.Close()
+		c, db := withClock(t, kind)
 		ctx := t.Context()
 		holder, err := mysqllock.New(db, mysqllock.WithLease(6*time.Second))
 		require.NoError(t, err)
