@@ -27,9 +27,9 @@ type watchdog struct {
 
 	mu      sync.Mutex // guards the following, and the fields of every lease
 	leases  map[*lease]struct{}
-	running bool          // the goroutine runs; it ends when it has nothing to do
-	next    time.Time     // when the goroutine wakes
-	replan  chan struct{} // capacity 1: it wakes sooner
+	running bool      // run is under way
+	next    time.Time // when it begins; zero: not planned
+	timer   *time.Timer
 }
 
 // A lease is one term's promise by the row, as this process may trust it.
@@ -60,16 +60,19 @@ type want struct {
 func newWatchdog(repo repository, length time.Duration, orphans *orphanage, log *slog.Logger, observers observers) *watchdog {
 	d := &watchdog{
 		repo: repo, length: length, orphans: orphans, log: log, observers: observers,
-		leases: map[*lease]struct{}{}, replan: make(chan struct{}, 1),
+		leases: map[*lease]struct{}{},
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
 
-// close ends the goroutine and waits for it.
+// close ends the watchdog, and waits for what it does.
 func (d *watchdog) close() {
 	d.mu.Lock()
 	d.cancel()
+	if d.timer != nil {
+		d.timer.Stop()
+	}
 	d.mu.Unlock()
 	d.done.Wait()
 }
@@ -123,17 +126,17 @@ func (d *watchdog) plan(ls *lease, sent time.Time, length time.Duration) {
 	d.wake(ls.due)
 }
 
-// wake makes the goroutine run at that time at the latest. The caller holds mu.
+// wake makes run begin at that time at the latest. The caller holds mu.
 func (d *watchdog) wake(at time.Time) {
 	switch {
-	case !d.running:
-		if d.ctx.Err() == nil {
-			d.running, d.next = true, at
-			d.done.Go(d.run)
-		}
-	case at.Before(d.next):
+	case d.running || d.ctx.Err() != nil:
+		// What is due when it has run is looked for then.
+	case d.timer == nil:
 		d.next = at
-		notify(d.replan)
+		d.timer = time.AfterFunc(time.Until(at), d.run)
+	case d.next.IsZero() || at.Before(d.next):
+		d.next = at
+		d.timer.Reset(time.Until(at))
 	}
 }
 
@@ -339,42 +342,34 @@ func (d *watchdog) trust(ls *lease, promised time.Time, margin time.Duration) {
 	}
 }
 
-// run serves what is due, until there is nothing left to serve.
+// run serves what is due, and sets the timer for what will be.
 func (d *watchdog) run() {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		d.mu.Lock()
-		if !d.schedule() {
-			d.running = false
-			d.mu.Unlock()
-			return
-		}
-		timer.Reset(time.Until(d.next))
+	d.mu.Lock()
+	if d.running || d.ctx.Err() != nil {
 		d.mu.Unlock()
-		select {
-		case <-d.ctx.Done():
-			return
-		case <-d.replan:
-			continue
-		case <-timer.C:
-		}
-		for _, b := range d.dueBatches() {
-			d.serve(b)
-		}
+		return
 	}
-}
+	d.running, d.next = true, time.Time{}
+	d.done.Add(1)
+	defer d.done.Done()
+	d.mu.Unlock()
 
-// schedule sets next, and tells whether there is anything to wait for. The
-// caller holds mu.
-func (d *watchdog) schedule() bool {
-	d.next = time.Time{}
+	for _, b := range d.dueBatches() {
+		d.serve(b)
+	}
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.running = false
+	var first time.Time
 	for ls := range d.leases {
-		if !ls.due.IsZero() && (d.next.IsZero() || ls.due.Before(d.next)) {
-			d.next = ls.due
+		if !ls.due.IsZero() && (first.IsZero() || ls.due.Before(first)) {
+			first = ls.due
 		}
 	}
-	return !d.next.IsZero()
+	if !first.IsZero() {
+		d.wake(first)
+	}
 }
 
 // A batch is what one statement can serve: leases whose rows are to say the same.
