@@ -1,14 +1,20 @@
 package mysqllock_test
 
 import (
+	"bytes"
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -544,4 +550,66 @@ func TestHiccup(t *testing.T) {
 			})
 		}
 	})
+}
+
+// A panicConn is a connection of a driver with a hook that panics once, on a
+// goroutine on which the application can recover from that.
+type panicConn struct {
+	driver.Conn
+	due *atomic.Bool
+}
+
+func (c panicConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if c.due.Load() && bytes.Contains(debug.Stack(), []byte(".panics(")) {
+		c.due.Store(false)
+		panic("hook")
+	}
+	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
+}
+
+func (c panicConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
+}
+
+type panicConnector struct {
+	driver.Connector
+	due *atomic.Bool
+}
+
+func (c panicConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	return panicConn{conn, c.due}, err
+}
+
+// A panic in the driver, from which the application recovers, costs neither the
+// name its turn nor the pool its connection.
+func TestPanicOnAConnection(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		config, err := mysql.ParseDSN(e.server.DSN(e.database, ""))
+		require.NoError(t, err)
+		connector, err := mysql.NewConnector(config)
+		require.NoError(t, err)
+		var due atomic.Bool
+		db := sql.OpenDB(panicConnector{connector, &due})
+		t.Cleanup(func() { db.Close() })
+		db.SetMaxOpenConns(1)
+		l := newLocker(t, db)
+		due.Store(true)
+		for due.Load() { // until the server was quick, so that it is asked on the caller's goroutine
+			panics(t, l)
+		}
+		require.NoError(t, acquire(t, l, "x", mysqllock.AutoRenew).Unlock())
+	})
+}
+
+func panics(t *testing.T, l *mysqllock.Locker) {
+	defer func() {
+		if got := recover(); got != nil {
+			require.Equal(t, "hook", got)
+		}
+	}()
+	k, err := l.Lock(ctx, "x", mysqllock.AutoRenew)
+	require.NoError(t, err)
+	go k.Unlock() // not here: only an acquire shall panic
+	<-k.Context().Done()
 }

@@ -48,6 +48,11 @@ const (
 	patience  = 700 * time.Millisecond
 	grace     = 250 * time.Millisecond
 	leftBound = 2 * time.Second
+	// A database that answers within prompt is asked on the goroutine of the
+	// caller. One who has to go then stays for the answer, but not for longer than
+	// haste: then the attempt is cut off.
+	prompt = 20 * time.Millisecond
+	haste  = 100 * time.Millisecond
 	// unlockBound bounds Unlock, closeBound each of the steps of Close.
 	unlockBound = 3 * time.Second
 	closeBound  = 3 * time.Second
@@ -173,6 +178,7 @@ type Locker struct {
 	handoff bool    // a lock may pass on inside the process
 	process process // random, the first half of every owner id
 	serial  atomic.Uint64
+	swift   atomic.Bool // the last attempt was answered promptly
 
 	observers observers // nil if there are none
 
@@ -315,7 +321,8 @@ func newLocker(repo repository, me process, c config) *Locker {
 // it and sends nothing.
 //
 // ctx bounds the wait; once the lock is acquired, the end of ctx ends
-// [Lock.Context] but not the lock.
+// [Lock.Context] but not the lock. A call that has to end while its statement is
+// under way may stay for the answer, for 100 ms at most.
 //
 // It returns [ErrNotAcquired] if the wait ran out (with the last error of the
 // database, if that was why), and if ctx ended, then with [context.Cause] of ctx;
@@ -410,6 +417,7 @@ func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Dura
 			c.cut = cut
 			defer time.AfterFunc(grace, func() { close(cut) }).Stop()
 		}
+		c.until = time.Now().Add(max(c.wait, grace))
 	}
 	return c.acquire()
 }
@@ -436,6 +444,7 @@ type call struct {
 	once    bool            // do not wait for a holder
 	timeout <-chan struct{} // closed when the wait runs out; nil: never
 	cut     <-chan struct{} // closed when it runs out for a statement under way
+	until   time.Time       // when cut is closed; zero: never
 	place   *waiter
 	trouble error // the last passing error of the database
 	seen    *observed
@@ -527,15 +536,12 @@ func (c *call) acquire() (*Lock, error) {
 				return k, nil
 			}
 		}
-		a := c.ask(left, again)
+		a := c.attempt(left, again)
 		left = nil
-		if err := await(c, a.done, c.cut); err != nil && a.abandon() {
-			if err == ErrNotAcquired {
-				err = errUnanswered
-			}
-			return nil, err // the attempt gives up the turn when it is answered
+		err := c.ask(a)
+		if err != nil {
+			return nil, err
 		}
-		var err error
 		switch {
 		case a.err != nil:
 			a.undoUnknown()
@@ -640,6 +646,7 @@ func (c *call) sleep(a *attempt) error {
 // that is cut off can still be granted.
 type attempt struct {
 	l      *Locker
+	inline bool // on the goroutine of the caller
 	bid    bid
 	left   *estate // whose row is to be replaced; may be nil
 	place  *waiter
@@ -654,9 +661,9 @@ type attempt struct {
 	gone     *time.Timer // cancels; not nil if the caller has gone
 }
 
-// ask sends an attempt, in place of what the last holder left, if anything;
+// attempt makes an attempt, in place of what the last holder left, if anything;
 // again tells that one was refused before.
-func (c *call) ask(left *estate, again bool) *attempt {
+func (c *call) attempt(left *estate, again bool) *attempt {
 	l := c.l
 	lease := c.lease
 	if lease == AutoRenew {
@@ -670,10 +677,15 @@ func (c *call) ask(left *estate, again bool) *attempt {
 		a.bid.from = left.lease.claim.owner
 	}
 	background := c.seen.over(l.background)
+	a.inline = l.swift.Load() && left == nil && !again
 	// A grant that arrives when its lease is nearly over is none. So long a
 	// statement waits at most, for a row that a transaction has locked or on a
 	// connection that is dead. A caller who goes sooner sees to it himself.
-	if bound := min(max(lease*2/3, time.Second), 10*time.Second); c.wait > bound {
+	bound := min(max(lease*2/3, time.Second), 10*time.Second)
+	if a.inline && !c.until.IsZero() {
+		bound = min(bound, time.Until(c.until)+haste)
+	}
+	if a.inline || c.wait > bound {
 		a.ctx, a.cancel = context.WithTimeout(background, bound)
 	} else {
 		a.ctx, a.cancel = context.WithCancel(background)
@@ -683,13 +695,84 @@ func (c *call) ask(left *estate, again bool) *attempt {
 	default:
 	}
 	a.bid.list = l.names.asking(c.place, again)
-	l.working.Go(a.run)
 	return a
 }
 
+// ask runs an attempt until it is answered. If the call has to end before, it
+// returns why, and the attempt gives up the turn when it is answered.
+//
+// On a goroutine of its own an attempt can be left to itself, without a cut, for as
+// long as it takes; but the switches there and back cost a tenth of an uncontended
+// acquire and release.
+func (c *call) ask(a *attempt) error {
+	var err error
+	if a.inline {
+		c.stay(a)
+		if err = c.over(); err == nil {
+			return nil
+		}
+		a.l.working.Go(a.settle)
+	} else {
+		a.l.working.Go(a.run)
+		if err = await(c, a.done, c.cut); err == nil || !a.abandon() {
+			return nil
+		}
+	}
+	if err == ErrNotAcquired {
+		err = errUnanswered
+	}
+	return err
+}
+
+// stay runs the attempt on the goroutine of the caller.
+func (c *call) stay(a *attempt) {
+	if c.ctx.Done() != nil {
+		defer context.AfterFunc(c.ctx, func() { time.AfterFunc(haste, a.cancel) })()
+	}
+	a.err = errPanic
+	defer func() {
+		if a.err == errPanic {
+			a.settle()
+		}
+	}()
+	a.perform()
+}
+
+// over tells why the call has to end, or nil.
+func (c *call) over() error {
+	select {
+	case <-c.ctx.Done():
+		return c.canceled()
+	case <-c.cut:
+		return c.timedOut()
+	case <-c.l.done:
+		return ErrClosed
+	default:
+		return nil
+	}
+}
+
 func (a *attempt) run() {
+	a.perform()
+	a.mu.Lock()
+	a.answered = true
+	gone := a.gone
+	a.mu.Unlock()
+	close(a.done)
+	if gone != nil {
+		gone.Stop()
+		a.settle()
+	}
+}
+
+// perform sends the statement and waits for the answer.
+func (a *attempt) perform() {
 	defer a.cancel()
+	start := time.Now()
 	a.grant, a.err = a.l.repo.acquire(a.ctx, a.bid)
+	if swift := a.err == nil && time.Since(start) < prompt; swift != a.l.swift.Load() {
+		a.l.swift.Store(swift)
+	}
 	if a.left != nil {
 		span := a.l.dog.stop(a.left.lease)
 		a.l.repo.relinquish()
@@ -697,15 +780,10 @@ func (a *attempt) run() {
 			a.l.orphans.take(a.left.lease.claim, span, false, time.Now())
 		}
 	}
-	a.mu.Lock()
-	a.answered = true
-	gone := a.gone
-	a.mu.Unlock()
-	close(a.done)
-	if gone == nil {
-		return
-	}
-	gone.Stop()
+}
+
+// settle undoes what nobody wants any more, and gives up the turn.
+func (a *attempt) settle() {
 	if a.err != nil {
 		a.undoUnknown()
 	} else if a.grant.token > 0 {

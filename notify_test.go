@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -403,6 +404,102 @@ func TestWaitRunsOutInAnAttempt(t *testing.T) {
 	}
 }
 
+// While the database is quick, the first statement of a call is sent on the
+// goroutine of the caller, who stays for the answer for a moment.
+func TestStay(t *testing.T) {
+	const s = time.Second
+	for name, c := range map[string]struct {
+		fault      fault
+		wait, ends time.Duration // of the call, and of its context; 0: not
+		at, next   time.Duration // when it returns, and when another process has the lock
+		counts     string        // of statements, by then
+	}{
+		"context, granted":      {slow(s + haste - ms), WaitForever, s, s + haste - ms, s + haste, "acquire 1, release 1"},
+		"context, refused":      {after(s+ms, func(context.Context, func()) error { return nil }), WaitForever, s, s + ms, s + haste, "acquire 1"},
+		"context, failed":       {after(s+ms, fails(errDenied)), WaitForever, s, s + ms, s + haste, "acquire 1"},
+		"context, too slow":     {slow(2 * s), WaitForever, s, s + haste, s + haste + ms, "acquire 1, releaseAll 1"},
+		"context, no answer":    {mute, WaitForever, s, s + haste, s + haste + ms, "acquire 1, releaseAll 1"},
+		"context, late":         {late(3 * s), WaitForever, s, s + haste, 9 * s, ""},
+		"wait, granted":         {slow(s + haste - ms), s, 0, s + haste - ms, s + haste, "acquire 1, release 1"},
+		"wait, no answer":       {mute, s, 0, s + haste, s + haste + ms, "acquire 1, releaseAll 1"},
+		"short wait, granted":   {slow(grace - ms), ms, 0, 0, 0, ""},
+		"short wait, no answer": {mute, ms, 0, grace + haste, grace + haste + ms, "acquire 1, releaseAll 1"},
+		"no wait, granted":      {slow(patience - ms), 0, 0, 0, 0, ""},
+		"no wait, no answer":    {mute, 0, 0, patience + haste, patience + haste + ms, "acquire 1, releaseAll 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fakeRepo) {
+				l, other := f.locker(rarely), f.locker(rarely)
+				require.NoError(t, f.acquired(l, bg, "warm", AutoRenew).Unlock())
+				f.anew()
+				ctx := bg
+				if c.ends > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, c.ends)
+					defer cancel()
+				}
+				f.meet(first(1, c.fault, none), "acquire")
+				p := f.try(l, ctx, "x", c.wait, AutoRenew)
+				p.wait()
+				if c.at == 0 {
+					require.NoError(t, p.err)
+					require.NoError(t, p.lock.Unlock())
+					return
+				}
+				p.refused(c.at, ErrNotAcquired)
+				if c.ends > 0 {
+					require.ErrorIs(t, p.err, context.DeadlineExceeded)
+				} else {
+					require.ErrorContains(t, p.err, "the database did not answer in time")
+				}
+				f.until(c.next)
+				if c.counts != "" {
+					require.Equal(t, c.counts, f.counts())
+				}
+				q := f.try(other, bg, "x", 0, AutoRenew)
+				q.wait()
+				require.NoError(t, q.err)
+
+				// It was slow: the next caller does not stay.
+				ctx, cancel := context.WithCancel(bg)
+				f.meet(mute, "acquire")
+				p = f.try(l, ctx, "y", WaitForever, AutoRenew)
+				f.until(10 * s)
+				cancel()
+				p.refused(10*s, context.Canceled)
+			})
+		})
+	}
+}
+
+// panicky is a repository whose driver panics once.
+type panicky struct {
+	repository
+	due atomic.Bool
+}
+
+func (p *panicky) acquire(ctx context.Context, b bid) (grant, error) {
+	if p.due.Swap(false) {
+		panic("hook")
+	}
+	return p.repository.acquire(ctx, b)
+}
+
+// A panic in the driver, from which the application recovers, leaves the turn to
+// the next.
+func TestPanicInTheDriver(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker(rarely)
+		p := &panicky{repository: l.repo}
+		l.repo = p
+		require.NoError(t, f.acquired(l, bg, "x", AutoRenew).Unlock())
+		p.due.Store(true)
+		require.PanicsWithValue(t, "hook", func() { l.Lock(bg, "x", AutoRenew) })
+		require.NoError(t, f.acquired(l, bg, "x", AutoRenew).Unlock())
+		require.NoError(t, l.Close())
+	})
+}
+
 // A transaction has the row locked: the statement is left behind, and undone
 // when it is granted. That wakes who waits.
 func TestRowLockedByATransaction(t *testing.T) {
@@ -749,8 +846,12 @@ func TestCloseEndsWaits(t *testing.T) {
 		try("asking", 0)
 		require.NoError(t, l.Close())
 		require.Equal(t, 500*ms, f.now(), "the statement under way was answered, and undone")
-		for _, p := range waiters {
-			p.refused(0, ErrClosed)
+		for i, p := range waiters {
+			if i == 3 {
+				p.refused(500*ms, ErrClosed)
+			} else {
+				p.refused(0, ErrClosed)
+			}
 		}
 		require.Zero(t, f.left("asking"))
 		require.Zero(t, l.Stats().Waiting)

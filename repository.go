@@ -782,12 +782,7 @@ func (t *table) run(ctx context.Context, spare bool, fn func(context.Context, *s
 		if err != nil {
 			return told(notSent{err})
 		}
-		patient, cancel := t.patient(ctx)
-		if err = t.prepare(patient, conn); err == nil {
-			err = fn(patient, conn)
-		}
-		cancel()
-		t.giveBack(conn, err, spare)
+		err = t.use(ctx, conn, spare, fn)
 		switch {
 		case err == errDemoted && try < 3:
 		case !errors.Is(err, driver.ErrBadConn) && number(err) != 4031: // ER_CLIENT_INTERACTION_TIMEOUT
@@ -797,6 +792,22 @@ func (t *table) run(ctx context.Context, spare bool, fn func(context.Context, *s
 		}
 	}
 }
+
+// use runs fn on a connection, and gives that back.
+func (t *table) use(ctx context.Context, conn *sqlx.Conn, spare bool, fn func(context.Context, *sqlx.Conn) error) (err error) {
+	ctx, cancel := t.patient(ctx)
+	defer cancel()
+	err = errPanic
+	defer func() { t.giveBack(conn, err, spare) }()
+	if broken := t.prepare(ctx, conn); broken != nil {
+		return broken
+	}
+	return fn(ctx, conn)
+}
+
+// errPanic stands for the outcome of a statement in which the driver panicked, from
+// which the application may recover.
+var errPanic = errors.New("the driver panicked")
 
 // brief returns a context for a statement that is ended after the given time
 // only for another connection to be tried.
@@ -855,10 +866,10 @@ func (t *table) usedUp() bool {
 // an application that uses up its pool, or the server's connections, must not
 // starve the renewals. What is held for a moment in an unlimited pool keeps none.
 // One that leads to a demoted primary is closed, as it is by rejectReadOnly: the
-// next one may lead to the new primary.
+// next one may lead to the new primary. So is one that the driver left midway.
 func (t *table) giveBack(conn *sqlx.Conn, err error, renewed bool) {
 	limit := t.db.Stats().MaxOpenConnections
-	if demoted(err) {
+	if demoted(err) || err == errPanic {
 		conn.Raw(func(any) error { return driver.ErrBadConn })
 	}
 	t.mu.Lock()
