@@ -279,9 +279,11 @@ WHERE name = {name} AND owner = {owner} AND @@autocommit`
 SET {holds}l.expires_at = GREATEST(l.expires_at, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND)`
 
 	// The token stays: its index entry, which a guard may have locked, too. Who
-	// waits is told by LAST_INSERT_ID.
+	// waits is told by LAST_INSERT_ID. A dash ends an owner id as well as nothing in
+	// its place would, and the row stays as long as it is: one that grows or shrinks
+	// is written anew.
 	sqlFirst = `LEFT({r}waiters, 19)`
-	sqlFree  = `{r}owner = x'', {r}holds = IF({r}waiters = x'', 0, 0 * LAST_INSERT_ID(` + sqlFirst + `)),
+	sqlFree  = `{r}owner = INSERT({r}owner, 1, 1, _ascii'-'), {r}holds = IF({r}waiters = x'', 0, 0 * LAST_INSERT_ID(` + sqlFirst + `)),
   {r}released_at = ` + sqlNow + `, {r}expires_at = '1970-01-01'`
 
 	sqlRelease    = `UPDATE {t} SET ` + sqlFree + ` WHERE name = {name} AND owner = {owner} AND @@autocommit`
@@ -885,8 +887,7 @@ func (t *table) giveBack(conn *sqlx.Conn, err error, renewed bool) {
 
 // number is the server's number of an error, 0 if it is not the server's.
 func number(err error) uint16 {
-	var refused *mysql.MySQLError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		return refused.Number
 	}
 	return 0
