@@ -652,7 +652,7 @@ type attempt struct {
 	place  *waiter
 	ctx    context.Context
 	cancel context.CancelFunc
-	done   chan struct{} // closed when answered
+	done   chan struct{} // closed when answered; nil if inline
 	grant  grant
 	err    error
 
@@ -670,7 +670,7 @@ func (c *call) attempt(left *estate, again bool) *attempt {
 		lease = l.lease
 	}
 	a := &attempt{
-		l: l, left: left, place: c.place, done: make(chan struct{}),
+		l: l, left: left, place: c.place,
 		bid: bid{claim: claim{c.name, l.process.String() + "-" + strconv.FormatUint(l.serial.Add(1), 36)}, lease: lease},
 	}
 	if left != nil {
@@ -682,8 +682,8 @@ func (c *call) attempt(left *estate, again bool) *attempt {
 	// statement waits at most, for a row that a transaction has locked or on a
 	// connection that is dead. A caller who goes sooner sees to it himself.
 	bound := min(max(lease*2/3, time.Second), 10*time.Second)
-	if a.inline && !c.until.IsZero() {
-		bound = min(bound, time.Until(c.until)+haste)
+	if left := time.Until(c.until); a.inline && !c.until.IsZero() && left < bound {
+		bound = min(bound, left+haste)
 	}
 	if a.inline || c.wait > bound {
 		a.ctx, a.cancel = context.WithTimeout(background, bound)
@@ -713,6 +713,7 @@ func (c *call) ask(a *attempt) error {
 		}
 		a.l.working.Go(a.settle)
 	} else {
+		a.done = make(chan struct{})
 		a.l.working.Go(a.run)
 		if err = await(c, a.done, c.cut); err == nil || !a.abandon() {
 			return nil

@@ -422,6 +422,7 @@ func TestStay(t *testing.T) {
 		"context, late":         {late(3 * s), WaitForever, s, s + haste, 9 * s, ""},
 		"wait, granted":         {slow(s + haste - ms), s, 0, s + haste - ms, s + haste, "acquire 1, release 1"},
 		"wait, no answer":       {mute, s, 0, s + haste, s + haste + ms, "acquire 1, releaseAll 1"},
+		"longest wait":          {none, WaitForever - 1, 0, 0, 0, ""},
 		"short wait, granted":   {slow(grace - ms), ms, 0, 0, 0, ""},
 		"short wait, no answer": {mute, ms, 0, grace + haste, grace + haste + ms, "acquire 1, releaseAll 1"},
 		"no wait, granted":      {slow(patience - ms), 0, 0, 0, 0, ""},
