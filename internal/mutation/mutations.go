@@ -161,6 +161,21 @@ var mutations = []mutation{
 		"TestAbandonedAttempt|TestBehindALockedRow",
 	},
 	{
+		"a caller who stays for an answer is let go", "lock.go",
+		"defer context.AfterFunc(c.ctx, func() { time.AfterFunc(haste, a.cancel) })()", "",
+		"TestStay",
+	},
+	{
+		"a caller who stayed too long gets nothing", "lock.go",
+		"if err = c.over(); err == nil {", "if true {",
+		"TestStay",
+	},
+	{
+		"callers stay only while the database is quick", "lock.go",
+		"a.err == nil && time.Since(start) < prompt", "start.Unix() > 0",
+		"TestStay",
+	},
+	{
 		"a grant that comes too late is none", "lock.go",
 		"late := !time.Now().Before(trustedUntil(a.grant.sent, a.bid.lease))", "late := false",
 		"TestGrantThatComesTooLate",
