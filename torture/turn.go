@@ -29,7 +29,11 @@ func (c *cycle) turn(r *rand.Rand) {
 		return
 	}
 	c.once(r, l, name)
-	c.sleep(c.ctx, exponential(r, 30*time.Millisecond))
+	rest := 30 * time.Millisecond
+	if c.order.Calm {
+		rest = 500 * time.Millisecond // or the machine would be too busy to be judged
+	}
+	c.sleep(c.ctx, exponential(r, rest))
 }
 
 // burst is many short turns of several goroutines on one lock: it passes on

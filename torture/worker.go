@@ -190,6 +190,9 @@ func (w *worker) begin(o order) (*cycle, error) {
 		})
 	}
 	for i := range runners {
+		if o.Calm {
+			break
+		}
 		c.turns.Go(func() { c.run(rand.New(rand.NewPCG(o.Seed, uint64(turnTakers+i)))) })
 	}
 	c.turns.Go(func() { c.disturb(rand.New(rand.NewPCG(o.Seed, turnTakers+runners))) })
