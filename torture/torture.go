@@ -324,6 +324,9 @@ const (
 // round is one cycle: turns, faults, a rest, the end of all turns, the checks.
 func (t *torture) round(ctx context.Context, kind string) error {
 	started := now()
+	if kind == calm {
+		t.epoch++ // names that nobody who died in the round before has left locked
+	}
 	t.names = names{Epoch: t.epoch, Hot: 4, Warm: 20, Rare: 100}
 	if err := t.fill(ctx); err != nil {
 		return err
