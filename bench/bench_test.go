@@ -6,7 +6,6 @@ import (
 	"math"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/mysqllock/mysqllock/internal/mysqltest"
 )
 
 func TestMain(m *testing.M) {
@@ -36,11 +37,13 @@ func TestQuick(t *testing.T) {
 	for _, s := range sections {
 		require.NotContains(t, s, "NaN")
 	}
+	_, missing := mysqltest.FindBroker("redis-server")
 	for _, r := range allRivals() {
-		if _, err := exec.LookPath("redis-server"); err == nil || r != redisLock && r != redSync {
+		if missing == nil || r != redisLock && r != redSync {
 			require.Contains(t, sections[len(sections)-1], "**"+r.name+"**")
 		}
 	}
+	require.Equal(t, missing != nil, strings.Contains(sections[0], "**Not measured: the rivals on Redis"), "a missing rival is named")
 
 	// What was counted does not depend on the machine.
 	require.Regexp(t, `\*\*mysqllock\*\* \|.*\| \*\*2\*\* \| \*\*2\*\* \|`, sections[2], "statements and round trips")

@@ -6,7 +6,8 @@
 //	go run . -run 'handoff|hot'                  some parts, printed only
 //	go run . -quick                              whether it still works; the figures mean little
 //
-// Redis is measured if there is a redis-server.
+// Redis is measured if there is a redis-server (scripts/brokers.sh redis gets one). The
+// report and the end of the output name a rival that is missing.
 package main
 
 import (
@@ -100,7 +101,11 @@ func run(ctx context.Context, o options) error {
 	if b.report.flush[1], err = timeFlush(o.dir); err != nil {
 		return err
 	}
-	return b.report.write(o.out)
+	err = b.report.write(o.out)
+	if s.missing != "" {
+		fmt.Fprintf(os.Stderr, "\nbench: NOT MEASURED: %s\n", s.missing)
+	}
+	return err
 }
 
 // pick returns what suits the run.

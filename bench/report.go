@@ -87,6 +87,9 @@ func newReport(s *servers, o options) *report {
 		command = "go run . -server " + o.server + " -quick"
 		warning = "**This was a quick run: the figures mean little.**\n\n"
 	}
+	if s.missing != "" {
+		warning += "**Not measured: " + s.missing + ".**\n\n"
+	}
 	r.head = fmt.Sprintf(`# mysqllock beside its rivals, on %s
 
 Written by `+"`%s`"+` on %s.

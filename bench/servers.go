@@ -55,7 +55,8 @@ type servers struct {
 	admin    *sql.DB
 	guards   []*guard
 	versions []string
-	asked    int64 // statements of ours among the questions
+	missing  string // the rivals that are not measured, and why
+	asked    int64  // statements of ours among the questions
 }
 
 const database = "mysqllock_bench"
@@ -171,9 +172,10 @@ func (s *servers) questions() (n int64, err error) {
 }
 
 func (s *servers) startRedis(o options) error {
-	path, err := exec.LookPath("redis-server")
+	path, err := mysqltest.FindBroker("redis-server")
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench: no redis-server (scripts/brokers.sh redis installs one): going on without")
+		s.missing = "the rivals on Redis, because there is no redis-server (scripts/brokers.sh redis gets one)"
+		fmt.Fprintln(os.Stderr, "bench: NOT MEASURED:", s.missing)
 		return nil
 	}
 	s.Redis = freeAddr()

@@ -1,7 +1,8 @@
-//go:build linux || darwin
+//go:build unix
 
 // Package failover tests what becomes of locks when the primary is lost: on two
-// MySQL servers with replication, and on a Galera cluster. docs/failover.md says
+// MySQL servers with replication, on three with Group Replication, and on a Galera
+// cluster. docs/failover.md says
 // what holds and what cannot, and names the test that shows each.
 package failover_test
 
@@ -177,4 +178,15 @@ func (tr *traffic) stop(t testing.TB) {
 	})
 	require.Empty(t, tr.double, "granted while an earlier holder trusted its lease")
 	require.Empty(t, tr.fallen, "tokens that did not rise")
+}
+
+// awaitWrites waits until a server executes writes.
+func awaitWrites(t testing.TB, s *mysqltest.Server) {
+	db := open(t, s.Addr(), "")
+	eventually(t, "a server that writes", func() bool {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		_, err := db.ExecContext(ctx, "INSERT INTO register VALUES ('written', 1, '') ON DUPLICATE KEY UPDATE token = token + 1")
+		return err == nil
+	})
 }

@@ -47,15 +47,16 @@ func run() error {
 }
 
 func shipOrder(ctx context.Context, locker *mysqllock.Locker) error {
-	lock, err := locker.TryLock(ctx, "order:42", 3*time.Second, mysqllock.AutoRenew)
-	if errors.Is(err, mysqllock.ErrNotAcquired) {
-		return fmt.Errorf("not now: %w", err) // not free for 3 s
+	err := locker.Do(ctx, "order:42", 3*time.Second, mysqllock.AutoRenew, func(ctx context.Context) error {
+		return ship(ctx) // ctx carries the ownership, and ends if the lock is lost
+	})
+	switch {
+	case errors.Is(err, mysqllock.ErrNotAcquired):
+		return fmt.Errorf("another process is shipping it: %w", err) // HTTP 409
+	case errors.Is(err, mysqllock.ErrUnavailable):
+		return fmt.Errorf("the database does not answer: %w", err) // HTTP 503
 	}
-	if err != nil {
-		return err
-	}
-	defer lock.Unlock()
-	return ship(lock.Context()) // carries the ownership; ends if the lock is lost
+	return err // of ship; also ErrLost, if the lock was lost meanwhile
 }
 
 func ship(ctx context.Context) error {

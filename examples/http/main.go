@@ -1,5 +1,6 @@
-// Http: a service that ships each order once at a time. Who comes while another
-// request works on the same order waits a little, and then gets 409.
+// Http: a service that ships each order once at a time. A request that comes while
+// another one works on the same order waits a little, and then gets 409. While the
+// database does not answer, requests get 503.
 package main
 
 import (
@@ -44,25 +45,30 @@ func (s *service) routes() http.Handler {
 
 func (s *service) ship(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
-	lock, err := s.locker.TryLock(r.Context(), "order:"+id, patience, mysqllock.AutoRenew)
-	if errors.Is(err, mysqllock.ErrNotAcquired) {
-		http.Error(w, "order "+id+" is being worked on, try again", http.StatusConflict)
-		return
-	}
+	// ctx ends with the request, and if the lock is lost.
+	err := s.locker.Do(r.Context(), "order:"+id, patience, mysqllock.AutoRenew, func(ctx context.Context) error {
+		return s.pack(ctx, id)
+	})
 	if err != nil {
-		log.Print(err)
-		http.Error(w, "internal error", http.StatusInternalServerError)
-		return
-	}
-	defer lock.Unlock()
-
-	// lock.Context() ends with the request, and if the lock is lost.
-	if err := s.pack(lock.Context(), id); err != nil {
-		log.Print(err)
-		http.Error(w, "internal error", http.StatusInternalServerError)
+		fail(w, err)
 		return
 	}
 	fmt.Fprintf(w, "order %s shipped\n", id)
+}
+
+// fail answers a request with the status that its error asks for.
+func fail(w http.ResponseWriter, err error) {
+	switch {
+	case errors.Is(err, mysqllock.ErrNotAcquired): // another request works on it
+		http.Error(w, "the order is being worked on, try again", http.StatusConflict)
+	case errors.Is(err, mysqllock.ErrUnavailable): // the database does not answer
+		log.Print(err)
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "try again later", http.StatusServiceUnavailable)
+	default: // also ErrLost: the work may have overlapped with another request's
+		log.Print(err)
+		http.Error(w, "internal error", http.StatusInternalServerError)
+	}
 }
 
 // pack locks the order too, because it is also called from elsewhere. Under

@@ -1,5 +1,3 @@
-//go:build linux || darwin
-
 package mysqltest
 
 import (
@@ -10,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -51,7 +48,7 @@ func NewBroker(tb testing.TB, name string) *Broker {
 	tb.Helper()
 	b := &Broker{tb: tb, name: name}
 	var err error
-	if b.path, err = findBroker(name); err != nil {
+	if b.path, err = FindBroker(name); err != nil {
 		tb.Fatal(err)
 	}
 	if b.dir, err = tempDir(""); err != nil {
@@ -78,8 +75,9 @@ func NewBroker(tb testing.TB, name string) *Broker {
 	return nil
 }
 
-// findBroker looks where scripts/brokers.sh looks, which can fetch what is missing.
-func findBroker(name string) (string, error) {
+// FindBroker returns the path of a message server. It looks where scripts/brokers.sh
+// looks, which can fetch a missing one.
+func FindBroker(name string) (string, error) {
 	for _, path := range []string{name, "/usr/sbin/" + name, "/usr/local/sbin/" + name, filepath.Join(cacheDir(), "brokers", name)} {
 		if path, err := exec.LookPath(path); err == nil {
 			return path, nil
@@ -135,19 +133,6 @@ func (b *Broker) Restart() {
 	b.tb.Helper()
 	b.Kill()
 	if err := b.start(); err != nil {
-		b.tb.Fatal(err)
-	}
-}
-
-// Pause makes the broker stand still with all its connections open (SIGSTOP), until Continue.
-func (b *Broker) Pause() { b.signal(syscall.SIGSTOP) }
-
-// Continue ends a Pause.
-func (b *Broker) Continue() { b.signal(syscall.SIGCONT) }
-
-func (b *Broker) signal(sig syscall.Signal) {
-	b.tb.Helper()
-	if err := b.cmd.Process.Signal(sig); err != nil {
 		b.tb.Fatal(err)
 	}
 }

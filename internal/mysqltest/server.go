@@ -1,11 +1,10 @@
-//go:build linux || darwin
-
 // Package mysqltest runs private MySQL and MariaDB servers for tests and demos.
 //
 // A server lives in a temporary directory of its own, in memory where the
 // system has /dev/shm (StartIn: on a disk of the caller's choice), and ends with
-// the process that started it, even if that is killed. Instead of a private server, one that already runs is used when
-// MYSQLLOCK_TEST_MYSQL_DSN or MYSQLLOCK_TEST_MARIADB_DSN is set.
+// the process that started it, even if that is killed. If MYSQLLOCK_TEST_MYSQL_DSN
+// or MYSQLLOCK_TEST_MARIADB_DSN is set, tests use that server instead. Windows has
+// no private servers.
 //
 // A Broker is the same for the message servers of the notifiers.
 package mysqltest
@@ -23,7 +22,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -129,8 +127,7 @@ func tempDir(parent string) (string, error) {
 	if parent != "" {
 		return os.MkdirTemp(parent, "mysqllock-")
 	}
-	var shm syscall.Statfs_t
-	if syscall.Statfs("/dev/shm", &shm) == nil && uint64(shm.Bavail)*uint64(shm.Bsize) > 1<<30 {
+	if roomInMemory() > 1<<30 {
 		if dir, err := os.MkdirTemp("/dev/shm", "mysqllock-"); err == nil {
 			return dir, nil
 		}
@@ -196,7 +193,7 @@ func (s *Server) start() error {
 		if err == nil {
 			return nil
 		}
-		if s.reap(syscall.WNOHANG) || time.Now().After(deadline) {
+		if s.reap(noHang) || time.Now().After(deadline) {
 			s.kill()
 			return fmt.Errorf("mysqltest: %s did not start: %w\n%s", s.program.version, err, s.Log())
 		}
@@ -225,9 +222,14 @@ func hello(kind string, config *mysql.Config) (version string, err error) {
 // argv is the server's command line.
 func (s *Server) argv() []string {
 	_, port, _ := net.SplitHostPort(s.Addr())
-	return slices.Concat(s.program.argv, s.program.flags(), []string{
+	var strict []string
+	if s.Kind == "mysql" {
+		strict = []string{"--sql-require-primary-key=ON"} // as managed servers have it
+	}
+	return slices.Concat(s.program.argv, s.program.flags(), strict, []string{
 		"--datadir=" + filepath.Join(s.dir, "data"),
 		"--socket=" + s.Socket(),
+		"--tmpdir=" + s.dir, // in one that it shares, a MariaDB that starts deletes the others' files
 		"--bind-address=127.0.0.1",
 		"--port=" + port,
 	}, s.flags)
@@ -235,7 +237,8 @@ func (s *Server) argv() []string {
 
 // flags are those that initialisation and start have in common: a small server without a binary log.
 func (p *program) flags() []string {
-	flags := []string{"--skip-log-bin", "--performance-schema=OFF", "--innodb-buffer-pool-size=16M"}
+	// The suite's pools, many at a time, want more connections than the default of 151.
+	flags := []string{"--max-connections=1000", "--skip-log-bin", "--performance-schema=OFF", "--innodb-buffer-pool-size=16M"}
 	if p.kind == "mysql" {
 		flags = append(flags, "--innodb-redo-log-capacity=32M", "--mysqlx=OFF", "--secure-file-priv=NULL")
 	} else {
@@ -304,45 +307,6 @@ func (s *Server) Restart() error {
 	return s.start()
 }
 
-// Pause makes the server stand still with all its connections open (SIGSTOP),
-// until Continue. When it returns, no thread of the server runs any more: the
-// signal itself only asks for that, and a busy machine takes its time.
-func (s *Server) Pause() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.signal(syscall.SIGSTOP); err != nil || s.paused {
-		return err
-	}
-	for !s.reap(syscall.WUNTRACED) {
-		if s.paused {
-			return nil
-		}
-	}
-	return errKilled // it ended by itself meanwhile
-}
-
-// Continue ends a Pause.
-func (s *Server) Continue() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.signal(syscall.SIGCONT); err != nil {
-		return err
-	}
-	s.paused = false
-	return nil
-}
-
-// signal sends the server a signal; s.mu is held.
-func (s *Server) signal(sig syscall.Signal) error {
-	if err := s.check(); err != nil {
-		return err
-	}
-	if s.pid == 0 {
-		return errKilled
-	}
-	return syscall.Kill(s.pid, sig)
-}
-
 // check tells whether the process of the server is in our hands; s.mu is held.
 func (s *Server) check() error {
 	switch {
@@ -352,32 +316,6 @@ func (s *Server) check() error {
 		return errStopped
 	}
 	return nil
-}
-
-// kill kills the server if it runs, and waits for its end; s.mu is held.
-func (s *Server) kill() {
-	if s.pid == 0 {
-		return
-	}
-	syscall.Kill(s.pid, syscall.SIGKILL)
-	for !s.reap(0) {
-	}
-}
-
-// reap waits for the server's end, with WNOHANG not for long, and reports
-// whether it came; with WUNTRACED it also returns when the server stands still.
-// s.mu is held.
-func (s *Server) reap(options int) bool {
-	var status syscall.WaitStatus
-	if pid, err := syscall.Wait4(s.pid, &status, options, nil); pid == 0 || errors.Is(err, syscall.EINTR) {
-		return false
-	}
-	if s.paused = status.Stopped(); s.paused {
-		return false
-	}
-	s.pid = 0
-	s.guard.ended()
-	return true
 }
 
 // Stop ends the server for good and removes its directory. A second call does nothing.

@@ -1,4 +1,4 @@
-//go:build linux || darwin
+//go:build unix
 
 package mysqltest
 
@@ -305,4 +305,18 @@ func requireRefused(t *testing.T, addr string) {
 		}
 		return err != nil
 	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// A broker that scripts/brokers.sh put into the cache is found there.
+func TestFindBroker(t *testing.T) {
+	const name = "no-such-server"
+	t.Setenv("MYSQLLOCK_CACHE", t.TempDir())
+	_, err := FindBroker(name)
+	require.ErrorContains(t, err, "scripts/brokers.sh")
+	path := filepath.Join(cacheDir(), "brokers", name)
+	require.NoError(t, os.Mkdir(filepath.Dir(path), 0o755))
+	require.NoError(t, os.Symlink("/bin/sh", path))
+	found, err := FindBroker(name)
+	require.NoError(t, err)
+	require.Equal(t, path, found)
 }

@@ -3,6 +3,7 @@ package wire
 import (
 	"bufio"
 	"net"
+	"regexp"
 	"sync"
 	"time"
 )
@@ -21,8 +22,10 @@ type conn struct {
 	done chan struct{} // closed by end
 
 	// Guarded by proxy.mu.
-	waiting  bool // for the reply to a command
-	cutReply bool // instead of passing it on
+	waiting   bool   // for the reply to a command
+	cutReply  bool   // instead of passing it on
+	dropped   int    // replies that are not passed on: the first of those to a repeated command
+	failReply []byte // the error that replaces the reply after those
 }
 
 // piece is a number of bytes on their way, none for the end of the connection.
@@ -91,16 +94,18 @@ func (c *conn) readClient(queue chan<- piece) {
 			c.enqueue(queue, nil, false)
 			return
 		}
-		if !c.enqueue(queue, packet.bytes, c.count(packet)) {
+		cut, again := c.count(packet)
+		if again && !c.enqueue(queue, packet.bytes, false) || !c.enqueue(queue, packet.bytes, cut) {
 			return
 		}
 	}
 }
 
-// count counts a client's packet, and reports whether the connection is to be cut when it has arrived.
-func (c *conn) count(packet packet) (cut bool) {
+// count counts a client's packet, and reports whether the connection is to be cut when it has arrived, and
+// whether it is to be sent twice.
+func (c *conn) count(packet packet) (cut, again bool) {
 	if !packet.command || packet.name == comQuit {
-		return false
+		return false, false
 	}
 	p := c.proxy
 	p.mu.Lock()
@@ -110,7 +115,7 @@ func (c *conn) count(packet packet) (cut bool) {
 		p.queries = append(p.queries, string(packet.args))
 	}
 	if packet.name == comStmtClose || packet.name == comStmtSendLongData {
-		return false // nothing is replied
+		return false, false // nothing is replied
 	}
 	if !c.waiting {
 		c.waiting = true
@@ -118,12 +123,23 @@ func (c *conn) count(packet packet) (cut bool) {
 	}
 	cut, p.cutCommand = p.cutCommand, false
 	c.cutReply, p.cutReply = c.cutReply || p.cutReply || cut, false // a reply can be quicker than the cut
-	return cut
+	again = p.repeat && !(packet.name == comQuery && selects.Match(packet.args))
+	if again {
+		c.dropped++
+	}
+	if p.failReply != nil {
+		c.failReply, p.failReply = p.failReply, nil
+	}
+	return cut, again
 }
+
+// selects matches statements whose reply is rows.
+var selects = regexp.MustCompile(`^(/\*.*?\*/\s*)*SELECT`)
 
 // readServer reads and queues replies. It closes the queue.
 func (c *conn) readServer(queue chan<- piece) {
 	defer close(queue)
+	var held []byte // of a reply that is not passed on as it is
 	for {
 		buf := make([]byte, 16<<10)
 		n, err := c.server.Read(buf)
@@ -134,15 +150,35 @@ func (c *conn) readServer(queue chan<- piece) {
 		c.proxy.mu.Lock()
 		c.waiting = false
 		cut := c.cutReply
+		held = c.replace(append(held, buf[:n]...))
+		var reply []byte
+		if c.dropped == 0 && c.failReply == nil {
+			reply, held = held, nil
+		}
 		c.proxy.mu.Unlock()
 		if cut {
 			c.cut()
 			return
 		}
-		if !c.enqueue(queue, buf[:n], false) {
+		if len(reply) > 0 && !c.enqueue(queue, reply, false) {
 			return
 		}
 	}
+}
+
+// replace drops and replaces the replies at the beginning of what the server has sent, as far as they are
+// complete. The caller holds proxy.mu.
+func (c *conn) replace(sent []byte) []byte {
+	for (c.dropped > 0 || c.failReply != nil) && len(sent) >= 4 && len(sent) >= 4+uint24(sent) {
+		rest := sent[4+uint24(sent):]
+		if c.dropped > 0 {
+			c.dropped--
+			sent = rest
+			continue
+		}
+		sent, c.failReply = append(c.failReply, rest...), nil
+	}
+	return sent
 }
 
 func (c *conn) enqueue(queue chan<- piece, bytes []byte, cut bool) bool {

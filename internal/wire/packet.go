@@ -88,4 +88,10 @@ func uncompress(raw []byte) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
+// errorPacket is a reply that reports an error.
+func errorPacket(number uint16, message string) []byte {
+	content := append([]byte{0xff, byte(number), byte(number >> 8)}, "#HY000"+message...)
+	return append([]byte{byte(len(content)), byte(len(content) >> 8), 0, 1}, content...)
+}
+
 func uint24(b []byte) int { return int(b[0]) | int(b[1])<<8 | int(b[2])<<16 }

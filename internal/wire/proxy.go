@@ -31,6 +31,8 @@ type Proxy struct {
 	refuse, hole         bool
 	thaw                 chan struct{} // nil if not frozen, else closed when that ends
 	cutCommand, cutReply bool          // asked for, not done yet
+	failReply            []byte        // the error that replaces the next reply; nil if none does
+	repeat               bool          // send commands twice
 }
 
 // New returns a proxy in front of the server at a TCP address, for one test.
@@ -169,6 +171,24 @@ func (p *Proxy) CutBeforeNextReply() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cutReply = true
+}
+
+// FailNextReply lets the server execute the next command and passes on an error in
+// place of its reply, as a proxy does that has lost its backend. It is for commands
+// with a reply of one packet (no rows), without compression.
+func (p *Proxy) FailNextReply(number uint16, message string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failReply = errorPacket(number, message)
+}
+
+// Repeat sends each command but SELECT twice while it is on, and passes on the
+// second reply alone, as a proxy does that has lost the first one. It is for
+// commands with a reply of one packet (no rows), without compression.
+func (p *Proxy) Repeat(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.repeat = on
 }
 
 // Freeze holds all bytes in both directions while it is on; afterwards they go their way.

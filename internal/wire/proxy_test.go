@@ -1,4 +1,4 @@
-//go:build linux || darwin
+//go:build unix
 
 package wire_test
 
@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/mysqllock/mysqllock/internal/mysqltest"
@@ -233,6 +234,57 @@ func TestCutBeforeNextReply(t *testing.T) {
 		var rows int
 		require.NoError(t, db.QueryRow("SELECT COUNT(*) FROM t").Scan(&rows))
 		require.Equal(t, 1, rows)
+	})
+}
+
+// The client gets the error, the server has executed the command, and the
+// connection goes on.
+func TestFailNextReply(t *testing.T) {
+	eachKind(t, "", func(t *testing.T, p *wire.Proxy, db *sql.DB) {
+		_, err := db.Exec("CREATE TABLE t (id INT PRIMARY KEY)")
+		require.NoError(t, err)
+
+		p.FailNextReply(2013, "Lost connection")
+		_, err = db.Exec("INSERT INTO t VALUES (1)")
+		var failed *mysql.MySQLError
+		require.ErrorAs(t, err, &failed)
+		require.Equal(t, mysql.MySQLError{Number: 2013, SQLState: [5]byte{'H', 'Y', '0', '0', '0'}, Message: "Lost connection"}, *failed)
+		var rows int
+		require.NoError(t, db.QueryRow("SELECT COUNT(*) FROM t").Scan(&rows))
+		require.Equal(t, 1, rows)
+		require.Equal(t, 0, p.Connections(), "on the same connection")
+	})
+}
+
+func TestRepeat(t *testing.T) {
+	eachKind(t, "", func(t *testing.T, p *wire.Proxy, db *sql.DB) {
+		_, err := db.Exec("CREATE TABLE t (id INT PRIMARY KEY, n INT)")
+		require.NoError(t, err)
+		_, err = db.Exec("INSERT INTO t VALUES (1, 0)")
+		require.NoError(t, err)
+		stmt, err := db.Prepare("UPDATE t SET n = LAST_INSERT_ID(n + ?) WHERE id = 1")
+		require.NoError(t, err)
+		defer stmt.Close()
+
+		p.Repeat(true)
+		res, err := db.Exec("UPDATE t SET n = LAST_INSERT_ID(n + 1) WHERE id = 1")
+		require.NoError(t, err)
+		second, err := res.LastInsertId()
+		require.NoError(t, err)
+		require.EqualValues(t, 2, second)
+		res, err = stmt.Exec(10)
+		require.NoError(t, err)
+		second, err = res.LastInsertId()
+		require.NoError(t, err)
+		require.EqualValues(t, 22, second)
+		p.FailNextReply(2013, "Lost connection")
+		_, err = db.Exec("UPDATE t SET n = n + 100 WHERE id = 1")
+		require.ErrorContains(t, err, "Lost connection")
+		var n int
+		require.NoError(t, db.QueryRow("/* once */ SELECT n FROM t").Scan(&n))
+		require.Equal(t, 222, n)
+		p.Repeat(false)
+		require.Equal(t, 0, p.Connections(), "on the same connection")
 	})
 }
 

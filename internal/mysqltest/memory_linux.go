@@ -1,0 +1,29 @@
+package mysqltest
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// roomInMemory returns how many bytes are free in /dev/shm, 0 if there is none.
+func roomInMemory() uint64 {
+	var shm syscall.Statfs_t
+	if syscall.Statfs("/dev/shm", &shm) != nil {
+		return 0
+	}
+	return uint64(shm.Bavail) * uint64(shm.Bsize)
+}
+
+// freeMemory returns how many bytes of memory can be had, as far as that is known.
+func freeMemory() uint64 {
+	info, _ := os.ReadFile("/proc/meminfo")
+	_, rest, _ := strings.Cut(string(info), "MemAvailable:")
+	var kilobytes uint64
+	if _, err := fmt.Sscan(rest, &kilobytes); err != nil {
+		return math.MaxUint64
+	}
+	return kilobytes << 10
+}

@@ -1,0 +1,9 @@
+//go:build !linux
+
+package mysqltest
+
+import "math"
+
+func roomInMemory() uint64 { return 0 }
+
+func freeMemory() uint64 { return math.MaxUint64 }
