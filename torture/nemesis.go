@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/mysqllock/mysqllock"
 )
 
 // A fault is one of the things that the nemesis does. It lasts until ctx ends,
@@ -44,6 +46,7 @@ var faults = []fault{
 	{"row locked", "rows", lockRow, 5 * time.Second},
 	{"table locked", "rows", lockTable, 4 * time.Second},
 	{"deadlocks", "rows", deadlock, 4 * time.Second},
+	{"crowd of callers that do not wait", "crowd", crowd, 5 * time.Second},
 	{"row deleted", "delete", deleteRow, 0},
 	{"table truncated", "delete", truncate, 0},
 }
@@ -304,6 +307,38 @@ func deadlock(ctx context.Context, r *rand.Rand, t *torture) bool {
 			}
 		})
 	}
+	return true
+}
+
+// crowd has callers with pools of their own ask for one name again and again, each
+// for an instant: every refused attempt locks the row.
+func crowd(ctx context.Context, r *rand.Rand, t *torture) bool {
+	name := t.names.pick(r)
+	var running sync.WaitGroup
+	for range 12 {
+		running.Go(func() {
+			db, err := sql.Open("mysql", t.server.DSN(database, "timeout=1s"))
+			if err != nil {
+				panic(err)
+			}
+			defer db.Close()
+			db.SetMaxOpenConns(2)
+			l, err := mysqllock.New(db)
+			if err != nil {
+				panic(err)
+			}
+			defer l.Close()
+			for ctx.Err() == nil {
+				// The lease is short: a server that is killed keeps it no longer.
+				if k, err := l.TryLock(ctx, name, 0, 200*time.Millisecond); err == nil {
+					k.Unlock()
+				} else if !errors.Is(err, mysqllock.ErrNotAcquired) {
+					sleep(ctx, 50*time.Millisecond)
+				}
+			}
+		})
+	}
+	running.Wait()
 	return true
 }
 

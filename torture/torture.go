@@ -223,7 +223,7 @@ func (w *seat) start(t *torture) error {
 	p := &process{name: fmt.Sprintf("worker-%d-%d", w.index, w.born), ended: make(chan struct{})}
 	text, err := json.Marshal(job{
 		Worker: p.name,
-		DSN:    fmt.Sprintf("%s@tcp(%s)/%s?interpolateParams=true&timeout=5s", account, w.proxy.Listen, database),
+		DSN:    fmt.Sprintf("%s@tcp(%s)/%s?interpolateParams=true&timeout=5s", account, w.proxy.Listen, database) + t.isolation(w),
 	})
 	if err != nil {
 		return err
@@ -247,6 +247,15 @@ func (w *seat) start(t *torture) error {
 	}()
 	w.process.Store(p)
 	return nil
+}
+
+// isolation gives every other seat sessions that see what is not committed.
+func (t *torture) isolation(w *seat) string {
+	variable := map[string]string{"mysql": "transaction_isolation", "mariadb": "tx_isolation"}[t.kind]
+	if w.index%2 == 0 {
+		return ""
+	}
+	return "&" + variable + "=%27READ-UNCOMMITTED%27"
 }
 
 func (t *torture) listen(output io.Reader) {

@@ -194,6 +194,8 @@ func (c *cycle) refused(err error, e event) {
 		e.Outcome = fmt.Sprintf("error %d", known.Number)
 	case errors.Is(err, mysqllock.ErrNotAcquired):
 		e.Outcome = "not acquired"
+	case errors.Is(err, mysqllock.ErrUnavailable):
+		e.Outcome = "unavailable"
 	default:
 		e.Outcome = "error"
 	}

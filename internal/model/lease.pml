@@ -49,6 +49,7 @@ Statement s[STATEMENTS];
 Client c[CLIENTS];
 byte owner;		/* 0: nobody */
 short left = PAST;	/* until expires_at; negative: ago */
+short seen;		/* until the expires_at of a renewal that is executed, not committed: a dirty read sees it; 0: none */
 bool late;		/* of the clocks: loses this tick */
 byte i, j, k, n;
 short x;
@@ -163,7 +164,8 @@ inline execute(m) {
 		fi
 	:: s[m].kind == LOOK ->
 		s[m].yes = (owner == s[m].id);
-		s[m].left = (left > 0 -> left : 0)
+		s[m].left = (left > 0 -> left : 0);
+		s[m].left = (seen > s[m].left -> seen : s[m].left)
 	fi;
 	s[m].begun = 0;
 	s[m].at = ANSWERED;
@@ -193,8 +195,13 @@ inline answer(m, p) {
 #endif
 	:: s[m].kind != ACQUIRE && c[p].at == HOLDING && c[p].id == s[m].id ->
 		if
+#ifdef BUG_LOOK_EXTENDS_TRUST
 		:: s[m].yes && x > c[p].trust -> c[p].trust = x
 		:: s[m].yes && x <= c[p].trust
+#else
+		:: s[m].yes && s[m].kind == RENEW && x > c[p].trust -> c[p].trust = x
+		:: s[m].yes && (s[m].kind != RENEW || x <= c[p].trust)
+#endif
 		:: else -> FORGET(p)
 		fi
 	:: else
@@ -227,6 +234,10 @@ inline tick() {
 			i = 0;
 			if
 			:: left > PAST -> left--
+			:: else
+			fi;
+			if
+			:: seen > 0 -> seen--
 			:: else
 			fi;
 			do
@@ -308,7 +319,11 @@ proctype Client_(byte p) {
 proctype Network(byte m) {
 	do
 	:: d_step { s[m].kind != NONE && s[m].kind != LOOK && s[m].kind != RELEASE && s[m].at == SENT -> s[m].at = BEGUN }
-	:: d_step { s[m].kind != NONE && (s[m].at == BEGUN || (s[m].kind == LOOK || s[m].kind == RELEASE) && s[m].at == SENT) -> execute(m); check() }
+	:: d_step { s[m].kind != NONE && (s[m].at == BEGUN || (s[m].kind == LOOK || s[m].kind == RELEASE) && s[m].at == SENT) && (s[m].kind == LOOK || seen == 0) -> execute(m); check() }
+#ifdef DIRTY
+	/* executed, and cut off before the commit */
+	:: d_step { s[m].kind == RENEW && s[m].at == BEGUN && seen == 0 && owner == s[m].id && LEASE - s[m].begun > left -> seen = LEASE - s[m].begun; FREE(m); check() }
+#endif
 	:: d_step { s[m].kind != NONE && s[m].at == ANSWERED -> k = s[m].client; answer(m, k); check() }
 	:: d_step { s[m].kind != NONE -> FREE(m); check() }	/* the request or the answer is lost */
 	od
@@ -317,8 +332,12 @@ proctype Network(byte m) {
 proctype Server() {
 	do
 	:: tick()
+#ifdef DIRTY
+	:: d_step { seen > 0 -> left = seen; seen = 0; check() }	/* committed */
+	:: d_step { seen > 0 -> seen = 0; check() }	/* lost with the primary */
+#endif
 #ifdef FORCE
-	:: d_step { left > 0 ->	/* ForceUnlock */
+	:: d_step { left > 0 && seen == 0 ->	/* ForceUnlock */
 		i = 0;
 		do
 		:: i < CLIENTS ->

@@ -32,6 +32,7 @@ func TestProtocol(t *testing.T) {
 		{"lease", "-DQUEUED=2", true},
 		{"lease", "-DLEASE=4", true},
 		{"lease", "-DFORCE", true},
+		{"lease", "-DDIRTY", true},
 		{"undo", "", false},
 		{"undo", "-DLEASE=5 -DOUTAGE=8 -DAGAIN=2", true},
 		{"guard", "-DGRANTS=2", false},
@@ -71,6 +72,7 @@ func TestConditionsAreNeeded(t *testing.T) {
 		{"lease", "-DBUG_LOST_IS_REVIVED", "one_holder_trusts"},
 		{"lease", "-DBUG_RELEASE_ANY_OWNER", "one_holder_trusts"},
 		{"lease", "-DFORCE -DBUG_RENEW_ANY_OWNER", "loss_is_told"},
+		{"lease", "-DDIRTY -DBUG_LOOK_EXTENDS_TRUST", "one_holder_trusts"},
 		{"lease", "-DCLOCK_FORWARD", "one_holder_trusts"}, // an assumption, not a condition
 		{"undo", "-DBUG_NOT_UNDONE", "nothing_is_left_behind"},
 		{"undo", "-DBUG_UNDONE_ONCE", "nothing_is_left_behind"},
