@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mysqllock/mysqllock"
+	"github.com/mysqllock/mysqllock/internal/mysqltest"
 	"github.com/mysqllock/mysqllock/leader"
 )
 
@@ -178,8 +179,8 @@ func soon[T any](t *testing.T, c <-chan T) (v T) {
 func TestFailover(t *testing.T) {
 	onEach(t, func(t *testing.T, db *sql.DB, dsn string) {
 		for _, s := range []string{
-			"CREATE TABLE fenced (token BIGINT NOT NULL, writes INT NOT NULL) ENGINE = InnoDB",
-			"INSERT INTO fenced VALUES (0, 0)",
+			"CREATE TABLE fenced (id INT PRIMARY KEY, token BIGINT NOT NULL, writes INT NOT NULL) ENGINE = InnoDB",
+			"INSERT INTO fenced VALUES (1, 0, 0)",
 			"CREATE TABLE guarded (id INT AUTO_INCREMENT PRIMARY KEY, token BIGINT NOT NULL) ENGINE = InnoDB",
 		} {
 			_, err := db.Exec(s)
@@ -234,7 +235,7 @@ func TestFailover(t *testing.T) {
 		third.order(t)
 		require.Equal(t, "wrote fenced 1, guarded 1", third.next(t))
 		stopped := time.Now()
-		third.signal(t, syscall.SIGSTOP)
+		require.NoError(t, mysqltest.Suspend(third.cmd.Process))
 		last = inspect()
 		require.Same(t, fourth, soon(t, leads))
 		info = inspect()
@@ -245,7 +246,7 @@ func TestFailover(t *testing.T) {
 		require.Equal(t, "wrote fenced 1, guarded 1", fourth.next(t))
 
 		third.order(t)
-		third.signal(t, syscall.SIGCONT)
+		require.NoError(t, mysqltest.Resume(third.cmd.Process))
 		// The order may be the first that it sees.
 		told := []string{third.next(t), third.next(t)}
 		if told[1] == "lost" {

@@ -46,7 +46,11 @@ func inForeground() bool {
 	}
 	defer tty.Close()
 	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
-	return err == nil && group == unix.Getpgrp()
+	if err != nil {
+		return false
+	}
+	own, err := unix.Getpgid(0)
+	return err == nil && group == own
 }
 
 // hasGot tells whether a signal that we got was sent to the child too, by the

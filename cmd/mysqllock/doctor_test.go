@@ -10,14 +10,18 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
+	"github.com/mysqllock/mysqllock"
 	"github.com/mysqllock/mysqllock/internal/mysqltest"
+	"github.com/mysqllock/mysqllock/internal/wire"
 )
 
 // diagnose runs doctor and returns the status of each check.
@@ -73,6 +77,88 @@ func TestDoctorBehindBalancer(t *testing.T) {
 	statuses, code := diagnose(t, config.FormatDSN())
 	require.Equal(t, exitFailed, code)
 	require.Equal(t, failed, statuses["servers"])
+}
+
+// through returns a DSN that leads to a server through a proxy.
+func through(t *testing.T, server *mysqltest.Server, proxy *wire.Proxy) string {
+	config, err := mysql.ParseDSN(server.DSN(mysqltest.NewDatabase(t, server), ""))
+	require.NoError(t, err)
+	db, err := sql.Open("mysql", config.FormatDSN())
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = db.Exec(mysqllock.Schema)
+	require.NoError(t, err)
+	config.Addr = proxy.Addr()
+	return config.FormatDSN()
+}
+
+// A proxy that shares connections refuses LAST_INSERT_ID on a fresh one, and
+// allows it after a SET: what acquires and releases comes first.
+func TestDoctorAcquiresFirst(t *testing.T) {
+	t.Parallel()
+	for _, kind := range mysqltest.Kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			server := mysqltest.Shared(t, kind)
+			proxy := wire.New(t, server.Addr())
+			dsn := through(t, server, proxy)
+			statuses, code := diagnose(t, dsn)
+			require.Equal(t, 0, code)
+			require.Equal(t, fine, statuses["statements"])
+			for _, query := range proxy.Queries()[:2] {
+				require.Contains(t, query, "UPDATE `mysqllock` SET ")
+				require.Contains(t, query, "LAST_INSERT_ID(")
+			}
+
+			proxy.FailNextReply(3566, "Access to native function 'LAST_INSERT_ID' is rejected.")
+			statuses, code = diagnose(t, dsn)
+			require.Equal(t, exitFailed, code)
+			require.Equal(t, failed, statuses["statements"])
+		})
+	}
+}
+
+// What gives no answer is given up within seconds, whenever that begins.
+func TestDoctorInABlackHole(t *testing.T) {
+	t.Parallel()
+	server := mysqltest.Shared(t, mysqltest.Kinds[0])
+	for _, at := range []int{0, 10} { // commands
+		t.Run(strconv.Itoa(at), func(t *testing.T) {
+			t.Parallel()
+			proxy := wire.New(t, server.Addr())
+			proxy.SetDelay(20 * time.Millisecond) // or it may have ended before
+			dsn := through(t, server, proxy)
+			ended := make(chan struct{})
+			defer close(ended)
+			go func() {
+				for proxy.Commands() < at {
+					select {
+					case <-ended:
+						return
+					case <-time.After(100 * time.Microsecond):
+					}
+				}
+				proxy.BlackHole(true)
+			}()
+			if at == 0 {
+				proxy.BlackHole(true)
+			}
+			start := time.Now()
+			statuses, code := diagnose(t, dsn)
+			require.Less(t, time.Since(start), 3*answerTimeout, "it was 30 s")
+			require.Equal(t, exitFailed, code)
+			var gone []string
+			for name, status := range statuses {
+				if status == failed {
+					gone = append(gone, name)
+				}
+			}
+			require.Len(t, gone, 1, "the rest is not tried")
+			if at == 0 {
+				require.Equal(t, "connection", gone[0])
+			}
+		})
+	}
 }
 
 // balance forwards connections to the addresses in turn.

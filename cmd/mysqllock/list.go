@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -29,6 +33,15 @@ type lock struct {
 	Holds      int        `json:"holds"`
 	Token      uint64     `json:"token"`
 	Waiters    int        `json:"waiters"`
+	Last       *lastHold  `json:"last,omitempty"` // of a lock that is not held; only show has it
+}
+
+// A lastHold is the latest hold of a lock that nobody holds now.
+type lastHold struct {
+	Holder     string     `json:"holder"`
+	AcquiredAt time.Time  `json:"acquired_at"`
+	ReleasedAt *time.Time `json:"released_at,omitempty"` // by Unlock or by force
+	ExpiredAt  *time.Time `json:"expired_at,omitempty"`  // the lease ended without a release
 }
 
 func lockOf(i mysqllock.Info) lock {
@@ -42,9 +55,10 @@ func lockOf(i mysqllock.Info) lock {
 
 func newLs(from *source) *cobra.Command {
 	var watch, asJSON bool
+	var prefix string
 	interval := period{Duration: 2 * time.Second}
 	c := &cobra.Command{
-		Use:     "ls [--watch] [--json]",
+		Use:     "ls [--prefix order:] [--watch] [--json]",
 		Aliases: []string{"list"},
 		Short:   "List the locks that are held",
 		Long: `List the locks that are held: by whom, since when, for how long yet without a
@@ -52,6 +66,7 @@ renewal, by how many handles, with which token, and how many processes wait. Tim
 are UTC by the clock of the database. Names and holders that hold anything but
 plain text are shown between quotes, with escapes.`,
 		Example: `  mysqllock ls
+  mysqllock ls --prefix order:
   mysqllock ls --watch --interval 5s
   mysqllock ls --json | jq -r '.[] | select(.waiters > 0) | .name'`,
 		Args: cobra.NoArgs,
@@ -67,7 +82,8 @@ plain text are shown between quotes, with escapes.`,
 			list := func(ctx context.Context) ([]mysqllock.Info, error) {
 				ctx, cancel := context.WithTimeout(ctx, operationBound)
 				defer cancel()
-				return l.List(ctx)
+				infos, err := l.List(ctx)
+				return slices.DeleteFunc(infos, func(i mysqllock.Info) bool { return !strings.HasPrefix(i.Name, prefix) }), err
 			}
 			if watch {
 				return watchLocks(c.OutOrStdout(), list, interval.Duration, asJSON)
@@ -77,12 +93,17 @@ plain text are shown between quotes, with escapes.`,
 				return err
 			}
 			if len(infos) == 0 && !asJSON {
-				fmt.Fprintln(c.ErrOrStderr(), "no lock is held")
+				if prefix != "" {
+					fmt.Fprintf(c.ErrOrStderr(), "no lock with the prefix %s is held\n", shown(prefix))
+				} else {
+					fmt.Fprintln(c.ErrOrStderr(), "no lock is held")
+				}
 				return nil
 			}
 			return writeLocks(c.OutOrStdout(), infos, asJSON)
 		},
 	}
+	c.Flags().StringVarP(&prefix, "prefix", "p", "", "only names that begin with this `text`, byte by byte")
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "list again and again, until interrupted")
 	c.Flags().Var(&interval, "interval", "how often, with --watch")
 	c.Flags().BoolVar(&asJSON, "json", false, "write one JSON array, with --watch one a line")
@@ -144,6 +165,8 @@ func newShow(from *source) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "show NAME [--json]",
 		Short: "Show one lock, held or not",
+		Long: `Show one lock. If nobody holds it, show who held it last, and whether that hold was
+released or its lease ended. Times are UTC by the clock of the database.`,
 		Example: `  mysqllock show nightly-report
   mysqllock show nightly-report --json | jq .held`,
 		Args:              cobra.ExactArgs(1),
@@ -160,20 +183,61 @@ func newShow(from *source) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return writeJSON(c.OutOrStdout(), lockOf(i))
+			shownLock := lockOf(i)
+			if !i.Held && i.Token > 0 {
+				if shownLock.Last, err = from.lastHold(ctx, i.Name); err != nil {
+					return err
+				}
 			}
-			return writeLock(c.OutOrStdout(), i)
+			if asJSON {
+				return writeJSON(c.OutOrStdout(), shownLock)
+			}
+			return writeLock(c.OutOrStdout(), i, shownLock.Last)
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "write a JSON object")
 	return c
 }
 
-func writeLock(w io.Writer, i mysqllock.Info) error {
+// lastHold reads the row of a lock that is not held, of which Inspect returns only the
+// token. It returns nil if the lock was taken or its row purged meanwhile.
+func (s *source) lastHold(ctx context.Context, name string) (*lastHold, error) {
+	table, err := quoteTable(s.table)
+	if err != nil {
+		return nil, err
+	}
+	db, err := s.open()
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	var last lastHold
+	var acquired, expires, released int64
+	err = db.QueryRowContext(ctx, `SELECT holder,
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', acquired_at),
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at),
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', released_at)
+FROM `+table+` WHERE name = ? AND expires_at <= UTC_TIMESTAMP(6)`, []byte(name)).Scan(&last.Holder, &acquired, &expires, &released)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	last.AcquiredAt = time.UnixMicro(acquired).UTC()
+	if expires > 0 { // a release sets it to 1970
+		at := time.UnixMicro(expires).UTC()
+		last.ExpiredAt = &at
+	} else if released > 0 {
+		at := time.UnixMicro(released).UTC()
+		last.ReleasedAt = &at
+	}
+	return &last, nil
+}
+
+func writeLock(w io.Writer, i mysqllock.Info, last *lastHold) error {
+	const layout = "2006-01-02 15:04:05.000000Z"
 	rows := [][]string{{"name", shown(i.Name)}}
 	if i.Held {
-		const layout = "2006-01-02 15:04:05.000000Z"
 		rows = append(rows,
 			[]string{"held", "yes"},
 			[]string{"holder", shown(i.Holder)},
@@ -184,6 +248,17 @@ func writeLock(w io.Writer, i mysqllock.Info) error {
 			[]string{"owner", shown(i.Owner)})
 	} else {
 		rows = append(rows, []string{"held", "no"})
+		if last != nil {
+			rows = append(rows,
+				[]string{"last holder", shown(last.Holder)},
+				[]string{"acquired at", last.AcquiredAt.Format(layout)})
+			if last.ReleasedAt != nil {
+				rows = append(rows, []string{"released at", last.ReleasedAt.Format(layout)})
+			}
+			if last.ExpiredAt != nil {
+				rows = append(rows, []string{"expired at", last.ExpiredAt.Format(layout)})
+			}
+		}
 		if i.Token > 0 {
 			rows = append(rows, []string{"last token", strconv.FormatUint(i.Token, 10)})
 		}

@@ -21,9 +21,10 @@ import (
 // those of shells, env(1) and timeout(1), which have 125 for themselves too.
 const (
 	exitFailed      = 1   // doctor found something wrong; unlock was not confirmed; stdout is full
-	exitNotAcquired = 121 // somebody else held the lock for the whole wait
+	exitUnavailable = 120 // run: the database did not say whether the lock is free, for the whole wait
+	exitNotAcquired = 121 // another owner held the lock for the whole wait
 	exitLost        = 122 // the lock was lost while COMMAND ran
-	exitDatabase    = 123 // the database could not be reached, or refused
+	exitDatabase    = 123 // the database refused; also, except of run, it could not be reached
 	exitUsage       = 125 // wrong flags, arguments, DSN or option file
 	exitCannotRun   = 126 // COMMAND is there but cannot be run
 	exitNotFound    = 127 // COMMAND is not there
@@ -31,9 +32,10 @@ const (
 )
 
 const exitCodes = `Exit status:
-  121  run: somebody else held the lock for the whole wait (see --conflict-exit-code)
+  120  run: the database could not be reached or did not answer, for the whole wait
+  121  run: another owner held the lock for the whole wait (see --conflict-exit-code)
   122  run: the lock was lost while COMMAND ran
-  123  the database could not be reached, or refused
+  123  the database refused; other commands than run: it could not be reached
   125  wrong flags, arguments, DSN or option file
   126  run: COMMAND cannot be run
   127  run: COMMAND was not found
@@ -126,6 +128,8 @@ func classified(err error) error {
 		return exit{exitFailed, err}
 	case errors.Is(err, mysqllock.ErrInvalidName), errors.Is(err, mysqllock.ErrInvalidLease):
 		return exit{exitUsage, err}
+	case errors.Is(err, mysqllock.ErrUnavailable):
+		return exit{exitUnavailable, err}
 	case errors.Is(err, mysqllock.ErrNoTable):
 		return exit{exitDatabase, fmt.Errorf("%w\nmysqllock init creates the table", err)}
 	}

@@ -89,7 +89,7 @@ runs without the lock.
 	flags.Var(&r.wait, "wait", "how long to wait for the lock: 0 for one attempt, forever")
 	flags.Var(&r.lease, "lease", "auto or auto:10s, renewed until COMMAND ends; or a fixed one")
 	flags.Var(&r.killAfter, "kill-after", "how long after TERM a COMMAND whose lock was lost is killed; auto is a twentieth of the lease, at most 500ms")
-	flags.IntVarP(&r.conflict, "conflict-exit-code", "E", exitNotAcquired, "exit with this `status` if somebody else held the lock for the whole wait; with 0, nothing is said of it")
+	flags.IntVarP(&r.conflict, "conflict-exit-code", "E", exitNotAcquired, "exit with this `status` if another owner held the lock for the whole wait; with 0, nothing is said of it")
 	flags.StringVar(&r.identity, "identity", "", "the holder that others see (default host:pid)")
 	return c
 }
@@ -231,7 +231,7 @@ func (r *runner) acquire(ctx context.Context, cancel func(), l *mysqllock.Locker
 					a.lock.Unlock()
 				}
 				return nil, exit{exitSignal + int(ended), fmt.Errorf("%v: the lock %s is not waited for any longer", ended, shown(name))}
-			case errors.Unwrap(a.err) == mysqllock.ErrNotAcquired: // and no trouble with the database
+			case errors.Is(a.err, mysqllock.ErrNotAcquired):
 				return nil, r.busy(ctx, l, name, a.err)
 			}
 			return a.lock, a.err

@@ -90,8 +90,8 @@ type observer struct {
 // The span is a child of the span in the context of TryLock, and the parent of the
 // acquiring statements, where the database is traced too. It has the outcome, the
 // token, how long the call waited, and whether the lock was passed on inside the
-// process. Its status is an error for the outcome "error" alone. If the lock is lost
-// later, the span in the context of TryLock gets the event mysqllock.lost, unless
+// process. Its status is an error for the outcomes "error" and "unavailable". If the
+// lock is lost later, the span in the context of TryLock gets the event mysqllock.lost, unless
 // it has ended.
 func NewObserver(opts ...Option) (mysqllock.Observer, error) {
 	c := configured(opts)
@@ -136,7 +136,7 @@ func (o *observer) acquireEnd(ctx context.Context, info mysqllock.AcquireInfo) {
 	switch info.Outcome() {
 	case "acquired", "reentered":
 		span.SetAttributes(tokenKey.Int64(int64(info.Token)), passedOnKey.Bool(info.PassedOn))
-	case "error":
+	case "error", "unavailable":
 		span.SetAttributes(errorKey.String(errorType(info.Err)))
 		err := info.Err
 		if inner := errors.Unwrap(err); inner != nil && !o.names {
@@ -171,6 +171,8 @@ func errorType(err error) string {
 	switch {
 	case errors.As(err, &fromServer):
 		return strconv.Itoa(int(fromServer.Number))
+	case errors.Is(err, mysqllock.ErrUnavailable):
+		return "unavailable"
 	case errors.Is(err, mysqllock.ErrLost):
 		return "lost"
 	case errors.Is(err, mysqllock.ErrClosed):
@@ -191,7 +193,8 @@ func RegisterStats(locker *mysqllock.Locker, opts ...Option) (metric.Registratio
 	i.gauge("mysqllock.held", "{lock}", "Locks that are held now.", func(s mysqllock.Stats) int64 { return int64(s.Held) })
 	i.gauge("mysqllock.waiting", "{goroutine}", "Goroutines that wait for a lock now.", func(s mysqllock.Stats) int64 { return int64(s.Waiting) })
 	i.counter("mysqllock.acquired", "{lock}", "Locks acquired, re-entries not counted.", func(s mysqllock.Stats) int64 { return s.Acquired })
-	i.counter("mysqllock.not_acquired", "{call}", "Calls whose wait ran out, or whose context ended.", func(s mysqllock.Stats) int64 { return s.NotAcquired })
+	i.counter("mysqllock.not_acquired", "{call}", "Calls that ended while another owner held the lock.", func(s mysqllock.Stats) int64 { return s.NotAcquired })
+	i.counter("mysqllock.unavailable", "{call}", "Calls that ended while the database could not be asked or did not answer.", func(s mysqllock.Stats) int64 { return s.Unavailable })
 	i.counter("mysqllock.reentered", "{lock}", "Locks re-entered by their owner.", func(s mysqllock.Stats) int64 { return s.Reentered })
 	i.counter("mysqllock.released", "{lock}", "Locks released, or passed on inside the process.", func(s mysqllock.Stats) int64 { return s.Released })
 	i.counter("mysqllock.lost", "{lock}", "Locks lost: the lease ended or was taken away before the release.", func(s mysqllock.Stats) int64 { return s.Lost })

@@ -2,6 +2,7 @@ package otelmysqllock_test
 
 import (
 	"context"
+	"database/sql"
 	"reflect"
 	"testing"
 	"time"
@@ -185,6 +186,37 @@ func TestSpans(t *testing.T) {
 	})
 }
 
+// A call that gets no answer from the database is an error of its span, with an
+// outcome of its own.
+func TestUnavailable(t *testing.T) {
+	t.Parallel()
+	tel := newTelemetry()
+	observer, err := otelmysqllock.NewObserver(tel.opts...)
+	require.NoError(t, err)
+	db, err := sql.Open("mysql", "tcp(127.0.0.1:1)/")
+	require.NoError(t, err)
+	defer db.Close()
+	locker, err := mysqllock.New(db, mysqllock.WithObserver(observer))
+	require.NoError(t, err)
+	defer locker.Close()
+	registration, err := otelmysqllock.RegisterStats(locker, tel.opts...)
+	require.NoError(t, err)
+	defer registration.Unregister()
+	_, err = locker.TryLock(t.Context(), "secret", 0, mysqllock.AutoRenew)
+	require.ErrorIs(t, err, mysqllock.ErrUnavailable)
+
+	spans := tel.spans.Ended()
+	require.Len(t, spans, 1)
+	require.Equal(t, map[string]any{"mysqllock.outcome": "unavailable", "error.type": "unavailable"}, attributes(t, spans[0].Attributes()))
+	require.Equal(t, codes.Error, spans[0].Status().Code)
+	require.Contains(t, spans[0].Status().Description, "connection refused")
+	require.NotContains(t, spans[0].Status().Description, "secret")
+	got := tel.metrics(t)
+	require.EqualValues(t, 1, got["mysqllock.unavailable"])
+	require.EqualValues(t, 1, got["mysqllock.acquire.duration unavailable"])
+	require.Zero(t, got["mysqllock.not_acquired"])
+}
+
 func TestLockName(t *testing.T) {
 	onEach(t, func(t *testing.T, kind string) {
 		tel := newTelemetry()
@@ -228,7 +260,7 @@ func TestStats(t *testing.T) {
 		delete(got, "mysqllock.statements")
 		require.Equal(t, map[string]int64{
 			"mysqllock.held": 1, "mysqllock.waiting": 0,
-			"mysqllock.acquired": 2, "mysqllock.not_acquired": 1, "mysqllock.reentered": 1,
+			"mysqllock.acquired": 2, "mysqllock.not_acquired": 1, "mysqllock.unavailable": 0, "mysqllock.reentered": 1,
 			"mysqllock.released": 1, "mysqllock.lost": 0,
 			"mysqllock.renewals": 0, "mysqllock.renewal.errors": 0,
 		}, got)

@@ -47,11 +47,15 @@ func Example() {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("POST /orders/{id}/ship", func(w http.ResponseWriter, r *http.Request) {
 		lock, err := locker.TryLock(r.Context(), "order:"+r.PathValue("id"), time.Second, mysqllock.AutoRenew)
-		if errors.Is(err, mysqllock.ErrNotAcquired) {
+		switch {
+		case errors.Is(err, mysqllock.ErrNotAcquired): // another request holds the lock
 			http.Error(w, "it is being worked on, try again", http.StatusConflict)
 			return
-		}
-		if err != nil {
+		case errors.Is(err, mysqllock.ErrUnavailable): // the database does not answer
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "try again later", http.StatusServiceUnavailable)
+			return
+		case err != nil:
 			log.Print(err)
 			http.Error(w, "internal error", http.StatusInternalServerError)
 			return

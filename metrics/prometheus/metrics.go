@@ -34,7 +34,8 @@ var stats = []stat{
 	{"locks_held", "Locks that are held now.", gauge, func(s mysqllock.Stats) int64 { return int64(s.Held) }},
 	{"goroutines_waiting", "Goroutines that wait for a lock now.", gauge, func(s mysqllock.Stats) int64 { return int64(s.Waiting) }},
 	{"acquired_total", "Locks acquired, re-entries not counted.", counter, func(s mysqllock.Stats) int64 { return s.Acquired }},
-	{"not_acquired_total", "Calls whose wait ran out, or whose context ended.", counter, func(s mysqllock.Stats) int64 { return s.NotAcquired }},
+	{"not_acquired_total", "Calls that ended while another owner held the lock.", counter, func(s mysqllock.Stats) int64 { return s.NotAcquired }},
+	{"unavailable_total", "Calls that ended while the database could not be asked or did not answer.", counter, func(s mysqllock.Stats) int64 { return s.Unavailable }},
 	{"reentered_total", "Locks re-entered by their owner.", counter, func(s mysqllock.Stats) int64 { return s.Reentered }},
 	{"released_total", "Locks released, or passed on inside the process.", counter, func(s mysqllock.Stats) int64 { return s.Released }},
 	{"lost_total", "Locks lost: the lease ended or was taken away before the release.", counter, func(s mysqllock.Stats) int64 { return s.Lost }},
@@ -85,7 +86,7 @@ func NewDurations(table string) *Durations {
 	return &Durations{
 		acquire: histogram(table, "acquire_duration_seconds", "How long calls took to acquire a lock, or to give up.",
 			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
-			"acquired", "reentered", "not_acquired", "error"),
+			"acquired", "reentered", "not_acquired", "unavailable", "error"),
 		hold: histogram(table, "hold_duration_seconds", "How long locks were held.",
 			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200},
 			"released", "lost", "closed", "error"),

@@ -8,12 +8,14 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/mysqllock/mysqllock"
@@ -106,6 +108,7 @@ func TestMetrics(t *testing.T) {
 				"mysqllock_goroutines_waiting":                    1,
 				"mysqllock_acquired_total":                        2,
 				"mysqllock_not_acquired_total":                    1,
+				"mysqllock_unavailable_total":                     0,
 				"mysqllock_reentered_total":                       1,
 				"mysqllock_released_total":                        0,
 				"mysqllock_lost_total":                            1,
@@ -113,6 +116,7 @@ func TestMetrics(t *testing.T) {
 				"mysqllock_renewal_errors_total":                  0,
 				"mysqllock_acquire_duration_seconds acquired":     2,
 				"mysqllock_acquire_duration_seconds not_acquired": 1,
+				"mysqllock_acquire_duration_seconds unavailable":  0,
 				"mysqllock_acquire_duration_seconds reentered":    1,
 				"mysqllock_acquire_duration_seconds error":        1,
 				"mysqllock_hold_duration_seconds released":        0,
@@ -132,6 +136,29 @@ func TestMetrics(t *testing.T) {
 			require.Equal(t, 1., got["mysqllock_hold_duration_seconds released"])
 		})
 	}
+}
+
+// Calls that get no answer from the database are a class of their own.
+func TestUnavailable(t *testing.T) {
+	t.Parallel()
+	durations := prommysqllock.NewDurations("locks")
+	locker := unreachable(t, mysqllock.WithObserver(durations.Observer()))
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(prommysqllock.NewCollector(locker, "locks"), durations)
+	var wg sync.WaitGroup
+	for _, wait := range []time.Duration{0, 0, 0, 200 * time.Millisecond} {
+		wg.Go(func() {
+			_, err := locker.TryLock(t.Context(), "x", wait, mysqllock.AutoRenew)
+			assert.ErrorIs(t, err, mysqllock.ErrUnavailable)
+		})
+	}
+	wg.Wait()
+	got := gather(t, registry)
+	require.Equal(t, 4., got["mysqllock_unavailable_total"])
+	require.Equal(t, 4., got["mysqllock_acquire_duration_seconds unavailable"])
+	require.Zero(t, got["mysqllock_not_acquired_total"])
+	require.Zero(t, got["mysqllock_acquire_duration_seconds not_acquired"])
+	require.Zero(t, got["mysqllock_acquire_duration_seconds error"])
 }
 
 // Each field of Stats is a metric.
@@ -154,13 +181,20 @@ func TestTables(t *testing.T) {
 	require.Error(t, registry.Register(prommysqllock.NewDurations("b")))
 }
 
-// closed returns a Locker without a server.
-func closed(t *testing.T) *mysqllock.Locker {
+// unreachable returns a Locker without a server.
+func unreachable(t *testing.T, opts ...mysqllock.Option) *mysqllock.Locker {
 	db, err := sql.Open("mysql", "tcp(127.0.0.1:1)/")
 	require.NoError(t, err)
 	t.Cleanup(func() { db.Close() })
-	locker, err := mysqllock.New(db)
+	locker, err := mysqllock.New(db, opts...)
 	require.NoError(t, err)
+	t.Cleanup(func() { locker.Close() })
+	return locker
+}
+
+// closed returns a Locker that is closed.
+func closed(t *testing.T) *mysqllock.Locker {
+	locker := unreachable(t)
 	require.NoError(t, locker.Close())
 	return locker
 }

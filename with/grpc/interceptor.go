@@ -9,6 +9,9 @@
 // and do not exclude each other. A lock is not released by the end of its call, only
 // its context ends: unlock it.
 //
+// Return codes.Aborted for [mysqllock.ErrNotAcquired], codes.Unavailable for
+// [mysqllock.ErrUnavailable], and codes.Internal for other errors of an acquire.
+//
 // Put the interceptors before those that take locks. After them they would start
 // another owner, for whom their locks are those of somebody else.
 package grpcowner

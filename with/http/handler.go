@@ -17,6 +17,9 @@ import (
 // goroutines of a request share its locks, and do not exclude each other. A lock
 // is not released by the end of its request, only its context ends: unlock it.
 //
+// Answer 409 for [mysqllock.ErrNotAcquired], 503 for [mysqllock.ErrUnavailable], and
+// 500 for other errors of an acquire, as examples/http does.
+//
 // Put it outside of handlers that take locks. Within them it would start another
 // owner, for whom their locks are those of somebody else.
 func Handler(next http.Handler) http.Handler {
