@@ -440,7 +440,7 @@ func TestWaiterIsListedAgain(t *testing.T) {
 		k := f.acquired(a, bg, "x", AutoRenew)
 		p := f.try(b, bg, "x", WaitForever, AutoRenew)
 		f.until(1800 * ms)
-		_, err := side{f, a.process}.strike(bg, []string{"x"}, b.process)
+		_, _, err := side{f, a.process}.strike(bg, []string{"x"}, b.process)
 		require.NoError(t, err)
 		f.until(2600 * ms)
 		require.Equal(t, []process{b.process}, f.listed("x"))
@@ -949,7 +949,7 @@ func TestAbandonedAttemptIsStruckOff(t *testing.T) {
 		f.until(100 * ms)
 		require.Equal(t, []process{b.process}, f.listed("x"))
 		cancel()
-		p.refused(100*ms, context.Canceled)
+		p.refused(100*ms+evidenceWait/20, context.Canceled)
 		f.until(510 * ms)
 		require.Equal(t, "500ms", f.sent("strike"))
 		require.Empty(t, f.listed("x"))
@@ -968,9 +968,9 @@ func TestAbandonedGrantIsNotListed(t *testing.T) {
 		f.meet(slow(haste/2), "acquire")
 		p := f.try(b, ctx, "x", WaitForever, AutoRenew)
 		cancel()
-		p.refused(time.Second+haste/2, context.Canceled)
+		p.refused(time.Second+haste/2+evidenceWait/20, context.Canceled)
 		f.until(2 * time.Second)
-		require.Equal(t, "acquire 1, release 1", f.counts())
+		require.Equal(t, "acquire 1, probe 1, release 1", f.counts())
 		require.Zero(t, f.left("x"))
 	})
 }
@@ -988,10 +988,10 @@ func TestPlaceInTheListPassesOn(t *testing.T) {
 		require.Equal(t, []process{b.process}, f.listed("x"))
 		f.until(100 * ms)
 		cancel()
-		head.refused(100*ms, context.Canceled)
+		head.refused(100*ms+evidenceWait/20, context.Canceled)
 		impatient.refused(500*ms, ErrNotAcquired)
 		synctest.Wait()
-		require.Equal(t, "acquire 3, strike 1", f.counts())
+		require.Equal(t, "acquire 3, probe 2, strike 1", f.counts())
 		require.Empty(t, f.listed("x"))
 	})
 }
@@ -1343,6 +1343,52 @@ func TestPollerStaysForWhoCame(t *testing.T) {
 		require.True(t, r.rest())
 		require.False(t, r.polling)
 	})
+}
+
+// slowToClose is a table whose listener takes 20 ms to close.
+type slowToClose struct {
+	side
+	listening *atomic.Int64
+}
+
+func (s slowToClose) listen(ctx context.Context, names []string, d time.Duration) (heard, error) {
+	s.listening.Add(1)
+	defer s.listening.Add(-1)
+	return s.side.listen(ctx, names, d)
+}
+
+func (s slowToClose) hush() {
+	time.Sleep(20 * ms)
+	assert.Zero(s.t, s.listening.Load(), "the listener of another poller was closed")
+	s.side.hush()
+}
+
+// A waiter that arrives while the poller ends starts a second one. The first must
+// not close the second's listener.
+func TestWaiterArrivesWhilePollerEnds(t *testing.T) {
+	for _, after := range []time.Duration{linger + 10*ms, linger + 30*ms, linger + 50*ms} {
+		t.Run(after.String(), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fakeRepo) {
+				me := newProcess()
+				b := newLocker(slowToClose{side{f, me}, new(atomic.Int64)}, me,
+					config{lease: DefaultLease, poll: time.Second, log: slog.New(slog.DiscardHandler), signal: true})
+				defer b.Close()
+				a := f.locker(withSignal)
+				k := f.acquired(a, bg, "x", AutoRenew)
+				p := f.try(b, bg, "x", WaitForever, AutoRenew)
+				require.NoError(t, k.Unlock())
+				require.NoError(t, p.granted(0).Unlock())
+
+				f.until(after)
+				k = f.acquired(a, bg, "x", AutoRenew)
+				p = f.try(b, bg, "x", WaitForever, AutoRenew)
+				f.until(after + 100*ms)
+				require.True(t, f.bell(me))
+				require.NoError(t, k.Unlock())
+				p.granted(after + 100*ms)
+			})
+		})
+	}
 }
 
 // Many processes, each with many waiters: everybody is served, and a release

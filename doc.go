@@ -6,13 +6,15 @@
 //	...
 //	lock, err := locker.TryLock(ctx, "order:42", 3*time.Second, mysqllock.AutoRenew)
 //	if errors.Is(err, mysqllock.ErrNotAcquired) {
-//		return errBusy // somebody else held it for the whole wait
+//		return errBusy // another owner held it for the whole wait
 //	}
 //	if err != nil {
-//		return err
+//		return err // ErrUnavailable: the database did not answer
 //	}
-//	defer lock.Unlock()
-//	ctx = lock.Context() // carries the ownership; ends if the lock is lost
+//	err = ship(lock.Context())             // carries the ownership; ends if the lock is lost
+//	return errors.Join(err, lock.Unlock()) // ErrLost if the lock was lost
+//
+// [Locker.Do] does the same around a function, and also unlocks after a panic.
 //
 // # How it works
 //
@@ -49,12 +51,14 @@
 // has a lease that runs. No clock of a client counts: a lease is written and
 // judged by the statement's own UTC_TIMESTAMP(6).
 //
-// Loss is told before anybody else can own the lock: a process trusts a lease
-// from before the request was sent, by its monotonic clock, less a margin: a
-// tenth of a lease of up to 10 seconds, a second, a thousandth of one over 1,000
-// seconds. A timer ends [Lock.Context] then; that needs no answer from the
-// database. [Lock.Err] and [Lock.Guard] compare the clock themselves, so that a
-// process which was stopped finds itself without its lock at its first question.
+// A lease that cannot be renewed is reported as lost before another owner can take
+// the lock over: a process trusts a lease from before the request was sent, by its
+// monotonic clock, less a margin: a tenth of a lease of up to 10 seconds, a second, a
+// thousandth of one over 1,000 seconds. A timer ends [Lock.Context] then; that needs
+// no answer from the database. [Lock.Err] and [Lock.Guard] compare the clock
+// themselves, so that a process which was stopped finds itself without its lock at
+// its first question. A lock that was taken away ([Locker.ForceUnlock], a row changed
+// by hand) is reported when its holder next renews or looks.
 //
 // No error leaves a lock behind: a statement whose outcome is not known (the
 // context ended in the middle, the connection broke) is undone in the background,
@@ -112,12 +116,11 @@
 //
 // # When something fails
 //
-// While the database cannot be reached, locks are kept until the end of trust:
-// after 29 of the default 30 seconds. Renewals are tried again and again; if one
-// succeeds in time, nothing was lost. Waiters go on waiting, and get the lock
-// without help when the database is back. A call that does not wait returns the
-// database's error, which is not [ErrNotAcquired]; one that does wait returns both
-// when its wait runs out.
+// While the database cannot be reached, locks are kept until the end of trust: 29 s
+// after the last renewal, with the default lease of 30 s. Renewals are tried again and
+// again; if one succeeds in time, nothing was lost. Waiters go on waiting, and get the
+// lock without help when the database is back. A call whose wait runs out before that,
+// or that does not wait, returns [ErrUnavailable] and the database's error.
 //
 // Deadlocks, lock wait timeouts, killed statements and broken connections are
 // retried within the caller's time. A read-only server, a missing table or
@@ -134,7 +137,7 @@
 //
 //	level  message                       keys                 when
 //	error  lock lost                     name, token, reason  once for each loss; reason is "taken", "not renewed" or "lease ended"
-//	warn   renewal failed, trying again  locks, first, err    when locks of a statement begin to fail; each repetition is debug
+//	warn   renewal failed, trying again  locks, first, err    when locks of a statement begin to fail, or stay locked by others with a third of their lease left; each repetition is debug
 //	info   renewals succeed again        locks, first         when those locks are renewed after all
 //	warn   release                       name, err            Do could not unlock
 //	warn   notifier: subscribe           err                  once a minute at most, otherwise debug

@@ -35,13 +35,13 @@ func Example() {
 	err := func() error {
 		lock, err := locker.TryLock(ctx, "order:42", 3*time.Second, mysqllock.AutoRenew)
 		if errors.Is(err, mysqllock.ErrNotAcquired) {
-			return errors.New("somebody else is at it") // for the whole 3 s
+			return errors.New("another owner holds it") // for the whole 3 s
 		}
 		if err != nil {
 			return err
 		}
-		defer lock.Unlock()
-		return ship(lock.Context()) // carries the ownership; ends if the lock is lost
+		err = ship(lock.Context())             // carries the ownership; ends if the lock is lost
+		return errors.Join(err, lock.Unlock()) // ErrLost if the lock was lost
 	}()
 	fmt.Println(err)
 	// Output:

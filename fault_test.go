@@ -5,8 +5,10 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -81,6 +84,224 @@ func TestLostReplies(t *testing.T) {
 			})
 		}
 	})
+}
+
+// A proxy that loses its backend in mid-statement reports an error of its client
+// library, though the statement was executed. Nothing stays held, and nobody waits
+// for a lease that nobody has.
+func TestLostBackend(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		const soon = 10 * time.Second // a lease takes 30 s
+		other := e.locker(t)
+		for what, test := range map[string]func(t *testing.T, name string, l *mysqllock.Locker, lose func()){
+			"acquire": func(t *testing.T, name string, l *mysqllock.Locker, lose func()) {
+				lose()
+				_, err := l.TryLock(ctx, name, 0, mysqllock.AutoRenew)
+				require.ErrorContains(t, err, "Lost connection")
+				require.NotErrorIs(t, err, mysqllock.ErrNotAcquired)
+				_, err = other.TryLock(ctx, name, soon, mysqllock.AutoRenew)
+				require.NoError(t, err)
+			},
+			"acquire and wait": func(t *testing.T, name string, l *mysqllock.Locker, lose func()) {
+				lose()
+				k, err := l.TryLock(ctx, name, soon, mysqllock.AutoRenew)
+				require.NoError(t, err)
+				require.NoError(t, k.Unlock())
+			},
+			"unlock": func(t *testing.T, name string, l *mysqllock.Locker, lose func()) {
+				k := acquire(t, l, name, mysqllock.AutoRenew)
+				lose()
+				require.NoError(t, k.Unlock(), "tried again")
+				requireHeld(t, other, name, false)
+			},
+			"extend": func(t *testing.T, name string, l *mysqllock.Locker, lose func()) {
+				k := acquire(t, l, name, time.Minute)
+				lose()
+				require.NoError(t, k.Extend(ctx, time.Hour), "tried again")
+				require.NoError(t, k.Unlock())
+			},
+		} {
+			numbers := []uint16{2013, 9001}
+			if what != "acquire" { // others that pass
+				numbers = append(numbers, 1226, 3032, 3100, 3101)
+			}
+			for _, number := range numbers {
+				name := fmt.Sprint(what, " ", number)
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					proxy := wire.New(t, e.server.Addr())
+					l := newLocker(t, e.through(t, proxy))
+					require.NoError(t, acquire(t, l, name, mysqllock.AutoRenew).Unlock())
+					test(t, name, l, func() { proxy.FailNextReply(number, "Lost connection to MySQL server during query") })
+				})
+			}
+		}
+	})
+}
+
+// An account that has as many connections as it may is waited for, as a server
+// that has.
+func TestConnectionLimitOfTheAccount(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		account := e.account(t, "SELECT, INSERT, UPDATE", "*")
+		_, err := e.db(t, "").Exec(fmt.Sprintf("ALTER USER %s WITH MAX_USER_CONNECTIONS 2", account.User))
+		require.NoError(t, err)
+		db := openAs(t, account)
+		var conns []*sql.Conn
+		for range 2 {
+			conn, err := db.Conn(ctx)
+			require.NoError(t, err)
+			conns = append(conns, conn)
+		}
+		l := newLocker(t, openAs(t, account))
+		_, err = l.TryLock(ctx, "x", 0, mysqllock.AutoRenew)
+		var refused *mysql.MySQLError
+		require.ErrorAs(t, err, &refused)
+		require.EqualValues(t, 1226, refused.Number)
+
+		ended := make(chan error, 1)
+		go func() {
+			k, err := l.TryLock(ctx, "x", 20*time.Second, mysqllock.AutoRenew)
+			if err == nil {
+				err = k.Unlock()
+			}
+			ended <- err
+		}()
+		select {
+		case err := <-ended:
+			require.FailNow(t, "not waited", "%v", err)
+		case <-time.After(300 * time.Millisecond):
+		}
+		for _, conn := range conns {
+			require.NoError(t, conn.Close())
+		}
+		require.NoError(t, db.Close())
+		require.NoError(t, <-ended)
+	})
+}
+
+// A server that is put into offline mode throws everybody out. Calls wait until it
+// is back, or until the pool leads to another one.
+func TestOfflineMode(t *testing.T) {
+	t.Parallel()
+	server := mysqltest.New(t, "mysql")
+	e := env{server, mysqltest.NewDatabase(t, server)}
+	require.NoError(t, e.locker(t).CreateTable(ctx))
+	account := e.account(t, "SELECT, INSERT, UPDATE", "*")
+	l := newLocker(t, openAs(t, account))
+	require.NoError(t, acquire(t, l, "x", mysqllock.AutoRenew).Unlock())
+	root := e.db(t, "")
+	_, err := root.Exec("SET GLOBAL offline_mode = ON")
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() {
+		k, err := l.TryLock(ctx, "x", 20*time.Second, mysqllock.AutoRenew)
+		if err == nil {
+			err = k.Unlock()
+		}
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		require.FailNow(t, "not waited", "%v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	_, err = root.Exec("SET GLOBAL offline_mode = OFF")
+	require.NoError(t, err)
+	require.NoError(t, <-ended)
+}
+
+// A proxy that has lost a reply may send the statement again: the grant of the
+// first one is the answer to the second.
+func TestRepeatedAcquire(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		// In a small pool, no statement may wait for a row: others are used.
+		for _, limit := range []int{4, 2} {
+			t.Run(fmt.Sprint("pool of ", limit), func(t *testing.T) { testRepeatedAcquire(t, e, limit) })
+		}
+	})
+}
+
+func testRepeatedAcquire(t *testing.T, e env, limit int) {
+	name := fmt.Sprint("x ", limit)
+	proxy := wire.New(t, e.server.Addr())
+	db := e.through(t, proxy)
+	db.SetMaxOpenConns(limit)
+	l, other, third := newLocker(t, db), e.locker(t), e.locker(t)
+	require.NoError(t, acquire(t, l, name, mysqllock.AutoRenew).Unlock()) // the session was looked at
+	granted := func(name string, lease time.Duration) {
+		t.Helper()
+		before, err := other.Inspect(ctx, name)
+		require.NoError(t, err)
+		proxy.Repeat(true)
+		k, err := l.TryLock(ctx, name, 0, lease)
+		proxy.Repeat(false)
+		require.NoError(t, err)
+		require.NoError(t, k.Err())
+		require.Greater(t, k.Token(), before.Token)
+		require.Equal(t, k.Token(), requireHeld(t, other, name, true).Token)
+		_, err = other.TryLock(ctx, name, 0, mysqllock.AutoRenew)
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+		require.NoError(t, k.Unlock())
+		requireHeld(t, other, name, false)
+	}
+	granted("new "+name, mysqllock.AutoRenew)
+	granted(name, time.Minute)
+	if limit == 4 {
+		for range 110 { // until the statement is prepared
+			require.NoError(t, acquire(t, l, name, mysqllock.AutoRenew).Unlock())
+		}
+		queries := len(proxy.Queries())
+		granted(name, mysqllock.AutoRenew)
+		require.Len(t, proxy.Queries(), queries, "prepared")
+	}
+
+	// One that waits, and so goes by the list. Those behind it stay listed.
+	k := acquire(t, other, name, mysqllock.AutoRenew)
+	got := waitingSeenBy(t, other, l, name, 1)
+	var behind <-chan *mysqllock.Lock
+	if limit == 4 { // or l does not listen, and need not be the first
+		behind = waiting(t, third, name, 2)
+	}
+	proxy.Repeat(true)
+	require.NoError(t, k.Unlock())
+	next := get(t, got)
+	proxy.Repeat(false)
+	require.Greater(t, next.Token(), k.Token())
+	info := requireHeld(t, other, name, true)
+	require.Equal(t, next.Token(), info.Token)
+	if behind != nil {
+		require.Equal(t, 1, info.Waiters)
+	}
+	require.NoError(t, next.Unlock())
+	if behind != nil {
+		require.NoError(t, get(t, behind).Unlock())
+	}
+
+	// One that takes over inside the process, for a lease that the row does not cover.
+	short := acquire(t, l, name, 3*time.Second)
+	passed := waitingFor(t, l, name, time.Hour)
+	proxy.Repeat(true)
+	require.NoError(t, short.Unlock())
+	last := get(t, passed)
+	proxy.Repeat(false)
+	require.Greater(t, last.Token(), short.Token())
+	require.Equal(t, last.Token(), requireHeld(t, other, name, true).Token)
+	require.NoError(t, last.Unlock())
+}
+
+// waitingFor starts to wait for a lock that this process holds.
+func waitingFor(t *testing.T, l *mysqllock.Locker, name string, lease time.Duration) <-chan *mysqllock.Lock {
+	t.Helper()
+	got := make(chan *mysqllock.Lock, 1)
+	go func() {
+		defer close(got)
+		if k, err := l.TryLock(ctx, name, time.Minute, lease); assert.NoError(t, err) {
+			got <- k
+		}
+	}()
+	eventually(t, "not waiting", func() bool { return l.Stats().Waiting == 1 })
+	return got
 }
 
 // A statement that waits for a row outlives its caller: it is undone when it is
@@ -223,7 +444,8 @@ func TestServerPaused(t *testing.T) {
 			require.NoError(t, server.Pause())
 			requireOver(t, k, mysqllock.ErrLost)
 			_, err := l.TryLock(ctx, "y", 100*time.Millisecond, mysqllock.AutoRenew)
-			require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+			require.ErrorIs(t, err, mysqllock.ErrUnavailable)
+			require.NotErrorIs(t, err, context.DeadlineExceeded)
 			require.NoError(t, server.Continue())
 			for _, name := range []string{"x", "y"} {
 				requireFree(t, l, name) // what was sent meanwhile was undone
@@ -247,7 +469,7 @@ func TestLockedTable(t *testing.T) {
 		require.NoError(t, err)
 
 		_, err = l.TryLock(ctx, "y", 100*time.Millisecond, mysqllock.AutoRenew)
-		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+		require.ErrorIs(t, err, mysqllock.ErrUnavailable)
 		got := make(chan *mysqllock.Lock)
 		go func() { got <- acquire(t, other, "x", mysqllock.AutoRenew) }()
 		eventually(t, "a waiter", func() bool { return other.Stats().Waiting == 1 })
@@ -380,8 +602,516 @@ func TestGuard(t *testing.T) {
 		conn, err := db.Conn(ctx)
 		require.NoError(t, err)
 		defer conn.Close()
+		_, err = conn.ExecContext(ctx, "BEGIN")
+		require.NoError(t, err)
 		require.NoError(t, beside.Guard(ctx, conn))
 	})
+}
+
+// losses take a lock away without its holder's knowledge.
+var losses = map[string]func(t *testing.T, e env, name string){
+	"forced": func(t *testing.T, e env, name string) {
+		held, err := e.locker(t).ForceUnlock(ctx, name)
+		require.NoError(t, err)
+		require.True(t, held)
+	},
+	"taken over": func(t *testing.T, e env, name string) {
+		_, err := e.db(t, "").Exec("UPDATE mysqllock SET expires_at = '1970-01-01' WHERE name = ?", name)
+		require.NoError(t, err)
+		acquire(t, e.locker(t), name, mysqllock.AutoRenew)
+	},
+	"deleted": func(t *testing.T, e env, name string) {
+		_, err := e.db(t, "").Exec("DELETE FROM mysqllock WHERE name = ?", name)
+		require.NoError(t, err)
+	},
+}
+
+// Once Guard has reported a loss, every method of every handle of the hold does.
+func TestLossFoundByGuard(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		for way, take := range losses {
+			for kind, lease := range map[string]time.Duration{"auto": mysqllock.AutoRenew, "fixed": time.Minute} {
+				t.Run(way+"/"+kind, func(t *testing.T) {
+					t.Parallel()
+					name := way + kind
+					l := e.locker(t)
+					k := acquire(t, l, name, lease)
+					again, err := l.TryLock(k.Context(), name, 0, lease)
+					require.NoError(t, err)
+					take(t, e, name)
+					require.NoError(t, k.Err(), "not known yet")
+					tx, err := e.db(t, "").Begin()
+					require.NoError(t, err)
+					defer tx.Rollback()
+					require.ErrorIs(t, k.Guard(ctx, tx), mysqllock.ErrLost)
+					for _, k := range []*mysqllock.Lock{k, again} {
+						require.ErrorIs(t, k.Err(), mysqllock.ErrLost)
+						require.ErrorIs(t, context.Cause(k.Context()), mysqllock.ErrLost)
+						require.ErrorIs(t, k.Extend(ctx, time.Minute), mysqllock.ErrLost)
+						require.ErrorIs(t, k.Guard(ctx, tx), mysqllock.ErrLost)
+						_, err = l.TryLock(k.Context(), name, 0, lease)
+						require.ErrorIs(t, err, mysqllock.ErrLost)
+						require.ErrorIs(t, k.Unlock(), mysqllock.ErrLost)
+						require.ErrorIs(t, k.Err(), mysqllock.ErrNotHeld)
+						require.ErrorIs(t, k.Guard(ctx, tx), mysqllock.ErrNotHeld)
+					}
+					require.EqualValues(t, 1, l.Stats().Lost)
+					require.Zero(t, l.Stats().Held)
+				})
+			}
+		}
+	})
+}
+
+// A Guard that fails delays nobody's grant while its transaction stays open: not
+// that of its own name, not one whose token is the highest of the table. SERIALIZABLE
+// is not promised.
+func TestFailedGuardHoldsUpNobody(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		ways := map[string]func(t *testing.T, e env, name string){
+			"truncated": func(t *testing.T, e env, name string) {
+				_, err := e.db(t, "").Exec("TRUNCATE TABLE mysqllock")
+				require.NoError(t, err)
+			},
+		}
+		maps.Copy(ways, losses)
+		for _, level := range []string{"READ-UNCOMMITTED", "READ-COMMITTED", "REPEATABLE-READ"} {
+			for way, take := range ways {
+				t.Run(level+"/"+way, func(t *testing.T) {
+					t.Parallel()
+					e := env{e.server, mysqltest.NewDatabase(t, e.server)}
+					other := e.locker(t)
+					require.NoError(t, other.CreateTable(ctx))
+					require.NoError(t, acquire(t, other, "known", mysqllock.AutoRenew).Unlock())
+					l := e.locker(t)
+					k := acquire(t, l, "lost", time.Minute)
+					take(t, e, "lost")
+					tx, err := e.db(t, isolation(e, level)).Begin()
+					require.NoError(t, err)
+					defer tx.Rollback()
+					require.ErrorIs(t, k.Guard(ctx, tx), mysqllock.ErrLost)
+					for _, name := range []string{"known", "new", "zzz", "lost"} {
+						if name == "lost" && way == "taken over" {
+							continue
+						}
+						k, err := other.TryLock(ctx, name, 5*time.Second, mysqllock.AutoRenew)
+						require.NoError(t, err, name)
+						require.NoError(t, k.Unlock())
+					}
+				})
+			}
+		}
+	})
+}
+
+// A lock whose row was taken away is not handed on inside the process: Unlock and
+// Do report the loss, and the next holder here gets a token above that of whoever
+// has had the lock since.
+func TestHandoffOfARowTakenAway(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		for what, takeAway := range map[string]func(t *testing.T, e env, other *mysqllock.Locker){
+			"ForceUnlock": func(t *testing.T, e env, other *mysqllock.Locker) {
+				held, err := other.ForceUnlock(ctx, "x")
+				require.NoError(t, err)
+				require.True(t, held)
+			},
+			"deleted": func(t *testing.T, e env, other *mysqllock.Locker) {
+				_, err := e.db(t, "").Exec("DELETE FROM mysqllock WHERE name = 'x'")
+				require.NoError(t, err)
+			},
+			"truncated": func(t *testing.T, e env, other *mysqllock.Locker) {
+				_, err := e.db(t, "").Exec("TRUNCATE TABLE mysqllock")
+				require.NoError(t, err)
+			},
+		} {
+			for end, leave := range map[string]func(*testing.T, *mysqllock.Locker, func()){
+				"Unlock": func(t *testing.T, l *mysqllock.Locker, while func()) {
+					k := acquire(t, l, "x", mysqllock.AutoRenew)
+					while()
+					require.ErrorIs(t, k.Unlock(), mysqllock.ErrLost)
+				},
+				"Do": func(t *testing.T, l *mysqllock.Locker, while func()) {
+					err := l.Do(ctx, "x", 0, mysqllock.AutoRenew, func(context.Context) error { while(); return nil })
+					require.ErrorIs(t, err, mysqllock.ErrLost)
+				},
+			} {
+				t.Run(what+", "+end, func(t *testing.T) {
+					t.Parallel()
+					e := env{server: e.server, database: mysqltest.NewDatabase(t, e.server)}
+					l, other := e.locker(t), e.locker(t)
+					require.NoError(t, l.CreateTable(ctx))
+					got := make(chan *mysqllock.Lock, 1)
+					var theirs *mysqllock.Lock
+					leave(t, l, func() {
+						go func() {
+							k, err := l.Lock(ctx, "x", mysqllock.AutoRenew)
+							assert.NoError(t, err)
+							got <- k
+						}()
+						eventually(t, "a waiter", func() bool { return l.Stats().Waiting == 1 })
+						takeAway(t, e, other)
+						theirs = acquire(t, other, "x", mysqllock.AutoRenew)
+					})
+					select {
+					case k := <-got:
+						require.FailNow(t, "granted beside another holder", "token %d, theirs %d", k.Token(), theirs.Token())
+					case <-time.After(100 * time.Millisecond):
+					}
+					require.EqualValues(t, 1, l.Stats().Lost)
+					require.NoError(t, theirs.Unlock())
+					next := <-got
+					require.Greater(t, next.Token(), theirs.Token())
+					require.NoError(t, next.Unlock())
+				})
+			}
+		}
+	})
+}
+
+// A transaction that looked at the table before the lock was granted can be guarded
+// all the same: its snapshot does not show the grant.
+func TestGuardInAnOlderSnapshot(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l, db := e.locker(t), e.db(t, "")
+		require.NoError(t, acquire(t, l, "x", mysqllock.AutoRenew).Unlock())
+		var refuses bool // MariaDB from 11.6 on
+		if db.QueryRow("SELECT @@innodb_snapshot_isolation").Scan(&refuses) != nil {
+			refuses = false
+		}
+		for _, name := range []string{"x", "new"} {
+			tx, err := db.Begin()
+			require.NoError(t, err)
+			defer tx.Rollback()
+			var rows int
+			require.NoError(t, tx.QueryRow("SELECT COUNT(*) FROM mysqllock").Scan(&rows))
+			k := acquire(t, l, name, mysqllock.AutoRenew)
+			err = k.Guard(ctx, tx)
+			require.NoError(t, k.Err())
+			if refuses {
+				var told *mysql.MySQLError
+				require.ErrorAs(t, err, &told)
+				require.EqualValues(t, 1020, told.Number)
+				continue
+			}
+			require.NoError(t, err)
+			require.NoError(t, k.Unlock())
+			_, err = e.locker(t).TryLock(ctx, name, 0, mysqllock.AutoRenew)
+			require.ErrorIs(t, err, mysqllock.ErrNotAcquired, "it is guarded")
+		}
+	})
+}
+
+// A Guard that does not find the row although it is still the holder's has been
+// given a transaction that is elsewhere: that costs no lock.
+func TestGuardInAnotherDatabase(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		elsewhere := env{e.server, mysqltest.NewDatabase(t, e.server)}
+		require.NoError(t, elsewhere.locker(t).CreateTable(ctx))
+		k := acquire(t, e.locker(t), "x", mysqllock.AutoRenew)
+		tx, err := elsewhere.db(t, "").Begin()
+		require.NoError(t, err)
+		defer tx.Rollback()
+		err = k.Guard(ctx, tx)
+		require.ErrorContains(t, err, "does not find the lock's row")
+		require.NotErrorIs(t, err, mysqllock.ErrLost)
+		require.NoError(t, k.Err())
+		require.NoError(t, k.Unlock())
+	})
+}
+
+// Guard takes nothing but an open transaction, in whatever wrapping.
+func TestGuardNeedsATransaction(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		type wrapped struct{ mysqllock.Queryer }
+		db := e.db(t, "")
+		x := sqlx.NewDb(db, "mysql")
+		k := acquire(t, e.locker(t), "x", mysqllock.AutoRenew)
+		conn, err := db.Conn(ctx)
+		require.NoError(t, err)
+		defer conn.Close()
+		connx, err := x.Connx(ctx)
+		require.NoError(t, err)
+		defer connx.Close()
+		tx, err := db.Begin()
+		require.NoError(t, err)
+		defer tx.Rollback()
+		txx, err := x.Beginx()
+		require.NoError(t, err)
+		defer txx.Rollback()
+
+		require.ErrorContains(t, k.Guard(ctx, db), "a pool is no transaction")
+		require.ErrorContains(t, k.Guard(ctx, x), "a pool is no transaction")
+		none := map[string]mysqllock.Queryer{
+			"Conn": conn, "sqlx.Conn": connx, "wrapped DB": wrapped{db}, "wrapped sqlx.DB": &wrapped{x}, "wrapped Conn": wrapped{wrapped{conn}},
+		}
+		for what, tx := range none {
+			require.ErrorContains(t, k.Guard(ctx, tx), "no transaction is open", what)
+		}
+		require.NoError(t, k.Err())
+		for what, tx := range map[string]mysqllock.Queryer{"Tx": tx, "sqlx.Tx": txx, "wrapped Tx": wrapped{tx}, "wrapped sqlx.Tx": wrapped{wrapped{txx}}} {
+			require.NoError(t, k.Guard(ctx, tx), what)
+		}
+		for _, begin := range []string{"BEGIN", "SET autocommit = 0"} {
+			for what, conn := range map[string]*sql.Conn{"Conn": conn, "sqlx.Conn": connx.Conn} {
+				_, err = conn.ExecContext(ctx, begin)
+				require.NoError(t, err)
+				for range 2 {
+					require.NoError(t, k.Guard(ctx, none[what]), begin)
+				}
+				require.NoError(t, k.Guard(ctx, wrapped{none[what]}), begin)
+				_, err = conn.ExecContext(ctx, "COMMIT")
+				require.NoError(t, err)
+			}
+		}
+	})
+}
+
+// ForceUnlock waits for transactions under Guard until its context ends, at every
+// isolation level and whatever limits the session has, and costs the holder nothing
+// before it succeeds.
+func TestForceUnlockWaitsForGuards(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		limit := "max_execution_time=300"
+		if e.server.Kind == "mariadb" {
+			limit = "max_statement_time=0.3"
+		}
+		for what, params := range map[string]string{
+			"serializable": isolation(e, "SERIALIZABLE"), "repeatable read": isolation(e, "REPEATABLE-READ"), "time limit": limit, "lock wait limit": "innodb_lock_wait_timeout=1",
+		} {
+			t.Run(what, func(t *testing.T) {
+				t.Parallel()
+				l, other, db := e.locker(t, mysqllock.WithLease(3*time.Second)), newLocker(t, e.db(t, params)), e.db(t, "")
+				k := acquire(t, l, what, mysqllock.AutoRenew)
+				begin := func() *sql.Tx {
+					tx, err := db.Begin()
+					require.NoError(t, err)
+					t.Cleanup(func() { tx.Rollback() })
+					return tx
+				}
+				tx := begin()
+				require.NoError(t, k.Guard(ctx, tx))
+				forced := make(chan error, 1)
+				go func() {
+					freed, err := other.ForceUnlock(ctx, what)
+					if err == nil && !freed {
+						err = errors.New("nobody had it")
+					}
+					forced <- err
+				}()
+				// For longer than the lease, and while it goes on with its work.
+				for start := time.Now(); time.Since(start) < 5*time.Second; {
+					second := begin()
+					asked := time.Now()
+					require.NoError(t, k.Guard(ctx, second))
+					require.Less(t, time.Since(asked), 10*time.Second, "behind a statement of ForceUnlock, each of which waits for 1 s")
+					require.NoError(t, second.Commit())
+					time.Sleep(100 * time.Millisecond)
+				}
+				require.NoError(t, k.Err())
+				require.Empty(t, forced)
+				require.NoError(t, tx.Commit())
+				require.NoError(t, <-forced)
+				requireHeld(t, l, what, false)
+				require.ErrorIs(t, k.Guard(ctx, begin()), mysqllock.ErrLost)
+			})
+		}
+	})
+}
+
+// A ForceUnlock that was given up leaves nothing behind in the server for which
+// the holder would wait.
+func TestForceUnlockGivenUp(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		k, other, db := acquire(t, e.locker(t), "x", mysqllock.AutoRenew), e.locker(t), e.db(t, "")
+		tx, err := db.Begin()
+		require.NoError(t, err)
+		defer tx.Rollback()
+		require.NoError(t, k.Guard(ctx, tx))
+		short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err = other.ForceUnlock(short, "x")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Less(t, time.Since(start), 10*time.Second, "it ends with its context")
+		second, err := db.Begin()
+		require.NoError(t, err)
+		defer second.Rollback()
+		start = time.Now()
+		require.NoError(t, k.Guard(ctx, second))
+		require.Less(t, time.Since(start), 10*time.Second, "1 s at most on an idle machine; 50 s if the server still waited for ForceUnlock")
+	})
+}
+
+// Guards that overlap without end do not keep ForceUnlock out: it queues.
+func TestForceUnlockGetsItsTurn(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		k, other, db := acquire(t, e.locker(t), "x", mysqllock.AutoRenew), e.locker(t), e.db(t, "")
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		guarded := make(chan struct{}, 1000)
+		for i := range 4 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 25 * time.Millisecond)
+				for k.Err() == nil {
+					tx, err := db.Begin()
+					if !assert.NoError(t, err) {
+						return
+					}
+					if k.Guard(ctx, tx) == nil {
+						guarded <- struct{}{}
+						time.Sleep(100 * time.Millisecond)
+					}
+					assert.NoError(t, tx.Rollback())
+				}
+			})
+		}
+		for range 8 {
+			<-guarded
+		}
+		bounded, cancel := context.WithTimeout(ctx, 20*time.Second)
+		defer cancel()
+		freed, err := other.ForceUnlock(bounded, "x")
+		require.NoError(t, err)
+		require.True(t, freed)
+	})
+}
+
+// Where the server does not look for deadlocks, a ForceUnlock and an acquire that
+// wait for the same guard do not wait for each other until the server gives up.
+func TestForceUnlockWithoutDeadlockDetection(t *testing.T) {
+	for _, kind := range mysqltest.Kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			server := mysqltest.New(t, kind, "--innodb-deadlock-detect=OFF")
+			e := env{server, mysqltest.NewDatabase(t, server)}
+			l, other, next := e.locker(t), e.locker(t), e.locker(t)
+			require.NoError(t, l.CreateTable(ctx))
+			k := acquire(t, l, "x", mysqllock.AutoRenew)
+			tx, err := e.db(t, "").Begin()
+			require.NoError(t, err)
+			defer tx.Rollback()
+			require.NoError(t, k.Guard(ctx, tx))
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			wg.Go(func() {
+				_, err := other.ForceUnlock(ctx, "x")
+				assert.NoError(t, err)
+			})
+			time.Sleep(300 * time.Millisecond) // it waits for the guard
+			require.NoError(t, k.Unlock())
+			got := make(chan *mysqllock.Lock, 1)
+			go func() {
+				k, err := next.Lock(ctx, "x", mysqllock.AutoRenew)
+				assert.NoError(t, err)
+				got <- k
+			}()
+			time.Sleep(300 * time.Millisecond) // so does the statement of Lock
+			require.NoError(t, tx.Commit())
+			start := time.Now()
+			select {
+			case <-got:
+				t.Logf("granted %v after the guard had ended", time.Since(start))
+			case <-time.After(15 * time.Second):
+				require.FailNow(t, "they wait for each other")
+			}
+		})
+	}
+}
+
+// What extends and releases locks behind locked rows adds no statement that waits
+// in the server, beside one for each row, and no connection beyond the pool.
+func TestHoldersBehindLockedRows(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		for what, act := range map[string]func(t *testing.T, k *mysqllock.Lock){
+			"Extend": func(t *testing.T, k *mysqllock.Lock) {
+				short, cancel := context.WithTimeout(ctx, 3*time.Second)
+				defer cancel()
+				var wg sync.WaitGroup
+				for range 2 {
+					wg.Go(func() { assert.ErrorIs(t, k.Extend(short, time.Minute), context.DeadlineExceeded) })
+				}
+				wg.Wait()
+			},
+			"Unlock": func(t *testing.T, k *mysqllock.Lock) {
+				err := k.Unlock()
+				assert.Error(t, err)
+				assert.NotErrorIs(t, err, mysqllock.ErrLost)
+			},
+		} {
+			t.Run(what, func(t *testing.T) {
+				t.Parallel()
+				e := env{server: e.server, database: mysqltest.NewDatabase(t, e.server)}
+				testBehindLockedRows(t, e, act)
+			})
+		}
+	})
+}
+
+func testBehindLockedRows(t *testing.T, e env, act func(*testing.T, *mysqllock.Lock)) {
+	const rows, pool, application = 3, 6, 2
+	db, other := e.db(t, ""), e.db(t, "")
+	db.SetMaxOpenConns(pool)
+	l := newLocker(t, db, mysqllock.WithLease(20*time.Second))
+	require.NoError(t, l.CreateTable(ctx))
+	for range application {
+		conn, err := db.Conn(ctx)
+		require.NoError(t, err)
+		defer conn.Close()
+	}
+	var locks []*mysqllock.Lock
+	for i := range rows {
+		locks = append(locks, acquire(t, l, fmt.Sprint("x", i), mysqllock.AutoRenew))
+	}
+	tx, err := other.Begin()
+	require.NoError(t, err)
+	defer tx.Rollback()
+	_, err = tx.Exec("UPDATE mysqllock SET holder = 'somebody'")
+	require.NoError(t, err)
+
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var wg sync.WaitGroup
+		for _, k := range locks {
+			wg.Go(func() {
+				start := time.Now()
+				act(t, k)
+				assert.Less(t, time.Since(start), 5*time.Second)
+			})
+		}
+		wg.Wait()
+	}()
+	for acting := true; acting; {
+		select {
+		case <-done:
+			acting = false
+		case <-time.After(50 * time.Millisecond):
+		}
+		found, err := other.Query("SELECT COALESCE(info, '') FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()")
+		require.NoError(t, err)
+		connections, waiting := -1, map[string]int{} // without the transaction's
+		for found.Next() {
+			var statement string
+			require.NoError(t, found.Scan(&statement))
+			connections++
+			for _, k := range locks {
+				if strings.HasPrefix(statement, "UPDATE ") && strings.Contains(statement, "'"+k.Name()+"'") {
+					waiting[k.Name()]++
+				}
+			}
+		}
+		require.NoError(t, found.Close())
+		require.LessOrEqual(t, connections, pool)
+		for name, n := range waiting {
+			require.Equal(t, 1, n, "statements that wait for %s", name)
+		}
+	}
+	require.NoError(t, tx.Rollback())
+	for _, k := range locks {
+		k.Unlock()
+		requireFree(t, l, k.Name())
+	}
+	eventually(t, "the pool has its connections again", func() bool { return db.Stats().InUse <= application })
 }
 
 // The notifier carries a release to other processes long before their poll.
@@ -546,6 +1276,43 @@ func TestHiccup(t *testing.T) {
 				require.NoError(t, k.Err())
 				calm()
 				wg.Wait()
+				require.NoError(t, k.Unlock())
+			})
+		}
+	})
+}
+
+// A connection that was kept for renewals and is dead costs no lock, although the
+// application uses up the pool for a while before or after it was found so: another
+// one is tried as soon as there is one.
+func TestDeadConnectionInABusyPool(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		for name, busy := range map[string]struct{ from, until time.Duration }{ // since the acquire; the renewal is due at 2 s, and the trust ends at 5.4 s
+			"used up as it is sent":        {1500 * time.Millisecond, 2500 * time.Millisecond},
+			"used up as its time runs out": {2800 * time.Millisecond, 4500 * time.Millisecond},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				dying := wire.New(t, e.server.Addr())
+				proxy := wire.New(t, dying.Addr())
+				db := e.through(t, proxy)
+				db.SetMaxOpenConns(3)
+				l := newLocker(t, db, mysqllock.WithLease(6*time.Second))
+				k := acquire(t, l, name, mysqllock.AutoRenew)
+				start := time.Now()
+				time.Sleep(time.Second)
+				require.Equal(t, 1, proxy.Open(), "the connection that is kept")
+				dying.BlackHole(true)
+				proxy.Redirect(e.server.Addr())
+				time.Sleep(busy.from - time.Since(start))
+				for range 2 {
+					conn, err := db.Conn(ctx)
+					require.NoError(t, err)
+					defer conn.Close()
+					time.AfterFunc(busy.until-time.Since(start), func() { conn.Close() })
+				}
+				eventually(t, "a renewal", func() bool { return l.Stats().Renewals > 0 || k.Err() != nil })
+				require.NoError(t, k.Err())
 				require.NoError(t, k.Unlock())
 			})
 		}

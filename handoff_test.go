@@ -102,11 +102,11 @@ func TestHandoffIsBounded(t *testing.T) {
 		counts string
 		token  uint64 // since the first
 	}{
-		"within":           {[]time.Duration{9 * time.Second, 9100 * ms}, "acquire 1", 2},
-		"beyond":           {[]time.Duration{9 * time.Second, 9101 * ms}, "acquire 2, release 1", tokenRange},
-		"since the first":  {[]time.Duration{ms, 60 * ms, 102 * ms}, "acquire 2, release 1", tokenRange},
-		"counts anew then": {[]time.Duration{ms, 102 * ms, 150 * ms, 250 * ms}, "acquire 2, release 1", tokenRange + 2},
-		"and ends again":   {[]time.Duration{ms, 102 * ms, 150 * ms, 251 * ms}, "acquire 3, release 2", 2 * tokenRange},
+		"within":           {[]time.Duration{9 * time.Second, 9100 * ms}, "acquire 1, confirm 2", 2},
+		"beyond":           {[]time.Duration{9 * time.Second, 9101 * ms}, "acquire 2, confirm 1, release 1", tokenRange},
+		"since the first":  {[]time.Duration{ms, 60 * ms, 102 * ms}, "acquire 2, confirm 1, release 1", tokenRange},
+		"counts anew then": {[]time.Duration{ms, 102 * ms, 150 * ms, 250 * ms}, "acquire 2, confirm 2, release 1", tokenRange + 2},
+		"and ends again":   {[]time.Duration{ms, 102 * ms, 150 * ms, 251 * ms}, "acquire 3, confirm 1, release 2", 2 * tokenRange},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -142,12 +142,12 @@ func TestHandoffIsBoundedAcrossRanges(t *testing.T) {
 			require.NoError(t, k.Unlock())
 			k = p.granted(f.now())
 		}
-		require.Equal(t, "acquire 2", f.counts())
+		require.Equal(t, "acquire 2, confirm 1", f.counts())
 		p := f.try(l, bg, "x", WaitForever, AutoRenew)
 		f.until(101 * ms)
 		require.NoError(t, k.Unlock())
 		p.granted(101 * ms)
-		require.Equal(t, "acquire 3, release 1", f.counts())
+		require.Equal(t, "acquire 3, confirm 1, release 1", f.counts())
 	})
 }
 
@@ -228,7 +228,7 @@ func TestHandoffOfLeases(t *testing.T) {
 				require.NoError(t, old.Unlock())
 				k := p.granted(c.at)
 				synctest.Wait()
-				require.Equal(t, c.counts, f.counts())
+				require.Equal(t, strings.TrimPrefix(c.counts+", confirm 1", ", "), f.counts())
 				if c.counts == "" {
 					require.Equal(t, old.Token()+1, k.Token())
 				} else {
@@ -280,8 +280,8 @@ func TestHandoffOfALeaseThatWasNotRenewed(t *testing.T) {
 		at     time.Duration
 		counts string
 	}{
-		"a third left": {19 * time.Second, ""},
-		"less":         {19001 * ms, "acquire 1"},
+		"a third left": {19 * time.Second, "confirm 1"},
+		"less":         {19001 * ms, "acquire 1, confirm 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -322,7 +322,7 @@ func TestRenewalsGoOnAcrossHandoffs(t *testing.T) {
 		require.NoError(t, k.Unlock())
 		require.Zero(t, f.left("x"))
 		f.until(2 * time.Minute)
-		require.Equal(t, "acquire 1, release 1, renew 3", f.counts())
+		require.Equal(t, "acquire 1, confirm 2, release 1, renew 3", f.counts())
 	})
 }
 
@@ -348,7 +348,7 @@ func TestRenewalDuringAHandoff(t *testing.T) {
 				f.until(10050 * ms)
 				require.NoError(t, old.Unlock())
 				k := p.granted(10050 * ms)
-				require.Equal(t, "acquire 1, renew 1", f.counts())
+				require.Equal(t, "acquire 1, confirm 1, renew 1", f.counts())
 				if c.until > 0 {
 					f.requireEnd(k, c.until, ErrLost)
 					f.until(c.until + time.Second)
@@ -554,9 +554,9 @@ func TestExtendDuringAHandoffFindsTheRowLost(t *testing.T) {
 		f.meet(slow(100*ms), "extend")
 		extended := make(chan error)
 		go func() { extended <- old.Extend(bg, 20*time.Second) }()
-		f.until(50 * ms)
+		f.until(ms)
 		require.NoError(t, old.Unlock())
-		k := p.granted(50 * ms)
+		k := p.granted(ms)
 		require.ErrorIs(t, <-extended, ErrNotHeld)
 		f.requireEnd(k, 100*ms, ErrLost)
 	})
@@ -572,18 +572,18 @@ func TestReplacementThatFails(t *testing.T) {
 		freed  string        // when the background was busy, at least
 		counts string
 	}{
-		"deadlock":        {fails(errDeadlock), 10 * ms, "1s", "acquire 2, releaseAll 1"},
+		"deadlock":        {fails(errDeadlock), 10 * ms, "1s", "acquire 2, confirm 1, releaseAll 1"},
 		"broken":          {fails(errBroken), 10 * ms, "1s", ""},
 		"cut":             {cut, 10 * ms, "1s", ""},
 		"overtaken":       {overtaken(5 * ms), 10 * ms, "1s", ""},
 		"mute":            {mute, 10*s + 10*ms, "11s", ""},
 		"hangs":           {hangs, 10*s + 10*ms, "11s", ""},
-		"late":            {late(2 * s), 2 * s, "", "acquire 1"},
-		"answered late":   {slow(2 * s), 2 * s, "", "acquire 1"},
-		"row locked":      {nil, 2 * s, "", "acquire 1"},
-		"taken away":      {none, 3 * s, "", "acquire 3"},
-		"late, too late":  {slow(9500 * ms), 9500 * ms, "", "acquire 1"},
-		"after the lease": {late(9500 * ms), 9500 * ms, "", "acquire 1"},
+		"late":            {late(2 * s), 2 * s, "", "acquire 1, confirm 1"},
+		"answered late":   {slow(2 * s), 2 * s, "", "acquire 1, confirm 1"},
+		"row locked":      {nil, 2 * s, "", "acquire 1, confirm 1"},
+		"taken away":      {none, 3 * s, "", "acquire 3, confirm 1"},
+		"late, too late":  {slow(9500 * ms), 9500 * ms, "", "acquire 1, confirm 1"},
+		"after the lease": {late(9500 * ms), 9500 * ms, "", "acquire 1, confirm 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -600,7 +600,7 @@ func TestReplacementThatFails(t *testing.T) {
 					f.meet(nth(1, c.flt), "acquire")
 				}
 				if name == "taken away" {
-					f.take("x", 3*s)
+					f.meet(nth(1, func(_ context.Context, serve func()) error { serve(); f.take("x", 3*s); return nil }), "confirm")
 				}
 				require.NoError(t, old.Unlock())
 				k := p.granted(s + c.at)
@@ -637,7 +637,7 @@ func TestReplacementThatIsDenied(t *testing.T) {
 		require.NoError(t, old.Unlock())
 		p.refused(time.Second, errDenied)
 		synctest.Wait()
-		require.Equal(t, "acquire 2, releaseAll 1", f.counts())
+		require.Equal(t, "acquire 2, confirm 1, releaseAll 1", f.counts())
 		require.Zero(t, f.left("x"))
 		f.acquired(other, bg, "x", AutoRenew)
 	})
@@ -961,7 +961,7 @@ func TestNoWaitBesideAHandoff(t *testing.T) {
 		require.False(t, impatient.over(), "the statement that replaces may fail")
 		p.granted(500 * ms)
 		impatient.refused(500*ms, ErrNotAcquired)
-		require.Equal(t, "acquire 1", f.counts())
+		require.Equal(t, "acquire 1, probe 1", f.counts())
 
 		// If it does, there is nothing to be had without the database.
 		f.meet(after(500*ms, fails(errDenied)), "acquire")
@@ -990,12 +990,12 @@ func TestGuardedLockIsNotPassedOn(t *testing.T) {
 		l.table = &table{name: "`t`"} // Guard asks on the caller's transaction
 		db := sql.OpenDB(new(queries))
 		defer db.Close()
-		conn, err := db.Conn(bg)
+		tx, err := db.Begin()
 		require.NoError(t, err)
-		defer conn.Close()
+		defer tx.Rollback()
 
 		_, k := f.passed(l, "x", AutoRenew, AutoRenew)
-		require.NoError(t, k.Guard(bg, conn))
+		require.NoError(t, k.Guard(bg, tx))
 		p := f.try(l, bg, "x", WaitForever, AutoRenew)
 		f.anew()
 		require.NoError(t, k.Unlock())
@@ -1022,12 +1022,12 @@ func TestGuardOfAPassedOnLock(t *testing.T) {
 		var q queries
 		db := sql.OpenDB(&q)
 		defer db.Close()
-		conn, err := db.Conn(bg)
+		tx, err := db.Begin()
 		require.NoError(t, err)
-		defer conn.Close()
-		require.NoError(t, k.Guard(bg, conn))
+		defer tx.Rollback()
+		require.NoError(t, k.Guard(bg, tx))
 		require.Contains(t, q[0], fmt.Sprintf("token = %d AND", old.Token()))
-		require.ErrorIs(t, old.Guard(bg, conn), ErrNotHeld)
+		require.ErrorIs(t, old.Guard(bg, tx), ErrNotHeld)
 		require.Len(t, q, 1)
 		l.table = nil
 	})
@@ -1040,7 +1040,9 @@ func (q *queries) Connect(context.Context) (driver.Conn, error) { return q, nil 
 func (q *queries) Driver() driver.Driver                        { return nil }
 func (q *queries) Prepare(string) (driver.Stmt, error)          { return nil, errBroken }
 func (q *queries) Close() error                                 { return nil }
-func (q *queries) Begin() (driver.Tx, error)                    { return nil, errBroken }
+func (q *queries) Begin() (driver.Tx, error)                    { return q, nil }
+func (q *queries) Commit() error                                { return nil }
+func (q *queries) Rollback() error                              { return nil }
 
 func (q *queries) QueryContext(_ context.Context, query string, _ []driver.NamedValue) (driver.Rows, error) {
 	*q = append(*q, query)

@@ -269,9 +269,9 @@ func TestLockersOnOnePool(t *testing.T) {
 func TestPrepared(t *testing.T) {
 	onEachAlone(t, func(t *testing.T, e env, probe *sql.DB) {
 		db := e.db(t, "")
-		db.SetMaxOpenConns(1)
+		db.SetMaxOpenConns(4) // in a smaller pool, no statement that may wait for a row is sent
 		often := func(l *mysqllock.Locker) {
-			for range 110 {
+			for range 220 { // two connections at most take turns
 				require.NoError(t, acquire(t, l, "x", mysqllock.AutoRenew).Unlock())
 			}
 		}
@@ -282,7 +282,8 @@ func TestPrepared(t *testing.T) {
 		l := newLocker(t, db)
 		for range 2 {
 			often(l)
-			require.Equal(t, 2, preparedOn(t, probe))
+			// Two on each connection that was used so often.
+			require.Contains(t, []int{2, 4}, preparedOn(t, probe))
 			exec("ALTER TABLE mysqllock ADD further INT, ALGORITHM = COPY")
 			often(l)
 			exec("ALTER TABLE mysqllock DROP further, ALGORITHM = COPY")

@@ -9,7 +9,6 @@ import (
 	"math"
 	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +19,8 @@ import (
 // The errors to test for with [errors.Is]. Operations wrap them with the name of
 // the lock; [Lock.Err] and the cause of [Lock.Context] are these values.
 var (
-	ErrNotAcquired  = errors.New("not acquired")  // somebody else held the lock for the whole wait
+	ErrNotAcquired  = errors.New("not acquired")  // another owner held the lock for the whole wait, or a transaction had its row locked
+	ErrUnavailable  = errors.New("unavailable")   // the database could not be asked, or did not answer, until the wait ran out
 	ErrLost         = errors.New("lock lost")     // the lease ended, or was taken away, before Unlock
 	ErrNotHeld      = errors.New("lock not held") // this handle was unlocked before
 	ErrClosed       = errors.New("locker closed") // Locker.Close was called
@@ -42,20 +42,32 @@ const (
 	minAutoLease = time.Second
 	minPoll      = 10 * time.Millisecond
 
-	// patience bounds the statement of a call that does not wait, behind a row
-	// that a transaction has locked; grace that of one that waits for less. An
-	// attempt whose caller has gone may go on for as long as leftBound.
+	// patience bounds the statement of a call that does not wait, grace that of a
+	// call that waits for less. An attempt whose caller has left may go on for as
+	// long as leftBound, or while a transaction has the row locked.
 	patience  = 700 * time.Millisecond
-	grace     = 250 * time.Millisecond
+	grace     = 40 * time.Millisecond
 	leftBound = 2 * time.Second
 	// A database that answers within prompt is asked on the goroutine of the
-	// caller. One who has to go then stays for the answer, but not for longer than
-	// haste: then the attempt is cut off.
+	// caller. A call that has to end then stays for the answer, but not for longer
+	// than haste: then the attempt is cut off. grace and haste together are what a
+	// wait may be exceeded by: less than 100 ms.
 	prompt = 20 * time.Millisecond
-	haste  = 100 * time.Millisecond
-	// unlockBound bounds Unlock, closeBound each of the steps of Close.
-	unlockBound = 3 * time.Second
-	closeBound  = 3 * time.Second
+	haste  = 40 * time.Millisecond
+	// An attempt that has not been answered for probeAfter is probed, and then each
+	// probeInterval. A call that ends sooner starts the first probe if the attempt is
+	// probeSoon old, and waits for it for evidenceWait.
+	probeSoon     = 15 * time.Millisecond
+	probeAfter    = 400 * time.Millisecond
+	probeInterval = time.Second
+	evidenceWait  = 50 * time.Millisecond
+	// overrun is by how much a wait may be exceeded.
+	overrun = 95 * time.Millisecond
+	// unlockBound bounds Unlock, of it confirmBound a look before a handoff,
+	// closeBound each of the steps of Close.
+	unlockBound  = 3 * time.Second
+	confirmBound = 500 * time.Millisecond
+	closeBound   = 3 * time.Second
 )
 
 // An Option changes a default of [New].
@@ -159,8 +171,9 @@ func WithoutSignal() Option {
 }
 
 // WithoutHandoff keeps a lock from passing on to the next waiter of the same
-// process without the database: each holder then takes the row anew, and the
-// table always tells the present token.
+// process without a write to the database: each holder then takes the row anew,
+// and the table always tells the present token. With handoffs, the row is looked at
+// if no statement has shown it as this process's own in the last 2 ms.
 func WithoutHandoff() Option {
 	return func(c *config) error { c.handoff = false; return nil }
 }
@@ -175,15 +188,15 @@ type Locker struct {
 	orphans *orphanage
 	log     *slog.Logger
 	lease   time.Duration
-	handoff bool    // a lock may pass on inside the process
-	process process // random, the first half of every owner id
-	serial  atomic.Uint64
+	handoff bool        // a lock may pass on inside the process
+	process process     // random, the first half of every owner id
 	swift   atomic.Bool // the last attempt was answered promptly
 
 	observers observers // nil if there are none
 
-	waiting                                          atomic.Int64
-	acquired, notAcquired, reentered, released, lost atomic.Int64
+	waiting                            atomic.Int64
+	acquired, notAcquired, unavailable atomic.Int64
+	reentered, released, lost          atomic.Int64
 
 	background context.Context // of statements that outlive their caller; ends with Close
 	stop       context.CancelFunc
@@ -237,6 +250,11 @@ type estate struct {
 // have it.
 const handoffBound = 100 * time.Millisecond
 
+// handoffTrust is how long ago the statement may have been sent that last showed
+// the row as ours, for a handoff without a look at it. A holder whose row was taken
+// away before does not hand it on, and learns of the loss.
+const handoffTrust = 2 * time.Millisecond
+
 // A Lock is a handle: one acquisition, to be ended by one [Lock.Unlock]. It is
 // safe for concurrent use.
 type Lock struct {
@@ -273,6 +291,12 @@ func WithOwner(ctx context.Context) context.Context {
 // while it holds others (a lock taken within a transaction) must be large
 // enough for both; if that cannot be said of it, give the Locker a pool of its
 // own, of two connections or more.
+//
+// A session in which a lock would be wrong is refused with an error: one with
+// autocommit off, with a fixed timestamp, or with a transaction that the application
+// left open on a connection of the pool, if the pool has no other connection. The
+// last is seen only if the driver is go-sql-driver/mysql, or wraps it and gives it
+// away by a method Raw() driver.Conn.
 func New(db *sql.DB, opts ...Option) (*Locker, error) {
 	if db == nil {
 		return nil, errors.New("mysqllock: New: nil db")
@@ -324,19 +348,24 @@ func newLocker(repo repository, me process, c config) *Locker {
 // [Lock.Context] but not the lock. A call that has to end while its statement is
 // under way may stay for the answer, for 100 ms at most.
 //
-// It returns [ErrNotAcquired] if the wait ran out (with the last error of the
-// database, if that was why), and if ctx ended, then with [context.Cause] of ctx;
-// [ErrLost] if the owner's hold on name was lost; [ErrClosed], [ErrInvalidName],
-// [ErrInvalidLease], [ErrNoTable]; otherwise what the database said. Deadlocks,
-// lock wait timeouts and broken connections are retried within the wait. An
-// error leaves no lock behind: an attempt with unknown outcome is undone in the
-// background.
+// If the wait runs out or ctx ends, TryLock returns [ErrNotAcquired] if another
+// owner held the lock or a transaction had its row locked, and [ErrUnavailable]
+// with the cause if the database could not be asked or did not answer, or the pool
+// had no free connection. If ctx ended, the error also matches [context.Cause] of
+// ctx. It returns [ErrLost] if the owner's hold on name was lost; [ErrClosed],
+// [ErrInvalidName], [ErrInvalidLease], [ErrNoTable]; otherwise the database's
+// error. Deadlocks, lock wait timeouts and broken connections are retried within
+// the wait. An error leaves no lock behind: an attempt with unknown outcome is
+// undone in the background.
 func (l *Locker) TryLock(ctx context.Context, name string, wait, lease time.Duration) (*Lock, error) {
 	seen := l.observers.acquireStart(ctx, name)
 	k, err := l.tryLock(ctx, name, wait, lease, seen)
 	if err != nil {
-		if errors.Is(err, ErrNotAcquired) {
+		switch {
+		case errors.Is(err, ErrNotAcquired):
 			l.notAcquired.Add(1)
+		case errors.Is(err, ErrUnavailable):
+			l.unavailable.Add(1)
 		}
 		err = opError("acquire", name, err)
 	}
@@ -352,15 +381,16 @@ func (l *Locker) Lock(ctx context.Context, name string, lease time.Duration) (*L
 
 // Do calls fn under the lock, with the context of the handle, and unlocks also
 // if fn panics. It returns the error of TryLock, without having called fn, or
-// that of fn, joined with [ErrLost] if the lock was lost under it. If fn takes
-// locks of its own, an [ErrNotAcquired] may be from there.
+// that of fn, joined with [ErrLost] if the lock was lost under it, or with
+// [ErrClosed] if Close released it. If fn takes locks of its own, an
+// [ErrNotAcquired] may be from there.
 func (l *Locker) Do(ctx context.Context, name string, wait, lease time.Duration, fn func(ctx context.Context) error) (err error) {
 	k, err := l.TryLock(ctx, name, wait, lease)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if unlockErr := k.Unlock(); errors.Is(unlockErr, ErrLost) {
+		if unlockErr := k.Unlock(); errors.Is(unlockErr, ErrLost) || errors.Is(unlockErr, ErrClosed) {
 			err = errors.Join(err, unlockErr)
 		} else if unlockErr != nil {
 			l.log.Warn("mysqllock: release", "name", name, "err", unlockErr)
@@ -446,28 +476,62 @@ type call struct {
 	cut     <-chan struct{} // closed when it runs out for a statement under way
 	until   time.Time       // when cut is closed; zero: never
 	place   *waiter
-	trouble error // the last passing error of the database
+	busy    error // the error of the last attempt, if it met others at the row
 	seen    *observed
 }
 
+// canceled is the error of a call whose context has ended.
 func (c *call) canceled() error {
 	cause := context.Cause(c.ctx)
 	if err := c.ctx.Err(); !errors.Is(cause, err) {
 		cause = fmt.Errorf("%w (%w)", cause, err)
 	}
+	if trouble, outage := c.trouble(); outage {
+		return fmt.Errorf("%w: %w: %w", ErrUnavailable, cause, trouble)
+	}
 	return fmt.Errorf("%w: %w", ErrNotAcquired, cause)
 }
 
-// timedOut is the error of a wait that ran out.
+// timedOut is the error of a call whose wait has run out.
 func (c *call) timedOut() error {
-	trouble := c.trouble
-	if trouble == nil && c.place != nil {
-		trouble = c.l.names.trouble(c.place)
+	trouble, outage := c.trouble()
+	if trouble == nil {
+		trouble = c.busy
 	}
-	if trouble != nil {
-		return fmt.Errorf("%w: the database could not be asked: %w", ErrNotAcquired, trouble)
+	switch {
+	case outage:
+		return fmt.Errorf("%w: %w", ErrUnavailable, trouble)
+	case trouble != nil:
+		return fmt.Errorf("%w: %w", ErrNotAcquired, trouble)
 	}
 	return ErrNotAcquired
+}
+
+// trouble is why the database has not said who has the lock; nil if somebody has
+// it. It is an outage unless the database answers, and is only slow.
+func (c *call) trouble() (err error, outage bool) {
+	if c.place == nil {
+		return nil, false
+	}
+	v := c.l.names.trouble(c.place)
+	end := time.Now().Add(evidenceWait)
+	if latest := c.until.Add(min(c.wait-grace, 0) + overrun); latest.After(end) && c.ctx.Err() == nil {
+		end = latest
+	}
+	for v.soon && time.Now().Before(end) {
+		time.Sleep(evidenceWait / 20)
+		v = c.l.names.trouble(c.place)
+	}
+	return v.err, v.err != nil && !v.slow
+}
+
+// failed notes that an attempt failed with an error that may pass.
+func (c *call) failed(err error) {
+	c.busy = nil
+	if contended(err) {
+		c.busy = err
+	}
+	c.l.names.failed(c.place, err)
 }
 
 // reenter returns a further handle if the owner of the call holds the lock, and
@@ -545,10 +609,14 @@ func (c *call) acquire() (*Lock, error) {
 		switch {
 		case a.err != nil:
 			a.undoUnknown()
-			c.trouble = a.err
-			if !transient(a.err) || c.once && !contended(a.err) && (unknown(a.err) || pause > 4*firstPause) {
+			if !transient(a.err) {
 				c.l.leave(place)
 				return nil, a.err
+			}
+			c.failed(a.err)
+			if c.once && !contended(a.err) && (unknown(a.err) || pause > 4*firstPause) {
+				c.l.leave(place)
+				return nil, fmt.Errorf("%w: %w", ErrUnavailable, a.err)
 			}
 			err = await(c, time.After(pause), c.timeout)
 			pause = min(2*pause, 50*firstPause)
@@ -565,10 +633,15 @@ func (c *call) acquire() (*Lock, error) {
 			pause = min(2*pause, handover)
 		case c.once:
 			err = ErrNotAcquired
+		case a.grant.locked:
+			c.busy, again = nil, true
+			names.answered(place, false)
+			err = c.pauseOrWake(pause)
+			pause = min(2*pause, 50*firstPause)
 		case a.bid.list == 0 && names.lists(place):
 			again = true // and be listed
 		default:
-			c.trouble, pause, again = nil, firstPause, true
+			c.busy, pause, again = nil, firstPause, true
 			err = c.sleep(a)
 		}
 		if err != nil {
@@ -578,8 +651,13 @@ func (c *call) acquire() (*Lock, error) {
 	}
 }
 
-// errUnanswered is the error of a wait that ran out in a statement.
-var errUnanswered = fmt.Errorf("%w: the database did not answer in time: it is slow, or a transaction has the row locked", ErrNotAcquired)
+// errNoAnswer stands for the error of a statement that was cut off, or had no
+// answer yet, when its call ended. The time limits of the library are not the
+// caller's: context.DeadlineExceeded is not told.
+var (
+	errNoAnswer     = errors.New("the database did not answer in time")
+	errNoConnection = errors.New("the pool had no connection to the database in time")
+)
 
 // firstPause is how long to wait before a statement that failed is sent again;
 // each further failure doubles it.
@@ -629,6 +707,12 @@ func await[T any](c *call, ready <-chan T, timeout <-chan struct{}) error {
 	}
 }
 
+// pauseOrWake waits before the next attempt, unless the waiter is woken.
+func (c *call) pauseOrWake(pause time.Duration) error {
+	defer time.AfterFunc(pause, c.place.poke).Stop()
+	return await(c, c.place.wake, c.timeout)
+}
+
 // sleep waits, with the turn, until the row may be free.
 func (c *call) sleep(a *attempt) error {
 	left := a.grant.left
@@ -642,8 +726,11 @@ func (c *call) sleep(a *attempt) error {
 }
 
 // An attempt is one acquiring statement. It runs on a context of its own: one
-// whose caller has gone is undone when its answer arrives, because a statement
-// that is cut off can still be granted.
+// whose caller has left is undone when its answer arrives, because a statement
+// that is cut off can still be granted. While it has no answer, probes find out
+// whether the database answers at all, and what is in the way; an attempt that
+// waits in the server for a locked row is not cut off, because it would go on to
+// wait there.
 type attempt struct {
 	l      *Locker
 	inline bool // on the goroutine of the caller
@@ -656,9 +743,12 @@ type attempt struct {
 	grant  grant
 	err    error
 
+	probing *time.Timer // the next probe
+	locked  atomic.Bool // by the last probe, a transaction has the row locked
+
 	mu       sync.Mutex // guards the following
 	answered bool
-	gone     *time.Timer // cancels; not nil if the caller has gone
+	gone     *time.Timer // cancels; not nil if the caller has left
 }
 
 // attempt makes an attempt, in place of what the last holder left, if anything;
@@ -671,7 +761,7 @@ func (c *call) attempt(left *estate, again bool) *attempt {
 	}
 	a := &attempt{
 		l: l, left: left, place: c.place,
-		bid: bid{claim: claim{c.name, l.process.String() + "-" + strconv.FormatUint(l.serial.Add(1), 36)}, lease: lease},
+		bid: bid{claim: claim{c.name, newOwnerID(l.process)}, lease: lease},
 	}
 	if left != nil {
 		a.bid.from = left.lease.claim.owner
@@ -685,11 +775,16 @@ func (c *call) attempt(left *estate, again bool) *attempt {
 	if left := time.Until(c.until); a.inline && !c.until.IsZero() && left < bound {
 		bound = min(bound, left+haste)
 	}
-	if a.inline || c.wait > bound {
+	if a.inline {
 		a.ctx, a.cancel = context.WithTimeout(background, bound)
 	} else {
 		a.ctx, a.cancel = context.WithCancel(background)
+		if c.wait > bound {
+			a.cutAfter(bound)
+		}
 	}
+	a.probing = time.AfterFunc(probeAfter, a.probe)
+	l.names.sending(c.place, a.bid.claim)
 	select {
 	case <-c.place.wake: // what it told is what this attempt will see
 	default:
@@ -708,7 +803,8 @@ func (c *call) ask(a *attempt) error {
 	var err error
 	if a.inline {
 		c.stay(a)
-		if err = c.over(); err == nil {
+		c.note(a)
+		if err = c.over(); err == nil || a.err != nil && !transient(a.err) {
 			return nil
 		}
 		a.l.working.Go(a.settle)
@@ -719,10 +815,45 @@ func (c *call) ask(a *attempt) error {
 			return nil
 		}
 	}
-	if err == ErrNotAcquired {
-		err = errUnanswered
-	}
 	return err
+}
+
+// note makes the answer of an attempt known before its call ends.
+func (c *call) note(a *attempt) {
+	switch {
+	case a.err != nil:
+		c.failed(a.err)
+	case a.grant.token == 0:
+		c.l.names.probed(c.place, rowHeld, nil)
+	}
+}
+
+// cutAfter cuts the attempt off when it has had no answer for so long, unless it
+// waits for a locked row. The timer that it returns stops that.
+func (a *attempt) cutAfter(d time.Duration) *time.Timer {
+	began := time.Now()
+	var timer *time.Timer
+	timer = time.AfterFunc(d, func() {
+		if a.locked.Load() && time.Since(began) < lockWaitLimit && a.ctx.Err() == nil {
+			timer.Reset(probeInterval)
+		} else {
+			a.cancel()
+		}
+	})
+	return timer
+}
+
+// probe finds out what is in the way of an attempt that has no answer, and
+// repeats that until it has one.
+func (a *attempt) probe() {
+	if a.ctx.Err() != nil || !a.l.enter() {
+		return
+	}
+	defer a.l.working.Done()
+	a.locked.Store(a.l.names.probe(a.l.background, a.place, a.bid.claim) == rowLocked)
+	if a.ctx.Err() == nil {
+		a.probing.Reset(probeInterval)
+	}
 }
 
 // stay runs the attempt on the goroutine of the caller.
@@ -769,8 +900,12 @@ func (a *attempt) run() {
 // perform sends the statement and waits for the answer.
 func (a *attempt) perform() {
 	defer a.cancel()
+	defer a.probing.Stop()
 	start := time.Now()
 	a.grant, a.err = a.l.repo.acquire(a.ctx, a.bid)
+	if errors.Is(a.err, context.DeadlineExceeded) || errors.Is(a.err, context.Canceled) {
+		a.err = unanswered(a.err)
+	}
 	if swift := a.err == nil && time.Since(start) < prompt; swift != a.l.swift.Load() {
 		a.l.swift.Store(swift)
 	}
@@ -780,6 +915,19 @@ func (a *attempt) perform() {
 		if a.err != nil {
 			a.l.orphans.take(a.left.lease.claim, span, false, time.Now())
 		}
+	}
+}
+
+// unanswered is the error of a statement whose time was over before its answer.
+func unanswered(err error) error {
+	never := notSent{}
+	switch {
+	case errors.As(err, &never):
+		return notSent{errNoConnection}
+	case err == context.DeadlineExceeded || err == context.Canceled:
+		return errNoAnswer
+	default:
+		return fmt.Errorf("%w (%v)", errNoAnswer, err)
 	}
 }
 
@@ -800,7 +948,7 @@ func (a *attempt) abandon() bool {
 	if a.answered {
 		return false
 	}
-	a.gone = time.AfterFunc(leftBound, a.cancel)
+	a.gone = a.cutAfter(leftBound)
 	return true
 }
 
@@ -1021,6 +1169,7 @@ func (k *Lock) Extend(ctx context.Context, lease time.Duration) error {
 
 func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 	l, t := k.locker, k.term
+	unmatched := 0
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
 		if err := k.Err(); err != nil {
 			return err
@@ -1033,6 +1182,12 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 		}
 		tryCtx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		mine, sent, err := l.repo.extend(tryCtx, t.lease.claim, lease, holds)
+		lost := false
+		if err == nil && !mine || errors.Is(err, errRowLocked) {
+			if lost, err = l.notMatched(tryCtx, t.lease.claim, err); err == errNotMatched {
+				unmatched++
+			}
+		}
 		cancel()
 		switch {
 		case err == nil && mine:
@@ -1047,7 +1202,7 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 			l.dog.prolonged(t.lease, sent, promise{length: lease})
 			l.mu.Unlock()
 			return k.Err()
-		case err == nil:
+		case lost:
 			l.dog.taken(t.lease.claim)
 			if err := k.Err(); err != nil {
 				return err
@@ -1055,7 +1210,7 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 			return ErrLost
 		case ctx.Err() != nil:
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case !transient(err):
+		case !transient(err) || unmatched == 5:
 			return err
 		}
 		select {
@@ -1066,8 +1221,24 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 	}
 }
 
-// A Queryer is a transaction, or a connection with an open one: [*sql.Tx],
-// *sqlx.Tx, [*sql.Conn].
+// errNotMatched is the error of a statement that matched nothing although the row
+// is the claim's: MariaDB 11.8 may answer so to an UPDATE that was killed.
+var errNotMatched = errors.New("the statement matched nothing, although the row is this lock's")
+
+// notMatched finds out why a statement has not matched the row of a claim: it was
+// lost; or the statement passed over it, which is errRowLocked; or errNotMatched.
+func (l *Locker) notMatched(ctx context.Context, c claim, passedOver error) (lost bool, err error) {
+	mine, err := l.repo.owned(ctx, []claim{c})
+	if err == nil && len(mine) > 0 {
+		if err = passedOver; err == nil {
+			err = errNotMatched
+		}
+	}
+	return err == nil, err
+}
+
+// A Queryer is an open transaction: a [*sql.Tx], a *sqlx.Tx, the [*sql.Conn] on
+// which one was begun, or what wraps one of them.
 type Queryer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
@@ -1078,11 +1249,17 @@ type Queryer interface {
 // Unlock. A stale holder cannot commit a transaction that it guarded. Guard
 // hinders no renewal, and a transaction may last longer than the lease.
 //
-// It blocks for one round trip, and returns [ErrLost] if the lock is no longer
-// this handle's, [ErrNotHeld], [ErrClosed], the error of ctx, or what the
-// database said. Call it first in the transaction: with a snapshot isolation that
-// refuses to lock what was changed since (MariaDB 11.6 and later) it may fail
-// with error 1020 if called later.
+// It blocks for one round trip, or three if tx is not a [*sql.Tx] or *sqlx.Tx, and
+// for up to 1 s more while a [Locker.ForceUnlock] waits. It returns [ErrLost] if the
+// lock is no longer this handle's: then the hold is lost, and its Context has ended.
+// It also returns [ErrNotHeld], [ErrClosed], an error if tx is not an open
+// transaction or does not find the table, the error of ctx, or what the database
+// said; these leave the hold as it is.
+//
+// Call Guard first in the transaction. Under REPEATABLE READ, later reads without
+// a lock see the database as of the first read, which Guard then is. MariaDB 11.6
+// and later also refuses, with error 1020, to lock or change what others have
+// changed since the first read; so Guard itself may fail if it is called later.
 func (k *Lock) Guard(ctx context.Context, tx Queryer) error {
 	l, t := k.locker, k.term
 	l.mu.Lock()
@@ -1090,7 +1267,13 @@ func (k *Lock) Guard(ctx context.Context, tx Queryer) error {
 	l.mu.Unlock()
 	err := k.Err()
 	if err == nil {
-		err = l.table.guard(ctx, tx, k.Name(), t.tenure.token)
+		err = l.table.guard(ctx, tx, t.lease.claim, t.tenure.token)
+	}
+	if errors.Is(err, ErrLost) {
+		l.dog.taken(t.lease.claim)
+		if now := k.Err(); now != nil {
+			err = now // it may have been unlocked meanwhile
+		}
 	}
 	if err != nil {
 		return opError("guard", k.Name(), err)
@@ -1100,7 +1283,8 @@ func (k *Lock) Guard(ctx context.Context, tx Queryer) error {
 
 // Unlock gives back this handle; with the last handle of its hold, it releases
 // the lock. The handle's Context ends. Unlock needs no context and blocks for one
-// round trip, at most 3 s.
+// round trip, two if it has to find out why its statement did not match the row, at
+// most 3 s.
 //
 // It returns nil if the handle was given back; [ErrNotHeld] if it was unlocked
 // before; [ErrLost] if the lease had ended before; [ErrClosed] after Close. After
@@ -1146,12 +1330,13 @@ func (k *Lock) unlock() error {
 	defer l.working.Done()
 	l.mu.Unlock()
 
+	end := time.Now().Add(unlockBound)
 	if !guarded && l.passOn(t) {
 		l.released.Add(1)
 		l.observers.holdEnd(t, nil)
 		return nil
 	}
-	switch err = l.release(t.lease.claim, l.dog.stop(t.lease)); err {
+	switch err = l.releaseBy(end, t.lease.claim, l.dog.stop(t.lease)); err {
 	case nil:
 		l.released.Add(1)
 	case ErrLost:
@@ -1176,17 +1361,41 @@ func (l *Locker) passOn(t *term) bool {
 	case time.Since(left.since) > handoffBound:
 		return false
 	}
-	return l.names.bequeath(t.place, left)
+	return l.names.queued(t.place) && l.confirmed(t.lease) && l.names.bequeath(t.place, left)
+}
+
+// confirmed reports whether the row of a lease was the lease's a moment ago. If not
+// so, or if the database does not say, the row must be released, or found lost, by
+// a statement that is conditional on the owner.
+func (l *Locker) confirmed(ls *lease) bool {
+	if l.dog.confirmed(ls) {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), confirmBound)
+	defer cancel()
+	mine, sent, err := l.repo.confirm(ctx, ls.claim)
+	if err == nil && mine {
+		l.dog.confirm(ls, sent)
+	}
+	return err == nil && mine
 }
 
 // release frees a row. If that fails, it is tried again in the background until
 // a lease of the given length has ended.
 func (l *Locker) release(c claim, lease time.Duration) error {
-	end := time.Now().Add(unlockBound)
+	return l.releaseBy(time.Now().Add(unlockBound), c, lease)
+}
+
+// releaseBy is release with another time limit.
+func (l *Locker) releaseBy(end time.Time, c claim, lease time.Duration) error {
 	maybe := false // an earlier try may have freed the row
 	for pause := 10 * time.Millisecond; ; pause *= 2 {
 		ctx, cancel := context.WithTimeout(context.Background(), min(unlockBound/2, time.Until(end)))
 		freed, heir, err := l.repo.release(ctx, c)
+		maybe = maybe || unknown(err)
+		if err == nil && !freed || errors.Is(err, errRowLocked) {
+			_, err = l.notMatched(ctx, c, err)
+		}
 		cancel()
 		switch {
 		case err == nil && (freed || maybe):
@@ -1198,7 +1407,6 @@ func (l *Locker) release(c claim, lease time.Duration) error {
 			l.orphans.take(c, lease, false, time.Now())
 			return err
 		}
-		maybe = maybe || unknown(err)
 		time.Sleep(pause)
 	}
 }
@@ -1216,7 +1424,8 @@ type Info struct {
 }
 
 // Inspect returns what the table says of name; Held is false, without an error,
-// for a name that has no row. It blocks for one round trip.
+// for a name that has no row. It blocks for one round trip. It returns
+// [ErrInvalidName], [ErrNoTable], [ErrClosed], or the error of ctx or the database.
 func (l *Locker) Inspect(ctx context.Context, name string) (info Info, err error) {
 	err = l.admin(func() (err error) {
 		if err = checkName(name); err == nil {
@@ -1230,7 +1439,8 @@ func (l *Locker) Inspect(ctx context.Context, name string) (info Info, err error
 	return info, nil
 }
 
-// List returns every lock that is held now, by name. It reads the whole table.
+// List returns every lock that is held now, by name. It reads the whole table. It
+// returns [ErrNoTable], [ErrClosed], or the error of ctx or the database.
 func (l *Locker) List(ctx context.Context) (infos []Info, err error) {
 	err = l.admin(func() (err error) {
 		infos, err = l.table.list(ctx)
@@ -1243,7 +1453,8 @@ func (l *Locker) List(ctx context.Context) (infos []Info, err error) {
 }
 
 // CreateTable creates the table if there is none. Any number of processes may
-// call it at once. It needs the CREATE privilege.
+// call it at once. It needs the CREATE privilege, also if the table exists. It
+// returns [ErrClosed], or the error of ctx or the database.
 func (l *Locker) CreateTable(ctx context.Context) error {
 	if err := l.admin(func() error { return l.table.createTable(ctx) }); err != nil {
 		return fmt.Errorf("mysqllock: create table: %w", err)
@@ -1251,14 +1462,17 @@ func (l *Locker) CreateTable(ctx context.Context) error {
 	return nil
 }
 
-// ForceUnlock frees name whoever holds it, and tells whether anybody did. A
-// holder in this process is told at once, one in another process when it next
-// renews or looks, a third of its lease later: until then both may believe that
-// they hold the lock, and only tokens and [Lock.Guard] tell them apart. So may one
-// to whom that holder unlocks within his process, in the first tenth of a second
-// (see [WithoutHandoff]): his token is the next of the old range, below that of
-// whoever got the row since. ForceUnlock waits, until ctx ends, for the
-// transactions that the holder has under Guard.
+// ForceUnlock frees name, whoever holds it, and reports whether it was held. A hold of
+// this Locker ends at once. A holder with another Locker, in this process or elsewhere,
+// learns of it when it next renews or looks, up to a third of its lease later: until
+// then two owners may trust the lock, and only tokens and [Lock.Guard] tell them apart.
+// A holder that unlocks learns of it then, and hands nothing on within its process,
+// unless it had an answer of the database less than 2 ms before the row was freed
+// (see [WithoutHandoff]).
+//
+// ForceUnlock waits, until ctx ends, for the transactions that the holder has under
+// Guard. It returns [ErrInvalidName], [ErrNoTable], [ErrClosed], or the error of ctx or
+// the database; after an error the lock may be held or free.
 func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err error) {
 	var owner string
 	var heir process
@@ -1316,7 +1530,8 @@ func (l *Locker) admin(fn func() error) error {
 type Stats struct {
 	Held, Waiting                                    int // locks held, goroutines waiting now
 	Acquired, NotAcquired, Reentered, Released, Lost int64
-	Renewals, RenewalErrors, Statements              int64 // leases renewed; statements that failed to; all statements sent
+	Unavailable                                      int64 // acquires that returned ErrUnavailable
+	Renewals, RenewalErrors, Statements              int64 // leases renewed; statements that failed to, or found the row of a lease near its loss locked; all statements sent
 }
 
 // Stats returns the counters. It never blocks on the database.
@@ -1326,7 +1541,7 @@ func (l *Locker) Stats() Stats {
 	l.mu.Unlock()
 	s := Stats{
 		Held: held, Waiting: int(l.waiting.Load()),
-		Acquired: l.acquired.Load(), NotAcquired: l.notAcquired.Load(), Reentered: l.reentered.Load(),
+		Acquired: l.acquired.Load(), NotAcquired: l.notAcquired.Load(), Unavailable: l.unavailable.Load(), Reentered: l.reentered.Load(),
 		Released: l.released.Load(), Lost: l.lost.Load(),
 		Renewals: l.dog.renewals.Load(), RenewalErrors: l.dog.failures.Load(),
 	}
@@ -1416,19 +1631,11 @@ func (l *Locker) releaseAll(ctx context.Context, claims []claim) error {
 	for pause := 10 * time.Millisecond; len(claims) > 0; pause *= 2 {
 		var still []claim
 		for part := range slices.Chunk(claims, batchSize) {
-			freed, err := l.releaseBatch(ctx, part)
-			l.released.Add(freed)
-			switch {
-			case err != nil:
+			left, err := l.releaseBatch(ctx, part)
+			if err != nil {
 				failed = err
-				still = append(still, part...)
-			case freed < int64(len(part)):
-				left, err := l.ours(ctx, part)
-				if err != nil {
-					failed, left = err, part
-				}
-				still = append(still, left...)
 			}
+			still = append(still, left...)
 		}
 		claims = still
 		if len(claims) == 0 {
@@ -1446,25 +1653,37 @@ func (l *Locker) releaseAll(ctx context.Context, claims []claim) error {
 	return nil
 }
 
-func (l *Locker) releaseBatch(ctx context.Context, claims []claim) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, closeBound/3)
+// releaseBatch frees rows in one statement, and those that it passes over one by
+// one. It returns those that still have to be freed.
+func (l *Locker) releaseBatch(ctx context.Context, claims []claim) ([]claim, error) {
+	try, cancel := context.WithTimeout(ctx, closeBound/3)
 	defer cancel()
-	freed, heir, err := l.repo.releaseAll(ctx, claims)
+	freed, heir, err := l.repo.releaseAll(try, claims)
+	l.released.Add(freed)
 	if freed > 0 {
 		l.names.released(namesOf(claims), heir)
 	}
-	return freed, err
-}
-
-// ours returns the claims that still hold their rows.
-func (l *Locker) ours(ctx context.Context, claims []claim) ([]claim, error) {
-	ctx, cancel := context.WithTimeout(ctx, closeBound/3)
-	defer cancel()
-	rows, _, err := l.repo.look(ctx, namesOf(claims))
 	if err != nil {
-		return nil, err
+		return claims, err
 	}
-	return slices.DeleteFunc(slices.Clone(claims), func(c claim) bool { return rows[c.name].owner != c.owner }), nil
+	if freed == int64(len(claims)) {
+		return nil, nil
+	}
+	left, err := owned(try, l.repo, claims)
+	if err != nil {
+		return claims, err
+	}
+	each, cancelEach := context.WithTimeout(ctx, singleBound)
+	defer cancelEach()
+	var mu sync.Mutex // guards left
+	releaseEach(each, l.repo, slices.Clone(left), func(c claim, next process) {
+		l.released.Add(1)
+		l.names.released([]string{c.name}, next)
+		mu.Lock()
+		defer mu.Unlock()
+		left = slices.DeleteFunc(left, func(l claim) bool { return l == c })
+	})
+	return left, nil
 }
 
 func checkName(name string) error {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -60,6 +61,7 @@ type registry struct {
 	deaf        time.Time            // until then listening is not tried
 	deafness    time.Duration        // how long the next such time is; zero if listening succeeded last
 	replan      chan struct{}        // capacity 1: the poller looks at what is watched again
+	answeredAt  time.Time            // when the database last answered an attempt or a probe
 	contended   map[string]struct{}  // names that were refused lately
 	withdrawn   map[string]struct{}  // names for which this process does not wait any more, though listed
 	withdrawing bool                 // the goroutine runs that strikes it off
@@ -96,7 +98,13 @@ const (
 // while somebody has the turn.
 type queue struct {
 	turn      *waiter
-	asking    bool      // the turn's statement is under way
+	asking    bool      // the turn's statement is under way, or about to be sent
+	asked     time.Time // when it was sent, or was last known to wait for others
+	known     bool      // the last word of the database: somebody has the lock, or its row
+	failed    error     // the last word was an error
+	claim     claim     // of that statement
+	probing   bool      // a probe of it was sent
+	probed    bool      // and was answered
 	next      list.List // of *waiter
 	impatient int       // of those in next
 }
@@ -178,7 +186,7 @@ func (r *registry) join(name string, own *owner, impatient bool) (*waiter, bool)
 	q := r.queues[name]
 	switch {
 	case q == nil:
-		r.queues[name] = &queue{turn: w}
+		r.queues[name] = &queue{turn: w, asking: true, asked: time.Now()}
 		close(w.turn)
 	case impatient && !q.asking:
 		return nil, false
@@ -198,7 +206,7 @@ func (r *registry) asking(w *waiter, again bool) (list process) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if q := r.queues[w.name]; q != nil && q.turn == w {
-		q.asking = true
+		q.asking, q.asked = true, time.Now()
 	}
 	_, contended := r.contended[w.name]
 	switch {
@@ -238,11 +246,56 @@ func (r *registry) answered(w *waiter, granted bool) {
 		r.contended[w.name] = struct{}{}
 		w.waited = true
 	}
+	w.failed = nil
+	r.answeredAt = time.Now()
 	q := r.queues[w.name]
 	if q == nil || q.turn != w {
 		return // its term is over already
 	}
-	q.asking = false
+	q.asking, q.known, q.failed = false, true, nil
+	r.refuse(q)
+}
+
+// failed tells that the turn's statement failed. If it was only cut off, it is for
+// a probe to find out why it had no answer.
+func (r *registry) failed(w *waiter, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if q := r.queues[w.name]; q != nil && q.turn == w && !errors.Is(err, errNoAnswer) && !(q.known && errors.Is(err, errNoConnection)) {
+		q.known, q.failed = contended(err), nil
+		if !q.known {
+			q.failed = err
+		}
+	}
+}
+
+// probed tells what was found in the way of the turn's statement, which is still
+// under way.
+func (r *registry) probed(w *waiter, state rowState, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil {
+		r.answeredAt = time.Now()
+	}
+	q := r.queues[w.name]
+	switch {
+	case q == nil || q.turn != w || !q.asking:
+		return
+	case err != nil:
+		q.known, q.failed = false, err
+	case state == rowHeld || state == rowLocked:
+		q.known, q.failed, q.asked = true, nil, time.Now()
+		if state == rowLocked {
+			r.refuse(q)
+		}
+	default:
+		q.failed = nil // the database answers, but not what it was asked
+	}
+	q.probed = true
+}
+
+// refuse ends the calls in line that do not wait. The caller holds mu.
+func (r *registry) refuse(q *queue) {
 	for e := q.next.Front(); e != nil && q.impatient > 0; e = e.Next() {
 		if o := e.Value.(*waiter); o.impatient {
 			select {
@@ -293,6 +346,14 @@ func (r *registry) bequeath(w *waiter, left *estate) bool {
 	return true
 }
 
+// queued reports whether somebody is in line behind w, whose turn it is.
+func (r *registry) queued(w *waiter) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	q := r.queues[w.name]
+	return !w.gone && q != nil && q.next.Len() > 0
+}
+
 // pass gives the turn to the next in line, if there is one. The caller holds mu.
 func (r *registry) pass(q *queue, left *estate) bool {
 	first := q.next.Front()
@@ -301,7 +362,7 @@ func (r *registry) pass(q *queue, left *estate) bool {
 	}
 	next := q.remove(first)
 	next.place, next.estate, next.listed = nil, left, q.turn.listed
-	q.turn, q.asking = next, false
+	q.turn, q.asking, q.asked = next, true, time.Now()
 	close(next.turn)
 	return true
 }
@@ -384,7 +445,8 @@ func (r *registry) call(names []string, heir process) {
 		rows, _, err := r.repo.look(ctx, names)
 		cancel()
 		if err != nil {
-			r.log.Debug("mysqllock: waiters not rung, they poll", "first", names[0], "err", err)
+			r.log.Debug("mysqllock: not all waiters are known to be signalled, the others poll", "first", names[0], "err", err)
+			r.ring(names, heir)
 			return
 		}
 		clear(heirs)
@@ -425,8 +487,12 @@ func (r *registry) ring(names []string, heir process) {
 	defer cancel()
 	alive, err := r.repo.ring(ctx, heir)
 	var next process
-	if err == nil && !alive {
-		next, err = r.repo.strike(ctx, names, heir)
+	for pause := 2 * time.Millisecond; err == nil && !alive && pause < 20*time.Millisecond; pause *= 2 {
+		var all bool
+		if next, all, err = r.repo.strike(ctx, names, heir); all || next != 0 {
+			break
+		}
+		time.Sleep(pause) // somebody had the row locked, for a moment perhaps
 	}
 	if err != nil {
 		r.log.Debug("mysqllock: waiter not rung, it polls", "first", names[0], "err", err)
@@ -444,12 +510,12 @@ func (r *registry) withdraw(name string) {
 	}
 }
 
-// strike serves withdraw until there is nothing left to do. Of many names, one
-// statement strikes off those whose rows nobody has locked; the rest get one each,
-// which waits for the row. One each for all would let a row that is locked hold up
-// the others, and thousands of names take longer than Close has.
+// strike serves withdraw until there is nothing left to do. One statement removes
+// this process from the lists of rows that nobody has locked; the others are tried
+// again, because a statement that waited for them would stay in the server.
 func (r *registry) strike() {
-	for {
+	const most = time.Second
+	for pause := firstPause; ; {
 		var names []string
 		r.mu.Lock()
 		for name := range r.withdrawn {
@@ -469,16 +535,14 @@ func (r *registry) strike() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.voice, signalBound)
-		heir, err := r.repo.strike(ctx, names, r.me)
-		if err == nil && len(names) > 1 {
-			var rows map[string]row
-			rows, _, err = r.repo.look(ctx, names)
-			for _, name := range names {
-				if err == nil && rows[name].listed { // it was passed over
-					var next process
-					next, err = r.repo.strike(ctx, []string{name}, r.me)
-					heir = max(heir, next)
-				}
+		heir, all, err := r.repo.strike(ctx, names, r.me)
+		left := names
+		if err == nil {
+			left = nil
+			if !all {
+				var rows map[string]row
+				rows, _, err = r.repo.look(ctx, names)
+				left = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return err == nil && !rows[name].named })
 			}
 		}
 		cancel()
@@ -492,18 +556,24 @@ func (r *registry) strike() {
 		if heir != 0 {
 			r.call(names, heir)
 		}
+		if len(left) == 0 {
+			pause = firstPause
+			continue
+		}
 		if err != nil {
-			r.log.Debug("mysqllock: not struck off the lists of those who wait", "locks", len(names), "first", names[0], "err", err)
-			r.mu.Lock()
-			for _, name := range names {
-				r.withdrawn[name] = struct{}{}
-			}
-			r.mu.Unlock()
-			select {
-			case <-r.ctx.Done():
-				return // withdrawing stays: nothing is started any more
-			case <-time.After(time.Second):
-			}
+			r.log.Debug("mysqllock: not removed from the wait lists, trying again", "locks", len(left), "first", left[0], "err", err)
+			pause = most
+		}
+		r.mu.Lock()
+		for _, name := range left {
+			r.withdrawn[name] = struct{}{}
+		}
+		r.mu.Unlock()
+		select {
+		case <-r.ctx.Done():
+			return // withdrawing stays: nothing is started any more
+		case <-time.After(pause):
+			pause = min(2*pause, most)
 		}
 	}
 }
@@ -552,10 +622,14 @@ func (r *registry) expired(w *waiter) {
 	}
 }
 
-// lookAgain looks until nothing has expired meanwhile.
+// lookAgain looks until nothing has expired meanwhile. Leases that end together
+// are worth one look.
 func (r *registry) lookAgain() {
 	r.mu.Lock()
 	for seen := 0; seen < r.expiries; {
+		r.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		r.mu.Lock()
 		seen = r.expiries
 		r.mu.Unlock()
 		r.look()
@@ -587,11 +661,12 @@ func notify(c chan struct{}) {
 }
 
 // poll is the one poller of the process. It listens for rings, if it can, and
-// otherwise sleeps, until the next tick. It ends when nothing is watched.
+// otherwise sleeps, until the next tick. It ends when nothing is watched. From the
+// moment rest lets it end, another poller can run and listen, so it must not close
+// the listener after that.
 func (r *registry) poll() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	defer r.hush()
 	var idle time.Duration
 	for r.ctx.Err() == nil {
 		names, sleep, listen := r.plan()
@@ -623,6 +698,7 @@ func (r *registry) poll() {
 			}
 		}
 	}
+	r.hush() // polling stays set: after close no other poller starts
 }
 
 // plan returns what is watched, at most a batch, and for how long.
@@ -773,6 +849,9 @@ func (r *registry) lookAt(batch []*waiter) {
 	}
 	ctx, cancel := brief(r.ctx, max(r.interval, time.Second))
 	rows, _, err := r.repo.look(ctx, names)
+	if err != nil && ctx.Err() != nil {
+		err = unanswered(err)
+	}
 	cancel()
 
 	r.mu.Lock()
@@ -796,11 +875,67 @@ func (r *registry) lookAt(batch []*waiter) {
 	}
 }
 
-// trouble is what the poller met when it last looked for w.
-func (r *registry) trouble(w *waiter) error {
+// silence is for how long a database that knew who has a lock may leave a
+// statement without an answer before it counts as one that does not answer.
+const silence = 3 * probeInterval / 2
+
+// trouble is why the database could not be asked for w's lock: by w, or by the
+// waiter whose turn it is. It is nil if somebody has the lock.
+func (r *registry) trouble(w *waiter) trouble {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return w.failed
+	q := r.queues[w.name]
+	switch {
+	case q == nil:
+		return trouble{}
+	case q.turn.failed != nil: // the poller's last look for it
+		return trouble{err: q.turn.failed}
+	case q.failed != nil:
+		return trouble{err: q.failed}
+	case q.asking && !q.known && (q.probed || r.answeredAt.After(q.asked)):
+		return trouble{err: errNoAnswer, slow: time.Since(q.asked) < slowness}
+	case q.asking && !q.known && time.Since(q.asked) < 2*probeAfter:
+		if turn, c := q.turn, q.claim; !q.probing && time.Since(q.asked) >= probeSoon { // sooner, the answer itself may come
+			q.probing = true
+			r.start(func() { r.probe(r.ctx, turn, c) })
+		}
+		return trouble{err: errNoAnswer, soon: true}
+	case q.asking && (!q.known || time.Since(q.asked) > silence):
+		return trouble{err: errNoAnswer}
+	}
+	return trouble{}
+}
+
+// slowness is for how long a statement may have no answer from a database that
+// answers others before that counts as an outage.
+const slowness = 500 * time.Millisecond
+
+// trouble is why the database has not said who has a lock.
+type trouble struct {
+	err  error
+	soon bool // a probe is under way that will tell more
+	slow bool // the database answers, and has had little time to answer the statement
+}
+
+// sending makes known the claim of the turn's statement.
+func (r *registry) sending(w *waiter, c claim) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if q := r.queues[w.name]; q != nil && q.turn == w {
+		q.claim, q.probing, q.probed = c, false, false
+	}
+}
+
+// probe finds out what is in the way of the turn's statement.
+func (r *registry) probe(ctx context.Context, w *waiter, c claim) rowState {
+	ctx, cancel := context.WithTimeout(ctx, probeInterval)
+	defer cancel()
+	state, err := r.repo.probe(ctx, c)
+	if err != nil && ctx.Err() != nil {
+		err = unanswered(err)
+	}
+	r.probed(w, state, err)
+	return state
 }
 
 // subscribe starts the goroutines that serve the notifier. The caller holds mu.

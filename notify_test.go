@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -108,7 +109,7 @@ func TestWaiterAsksAtTheHoldersExpiry(t *testing.T) {
 		f.take("y", 1500*ms)
 		x := f.try(l, bg, "x", WaitForever, AutoRenew)
 		y := f.try(l, bg, "y", WaitForever, AutoRenew)
-		y.granted(1500 * ms)
+		y.granted(1501 * ms) // others may end in the same moment
 		x.granted(2500 * ms)
 		require.Equal(t, "acquire 4, look 1", f.counts())
 	})
@@ -184,13 +185,13 @@ func TestPollerErrorIsTold(t *testing.T) {
 		at            time.Duration
 		errs, not     []error
 	}{
-		"denied":             {fails(errDenied), fails(errDenied), time.Second, []error{errDenied}, []error{ErrNotAcquired}},
+		"denied":             {fails(errDenied), fails(errDenied), time.Second, []error{errDenied}, []error{ErrNotAcquired, ErrUnavailable}},
 		"looks denied":       {fails(errDenied), none, 5500 * ms, []error{ErrNotAcquired}, []error{}},
-		"broken":             {fails(errBroken), none, 5500 * ms, []error{ErrNotAcquired, errBroken}, nil},
-		"broken, then not":   {first(4, fails(errBroken), none), none, 5500 * ms, []error{ErrNotAcquired}, []error{errBroken}},
-		"silent":             {hangs, none, 5500 * ms, []error{ErrNotAcquired, context.DeadlineExceeded}, nil},
-		"answers are lost":   {cut, none, 5500 * ms, []error{ErrNotAcquired, errBroken}, nil},
-		"nothing the matter": {none, none, 5500 * ms, []error{ErrNotAcquired}, []error{errBroken, errDenied}},
+		"broken":             {fails(errBroken), none, 5500 * ms, []error{ErrUnavailable, errBroken}, []error{ErrNotAcquired}},
+		"broken, then not":   {first(4, fails(errBroken), none), none, 5500 * ms, []error{ErrNotAcquired}, []error{errBroken, ErrUnavailable}},
+		"silent":             {hangs, none, 5500 * ms, []error{ErrUnavailable, errNoAnswer}, []error{ErrNotAcquired, context.DeadlineExceeded}},
+		"answers are lost":   {cut, none, 5500 * ms, []error{ErrUnavailable, errBroken}, []error{ErrNotAcquired}},
+		"nothing the matter": {none, none, 5500 * ms, []error{ErrNotAcquired}, []error{errBroken, errDenied, ErrUnavailable}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -274,9 +275,12 @@ func TestNoWaitBehindAnAttempt(t *testing.T) {
 				f.try(l, bg, "x", WaitForever, AutoRenew)
 				p := f.try(l, bg, "x", 0, AutoRenew)
 				require.False(t, p.over())
-				if c.granted {
+				switch {
+				case c.granted:
 					p.granted(c.at)
-				} else {
+				case c.at == patience:
+					p.refused(c.at, ErrUnavailable)
+				default:
 					p.refused(c.at, ErrNotAcquired)
 				}
 				require.Equal(t, c.acquires, f.sent("acquire"))
@@ -349,7 +353,7 @@ func TestAbandonedAttempt(t *testing.T) {
 				f.until(s)
 				enough := errors.New("enough")
 				cancel(enough)
-				head.refused(s, ErrNotAcquired, enough)
+				head.refused(s, ErrUnavailable, enough, errNoAnswer)
 				k := next.granted(c.next)
 				if c.acquire != "" {
 					require.Equal(t, c.acquire, f.sent("acquire"))
@@ -377,7 +381,7 @@ func TestWaitRunsOutInAnAttempt(t *testing.T) {
 		"no wait, slow":     {slow(patience - ms), 0, patience - ms, true},
 		"no wait, too slow": {slow(patience + ms), 0, patience, false},
 		"short, slow":       {slow(grace - ms), ms, grace - ms, true},
-		"short, too slow":   {slow(grace + ms), ms, grace, false},
+		"short, too slow":   {slow(grace + evidenceWait), ms, grace + evidenceWait/20, false},
 		"wait, slow":        {slow(1999 * ms), 2 * time.Second, 1999 * ms, true},
 		"wait, too slow":    {slow(2001 * ms), 2 * time.Second, 2 * time.Second, false},
 		"late":              {late(3 * time.Second), 2 * time.Second, 2 * time.Second, false},
@@ -393,7 +397,11 @@ func TestWaitRunsOutInAnAttempt(t *testing.T) {
 					p.granted(c.at)
 					return
 				}
-				p.refused(c.at, ErrNotAcquired)
+				if c.wait == ms { // so soon, it may only be slow
+					p.refused(c.at, ErrNotAcquired)
+				} else {
+					p.refused(c.at, ErrUnavailable)
+				}
 				require.ErrorContains(t, p.err, "the database did not answer in time")
 				q := f.try(other, bg, "x", WaitForever, AutoRenew)
 				q.wait()
@@ -414,19 +422,19 @@ func TestStay(t *testing.T) {
 		at, next   time.Duration // when it returns, and when another process has the lock
 		counts     string        // of statements, by then
 	}{
-		"context, granted":      {slow(s + haste - ms), WaitForever, s, s + haste - ms, s + haste, "acquire 1, release 1"},
-		"context, refused":      {after(s+ms, func(context.Context, func()) error { return nil }), WaitForever, s, s + ms, s + haste, "acquire 1"},
-		"context, failed":       {after(s+ms, fails(errDenied)), WaitForever, s, s + ms, s + haste, "acquire 1"},
-		"context, too slow":     {slow(2 * s), WaitForever, s, s + haste, s + haste + ms, "acquire 1, releaseAll 1"},
-		"context, no answer":    {mute, WaitForever, s, s + haste, s + haste + ms, "acquire 1, releaseAll 1"},
+		"context, granted":      {slow(s + haste - ms), WaitForever, s, s + haste - ms, s + haste, "acquire 1, probe 1, release 1"},
+		"context, refused":      {after(s+ms, func(context.Context, func()) error { return nil }), WaitForever, s, s + ms, s + haste, "acquire 1, probe 1"},
+		"context, failed":       {after(s+ms, fails(errDenied)), WaitForever, s, s + ms, s + haste, "acquire 1, probe 1"},
+		"context, too slow":     {slow(2 * s), WaitForever, s, s + haste, s + haste + ms, "acquire 1, probe 1, releaseAll 1"},
+		"context, no answer":    {mute, WaitForever, s, s + haste, s + haste + ms, "acquire 1, probe 1, releaseAll 1"},
 		"context, late":         {late(3 * s), WaitForever, s, s + haste, 9 * s, ""},
-		"wait, granted":         {slow(s + haste - ms), s, 0, s + haste - ms, s + haste, "acquire 1, release 1"},
-		"wait, no answer":       {mute, s, 0, s + haste, s + haste + ms, "acquire 1, releaseAll 1"},
+		"wait, granted":         {slow(s + haste - ms), s, 0, s + haste - ms, s + haste, "acquire 1, probe 1, release 1"},
+		"wait, no answer":       {mute, s, 0, s + haste, s + haste + ms, "acquire 1, probe 1, releaseAll 1"},
 		"longest wait":          {none, WaitForever - 1, 0, 0, 0, ""},
 		"short wait, granted":   {slow(grace - ms), ms, 0, 0, 0, ""},
-		"short wait, no answer": {mute, ms, 0, grace + haste, grace + haste + ms, "acquire 1, releaseAll 1"},
+		"short wait, no answer": {mute, ms, 0, grace + haste + evidenceWait/20, grace + haste + evidenceWait/20 + ms, "acquire 1, probe 1, releaseAll 1"},
 		"no wait, granted":      {slow(patience - ms), 0, 0, 0, 0, ""},
-		"no wait, no answer":    {mute, 0, 0, patience + haste, patience + haste + ms, "acquire 1, releaseAll 1"},
+		"no wait, no answer":    {mute, 0, 0, patience + haste, patience + haste + ms, "acquire 1, probe 1, releaseAll 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -447,11 +455,16 @@ func TestStay(t *testing.T) {
 					require.NoError(t, p.lock.Unlock())
 					return
 				}
-				p.refused(c.at, ErrNotAcquired)
-				if c.ends > 0 {
-					require.ErrorIs(t, p.err, context.DeadlineExceeded)
-				} else {
-					require.ErrorContains(t, p.err, "the database did not answer in time")
+				switch name {
+				case "context, refused":
+					p.refused(c.at, ErrNotAcquired, context.DeadlineExceeded)
+				case "short wait, no answer": // so soon, it may only be slow
+					p.refused(c.at, ErrNotAcquired, errNoAnswer)
+				case "context, failed":
+					p.refused(c.at, errDenied)
+				default:
+					p.refused(c.at, ErrUnavailable, errNoAnswer)
+					require.Equal(t, c.ends > 0, errors.Is(p.err, context.DeadlineExceeded), "the caller's context")
 				}
 				f.until(c.next)
 				if c.counts != "" {
@@ -519,6 +532,7 @@ func TestRowLockedByATransaction(t *testing.T) {
 				require.NoError(t, next.err)
 				require.GreaterOrEqual(t, next.at, c.ends)
 				require.LessOrEqual(t, next.at, c.granted)
+				require.Equal(t, "0s "+c.ends.String(), f.sent("acquire"), "the first is not cut off, nor sent again")
 				f.until(time.Minute)
 				require.NoError(t, next.lock.Err())
 				require.Equal(t, 1, l.Stats().Held)
@@ -585,6 +599,7 @@ func TestUndoTriesAtTheEnd(t *testing.T) {
 			time.AfterFunc(4900*ms, f.block("x")) // all tries but the last pass over it
 			return errBroken
 		}, "acquire")
+		f.meet(fails(errBroken), "release") // which would wait for the row
 		f.try(l, bg, "x", 0, 5*time.Second).refused(0, errBroken)
 		synctest.Wait()
 		f.setBack("x")
@@ -625,7 +640,7 @@ func TestUndoEndsWithTheRow(t *testing.T) {
 		f.meet(mute, "release")
 		require.ErrorIs(t, k.Unlock(), context.DeadlineExceeded)
 		f.until(time.Minute)
-		require.Equal(t, "acquire 1, look 1, release 2, releaseAll 1", f.counts())
+		require.Equal(t, "acquire 1, look 1, owned 1, release 2, releaseAll 1", f.counts())
 	})
 }
 
@@ -678,15 +693,15 @@ func TestErrorsOfAttempts(t *testing.T) {
 	}{
 		"3 deadlocks":          {errDeadlock, 3, 5 * time.Second, true, 70 * ms, 4, nil, nil},
 		"3 deadlocks, no wait": {errDeadlock, 3, 0, true, 70 * ms, 4, nil, nil},
-		"deadlocks, no wait":   {errDeadlock, forever, 0, false, patience, 7, []error{errDeadlock, ErrNotAcquired}, nil},
-		"deadlocks":            {errDeadlock, forever, time.Second, false, time.Second, 7, []error{errDeadlock, ErrNotAcquired}, nil},
+		"deadlocks, no wait":   {errDeadlock, forever, 0, false, patience, 7, []error{errDeadlock, ErrNotAcquired}, []error{ErrUnavailable}},
+		"deadlocks":            {errDeadlock, forever, time.Second, false, time.Second, 7, []error{errDeadlock, ErrNotAcquired}, []error{ErrUnavailable}},
 		"3 cuts":               {errBroken, 3, 5 * time.Second, true, 70 * ms, 4, nil, nil},
-		"cut, no wait":         {errBroken, 1, 0, false, 0, 1, []error{errBroken}, []error{ErrNotAcquired}},
-		"cuts":                 {errBroken, forever, 3 * time.Second, false, 3 * time.Second, 11, []error{errBroken, ErrNotAcquired}, nil},
+		"cut, no wait":         {errBroken, 1, 0, false, 0, 1, []error{errBroken, ErrUnavailable}, []error{ErrNotAcquired}},
+		"cuts":                 {errBroken, forever, 3 * time.Second, false, 3 * time.Second, 11, []error{errBroken, ErrUnavailable}, []error{ErrNotAcquired}},
 		"no connection, 3":     {notSent{errBroken}, 3, 0, true, 70 * ms, 4, nil, nil},
-		"no connection":        {notSent{errBroken}, forever, 0, false, 70 * ms, 4, []error{errBroken}, []error{ErrNotAcquired}},
-		"denied":               {errDenied, forever, time.Hour, false, 0, 1, []error{errDenied}, []error{ErrNotAcquired}},
-		"no autocommit":        {errAutocommit, forever, time.Hour, false, 0, 1, []error{errAutocommit}, []error{ErrNotAcquired}},
+		"no connection":        {notSent{errBroken}, forever, 0, false, 70 * ms, 4, []error{errBroken, ErrUnavailable}, []error{ErrNotAcquired}},
+		"denied":               {errDenied, forever, time.Hour, false, 0, 1, []error{errDenied}, []error{ErrNotAcquired, ErrUnavailable}},
+		"no autocommit":        {errAutocommit, forever, time.Hour, false, 0, 1, []error{errAutocommit}, []error{ErrNotAcquired, ErrUnavailable}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -822,7 +837,7 @@ func TestUnlockOfARowTakenAway(t *testing.T) {
 		require.ErrorIs(t, k.Unlock(), ErrLost)
 		require.ErrorIs(t, k.Unlock(), ErrNotHeld)
 		require.Equal(t, time.Hour, f.left("x"))
-		require.Equal(t, "acquire 1, release 1", f.counts())
+		require.Equal(t, "acquire 1, owned 1, release 1", f.counts())
 		require.EqualValues(t, 1, l.Stats().Lost)
 	})
 }
@@ -1209,4 +1224,31 @@ func TestPublishThatHangs(t *testing.T) {
 		require.NoError(t, l.Close())
 		require.LessOrEqual(t, f.now(), 10*time.Second)
 	})
+}
+
+// A process that is restored from an image of its memory has the process id of the
+// one that went on, and everything else that a process remembers. Each has its own
+// acquisitions nevertheless.
+func TestRestoredProcess(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		me := newProcess()
+		start := func() *Locker {
+			l := newLocker(side{f, me}, me, config{lease: DefaultLease, poll: time.Second, log: slog.New(slog.DiscardHandler)})
+			t.Cleanup(func() { l.Close() })
+			return l
+		}
+		original, restored := start(), start()
+		for _, name := range []string{"x", "y", "z"} {
+			k := f.acquired(original, bg, name, AutoRenew)
+			f.try(restored, bg, name, 0, AutoRenew).refused(0, ErrNotAcquired)
+			require.NoError(t, k.Err())
+		}
+	})
+}
+
+func BenchmarkNewOwnerID(b *testing.B) {
+	me := newProcess()
+	for b.Loop() {
+		newOwnerID(me)
+	}
 }

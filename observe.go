@@ -31,7 +31,7 @@ type Observer struct {
 	// before its AcquireEnd.
 	HoldEnd func(ctx context.Context, info HoldInfo)
 	// Renewal is called for each statement that renews leases, by the goroutine that
-	// sends them all: what it waits for, renewals wait for.
+	// sent it; several may call it at once.
 	Renewal func(info RenewalInfo)
 }
 
@@ -45,12 +45,14 @@ type AcquireInfo struct {
 	PassedOn  bool          // taken over from a goroutine of this process, without a statement
 }
 
-// Outcome is "acquired", "reentered", "not_acquired" ([ErrNotAcquired]: the wait ran
-// out or the context ended) or "error".
+// Outcome is "acquired", "reentered", "not_acquired" ([ErrNotAcquired]), "unavailable"
+// ([ErrUnavailable]) or "error".
 func (i AcquireInfo) Outcome() string {
 	switch {
 	case errors.Is(i.Err, ErrNotAcquired):
 		return "not_acquired"
+	case errors.Is(i.Err, ErrUnavailable):
+		return "unavailable"
 	case i.Err != nil:
 		return "error"
 	case i.Reentered:
@@ -87,7 +89,7 @@ func (i HoldInfo) Outcome() string {
 type RenewalInfo struct {
 	Locks   int   // whose leases it was to renew
 	Renewed int   // the others were lost, or are tried again soon
-	Err     error // of the database; nothing was renewed, as far as is known
+	Err     error // of the database, or that the rows are locked; nothing was renewed, as far as is known
 }
 
 // WithObserver adds an [Observer]. Of several, each is called in the order of the

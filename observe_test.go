@@ -160,9 +160,9 @@ func TestObservedStatement(t *testing.T) {
 		p := f.try(l, ctx, "x", WaitForever, AutoRenew)
 		require.Equal(t, "in x", sent.Value(seenKey{"o"}))
 		cancel()
-		p.refused(0, context.Canceled)
+		p.refused(probeSoon+evidenceWait/20, ErrNotAcquired, context.Canceled) // it waits for the first probe
 		require.NoError(t, sent.Err())
-		f.until(leftBound + time.Millisecond)
+		f.until(p.at + leftBound + time.Millisecond)
 		require.ErrorIs(t, sent.Err(), context.Canceled)
 	})
 }

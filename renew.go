@@ -2,6 +2,7 @@ package mysqllock
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -27,10 +28,24 @@ type watchdog struct {
 
 	mu      sync.Mutex // guards the following, and the fields of every lease
 	leases  map[*lease]struct{}
-	running bool      // run is under way
-	next    time.Time // when it begins; zero: not planned
+	next    time.Time // when run begins; zero: not planned
 	timer   *time.Timer
+	queue   []batch   // due and not sent yet, the most urgent first
+	sending int       // batches under way
+	sent    time.Time // when the last of them was sent
+	single  int       // renewals of one lease under way
 }
+
+const (
+	// maxSending bounds the batches under way. A further one is sent only if those
+	// have had no answer for stalled: healthy, one after the other on the connection
+	// that is kept for them, they take nothing from the pool.
+	maxSending = 4
+	stalled    = 100 * time.Millisecond
+	// maxSingle bounds the statements that renew, or release, one row each and wait
+	// for it.
+	maxSingle = 4
+)
 
 // A lease is one term's promise by the row, as this process may trust it.
 type lease struct {
@@ -39,15 +54,22 @@ type lease struct {
 
 	promised time.Time     // the row is ours at least until then, unless it is taken away
 	trusted  time.Time     // the end of trust in that: promised less the margin
+	renewed  time.Time     // when the last statement was sent that promised
+	seen     time.Time     // when the last statement was sent that showed the row as ours
 	slack    time.Duration // the margin of a holder to whom more was passed on than he asks; else zero
 	want     want          // what the handles ask
 	unsure   time.Duration // the longest lease that the row may have been promised without our knowing
 	holds    int           // open handles
 	written  int           // what the row says of them; 0: not known
 	due      time.Time     // the next renewal or look; zero: none
+	queued   bool          // in the watchdog's queue
+	sending  int           // batches under way that have it
+	single   bool          // a renewal of it alone is under way
+	crowded  bool          // a batch passed over the row, and none has renewed it since
 	over     bool          // ended, or lost: never to be trusted again
 	failing  bool          // the last renewal or look failed
 	taken    bool          // lost, because the row was taken away
+	lapsed   bool          // lost, because its time was over
 	timer    *time.Timer
 }
 
@@ -95,7 +117,7 @@ func trustedUntil(sent time.Time, length time.Duration) time.Time {
 func (d *watchdog) start(c claim, sent time.Time, length time.Duration, w want, onLoss func()) *lease {
 	ls := &lease{
 		claim: c, onLoss: onLoss, want: w, holds: 1, written: 1,
-		promised: sent.Add(length), trusted: trustedUntil(sent, length),
+		promised: sent.Add(length), trusted: trustedUntil(sent, length), seen: sent,
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -129,8 +151,7 @@ func (d *watchdog) plan(ls *lease, sent time.Time, length time.Duration) {
 // wake makes run begin at that time at the latest. The caller holds mu.
 func (d *watchdog) wake(at time.Time) {
 	switch {
-	case d.running || d.ctx.Err() != nil:
-		// What is due when it has run is looked for then.
+	case d.ctx.Err() != nil:
 	case d.timer == nil:
 		d.next = at
 		d.timer = time.AfterFunc(time.Until(at), d.run)
@@ -297,6 +318,7 @@ func (d *watchdog) alive(ls *lease) bool {
 // who hold the lock have yet to be told. The caller holds mu.
 func (d *watchdog) lapse(ls *lease) {
 	d.drop(ls)
+	ls.lapsed = true
 	switch {
 	case ls.end().Before(ls.trusted):
 		d.orphans.take(ls.claim, d.span(ls), false, ls.want.until)
@@ -329,6 +351,33 @@ func (d *watchdog) prolonged(ls *lease, sent time.Time, p promise) {
 	}
 	d.trust(ls, sent.Add(p.length), margin(p.length))
 	d.plan(ls, sent, p.length)
+	ls.showed(sent)
+	if sent.After(ls.renewed) {
+		ls.renewed = sent
+	}
+}
+
+// showed notes that a statement sent at that time showed the row as ours. The
+// caller holds the watchdog's mu.
+func (ls *lease) showed(sent time.Time) {
+	if sent.After(ls.seen) {
+		ls.seen = sent
+	}
+}
+
+// confirmed reports whether the row was ours so short a time ago that a handoff
+// need not look at it.
+func (d *watchdog) confirmed(ls *lease) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Since(ls.seen) < handoffTrust
+}
+
+// confirm notes that a look sent at that time showed the row as ours.
+func (d *watchdog) confirm(ls *lease, sent time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ls.showed(sent)
 }
 
 // trust moves the end of trust to margin before the end of the row's promise,
@@ -342,28 +391,29 @@ func (d *watchdog) trust(ls *lease, promised time.Time, margin time.Duration) {
 	}
 }
 
-// run serves what is due, and sets the timer for what will be.
+// run sends what is due, and sets the timer for what will be.
 func (d *watchdog) run() {
 	d.mu.Lock()
-	if d.running || d.ctx.Err() != nil {
-		d.mu.Unlock()
+	defer d.mu.Unlock()
+	if d.ctx.Err() != nil {
 		return
 	}
-	d.running, d.next = true, time.Time{}
-	d.done.Add(1)
-	defer d.done.Done()
-	d.mu.Unlock()
-
-	for _, b := range d.dueBatches() {
-		d.serve(b)
+	d.next = time.Time{}
+	if due := d.dueBatches(); len(due) > 0 {
+		d.queue = append(d.queue, due...)
+		slices.SortStableFunc(d.queue, func(a, b batch) int { return a.leases[0].trusted.Compare(b.leases[0].trusted) })
 	}
-
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.running = false
+	for len(d.queue) > 0 && d.maySend() {
+		b := d.queue[0]
+		d.queue = d.queue[1:]
+		d.send(b)
+	}
+	if len(d.queue) > 0 && d.sending < maxSending {
+		d.wake(d.sent.Add(stalled))
+	}
 	var first time.Time
 	for ls := range d.leases {
-		if !ls.due.IsZero() && (first.IsZero() || ls.due.Before(first)) {
+		if !ls.queued && !ls.due.IsZero() && (first.IsZero() || ls.due.Before(first)) {
 			first = ls.due
 		}
 	}
@@ -372,10 +422,58 @@ func (d *watchdog) run() {
 	}
 }
 
+// maySend reports whether a batch may be sent now. The caller holds mu.
+func (d *watchdog) maySend() bool {
+	return d.sending == 0 || d.sending < maxSending && time.Since(d.sent) >= stalled
+}
+
+// send serves a batch on a goroutine of its own. The caller holds mu.
+func (d *watchdog) send(b batch) {
+	now := time.Now()
+	for _, ls := range b.leases {
+		ls.queued = false
+	}
+	b.leases = slices.DeleteFunc(b.leases, func(ls *lease) bool { return ls.over })
+	if len(b.leases) == 0 {
+		return
+	}
+	bound, retry := d.bounds(b.promise)
+	for _, ls := range b.leases {
+		ls.sending++
+		ls.due = now.Add(bound + retry) // unless it is answered
+		if b.holds > 0 {
+			ls.written = 0 // until it is answered
+		}
+	}
+	d.sending++
+	d.sent, b.began = now, now
+	d.done.Go(func() {
+		d.serve(b)
+		d.mu.Lock()
+		d.sending--
+		for _, ls := range b.leases {
+			ls.sending--
+		}
+		d.mu.Unlock()
+		d.run()
+	})
+}
+
+// bounds returns how long a statement may take, and the pause after one that
+// failed: whatever the database does, there is time left to try again.
+func (d *watchdog) bounds(p promise) (bound, retry time.Duration) {
+	bound = min(d.length/4, 5*time.Second)
+	if p.length > 0 {
+		bound = min(bound, max(p.length/4, 100*time.Millisecond))
+	}
+	return bound, min(bound/2, time.Second)
+}
+
 // A batch is what one statement can serve: leases whose rows are to say the same.
 type batch struct {
 	promise
 	leases []*lease
+	began  time.Time
 }
 
 // A promise is what a renewal writes; length 0 stands for a mere look, holds 0
@@ -383,20 +481,19 @@ type batch struct {
 type promise struct {
 	length time.Duration
 	holds  int
+	longer bool // the rows are promised for longer: it changes nothing, but shows whether they were taken away
 }
 
 // dueBatches collects what is due, and with it what will be due within half the
 // time between renewals: locks that were taken at different times come to be
-// renewed together.
+// renewed together. The caller holds mu.
 func (d *watchdog) dueBatches() []batch {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	now := time.Now()
 	soon := now.Add(d.length / 6)
 	due := map[promise][]*lease{}
 	urgent := false
 	for ls := range d.leases {
-		if ls.due.IsZero() || ls.due.After(soon) {
+		if ls.due.IsZero() || ls.due.After(soon) || ls.queued || ls.sending > 0 && ls.due.After(now) {
 			continue
 		}
 		urgent = urgent || !ls.due.After(now)
@@ -406,12 +503,17 @@ func (d *watchdog) dueBatches() []batch {
 		}
 		switch {
 		case ls.want.auto:
-			key.length = d.length
+			key.length, key.longer = d.length, ls.promised.Sub(now) >= d.length
 		case ls.wanting():
 			// In whole milliseconds, upwards, so that equal wishes meet.
 			key.length = max(ls.want.until.Sub(now), time.Millisecond).Truncate(time.Millisecond) + time.Millisecond
 		default:
 			key.holds = 0
+		}
+		if ls.crowded && key.length > 0 && !ls.due.After(now) && d.startSingle(ls, key) {
+			bound, retry := d.bounds(key)
+			ls.due = now.Add(bound + retry) // in a batch, unless it is answered
+			continue
 		}
 		due[key] = append(due[key], ls)
 	}
@@ -420,109 +522,260 @@ func (d *watchdog) dueBatches() []batch {
 	}
 	var batches []batch
 	for key, leases := range due {
-		if key.holds > 0 {
-			for _, ls := range leases {
-				ls.written = 0 // until it is answered
-			}
+		for _, ls := range leases {
+			ls.queued, ls.due = true, time.Time{}
 		}
 		// Who is nearest to its loss goes first.
 		slices.SortFunc(leases, func(a, b *lease) int { return a.trusted.Compare(b.trusted) })
 		for part := range slices.Chunk(leases, batchSize) {
-			batches = append(batches, batch{key, part})
+			batches = append(batches, batch{promise: key, leases: part})
 		}
 	}
-	slices.SortFunc(batches, func(a, b batch) int { return a.leases[0].trusted.Compare(b.leases[0].trusted) })
 	return batches
 }
 
 // serve sends one batch and draws its conclusions. What failed, or was passed
 // over because somebody has the row locked, is tried again soon.
 func (d *watchdog) serve(b batch) {
-	claims := make([]claim, len(b.leases))
-	for i, ls := range b.leases {
-		claims[i] = ls.claim
-	}
-	names := namesOf(claims)
-	// Whatever the database does, there is time left to try again.
-	bound := min(d.length/4, 5*time.Second)
+	claims := claimsOf(b.leases)
+	bound, _ := d.bounds(b.promise)
+	count := -1
+	var sent time.Time
 	if b.length > 0 {
-		bound = min(bound, max(b.length/4, 100*time.Millisecond))
+		ctx, cancel := brief(d.ctx, bound)
+		var err error
+		count, sent, err = d.repo.renew(ctx, claims, b.length, b.holds)
+		cancel()
+		if err != nil {
+			d.failed(b, b.leases, err)
+			return
+		}
+		if count == len(claims) {
+			d.uncrowded(b.leases)
+			d.prolongedAll(b, b.leases, sent)
+			return
+		}
 	}
 	ctx, cancel := brief(d.ctx, bound)
 	defer cancel()
-	retry := min(bound/2, time.Second)
-
-	var all bool
-	var sent time.Time
-	var err error
-	if b.length > 0 {
-		all, sent, err = d.repo.renew(ctx, claims, b.length, b.holds)
-	}
-	if err == nil && all {
-		for _, ls := range b.leases {
-			d.prolonged(ls, sent, b.promise)
-		}
-		d.renewed(b, b.leases)
-		return
-	}
-	var rows map[string]row
-	var looked time.Time
-	if err == nil {
-		rows, looked, err = d.repo.look(ctx, names)
-	}
+	rows, looked, err := d.repo.look(ctx, namesOf(claims))
 	if err != nil {
-		if d.ctx.Err() != nil {
-			return
-		}
-		level := slog.LevelDebug // said before
-		d.mu.Lock()
-		for _, ls := range b.leases {
-			if !ls.failing && !ls.over {
-				ls.failing, level = true, slog.LevelWarn
-			}
-			ls.due = time.Now().Add(retry)
-		}
-		d.mu.Unlock()
-		d.log.Log(d.ctx, level, "mysqllock: renewal failed, trying again", "locks", len(b.leases), "first", names[0], "err", err)
-		if b.length > 0 {
-			d.failures.Add(1)
-			d.observers.renewal(RenewalInfo{Locks: len(b.leases), Err: err})
-		}
+		d.failed(b, b.leases, err)
 		return
 	}
-	var lost, served []*lease
+	var gone, seen, renewed, longer, passedOver []*lease
 	d.mu.Lock()
 	for _, ls := range b.leases {
 		r, ok := rows[ls.claim.name]
 		switch {
 		case ls.over:
 		case !ok || r.owner != ls.claim.owner:
-			ls.taken = true
-			d.drop(ls)
-			lost = append(lost, ls)
+			gone = append(gone, ls)
 		case b.length == 0:
-			left := r.left
+			ls.showed(looked)
+			left := min(r.left, ls.promised.Sub(looked))
 			if ls.slack > 0 {
 				left = min(left, ls.end().Sub(looked))
 			}
 			d.plan(ls, looked, left)
-			served = append(served, ls)
+			seen = append(seen, ls)
 		default:
-			// The row promises r.left from a moment not before looked.
-			d.trust(ls, looked.Add(r.left), margin(max(r.left, b.length)))
-			if r.left >= b.length-time.Since(sent)-margin(b.length) {
+			ls.showed(looked)
+			switch {
+			case b.longer && !ls.promised.Before(sent.Add(b.length)):
 				d.plan(ls, sent, b.length)
-				served = append(served, ls)
-			} else {
-				ls.due = time.Now().Add(retry)
+				seen = append(seen, ls)
+			case r.left > b.length:
+				longer = append(longer, ls) // which the statement leaves unchanged
+			case r.left >= b.length-time.Since(sent)-margin(b.length):
+				renewed = append(renewed, ls)
+			default:
+				passedOver = append(passedOver, ls)
 			}
+		}
+	}
+	d.mu.Unlock()
+	if len(gone) > 0 {
+		d.lost(b, gone)
+	}
+	if len(seen) > 0 {
+		d.renewed(b, seen)
+	}
+	switch {
+	case b.length == 0 || b.longer && len(seen) > 0:
+	case len(renewed)+len(longer) == count:
+		// Every row that the statement renewed is among them, so they are those.
+		d.uncrowded(renewed)
+		d.prolongedAll(b, append(renewed, longer...), sent)
+	default:
+		// What a look shows may be rolled back, or be the effect of another
+		// statement: only the answer of a write extends trust.
+		passedOver = append(passedOver, longer...)
+		if len(renewed) > 0 {
+			passedOver = append(passedOver, d.again(b, renewed)...)
+		}
+	}
+	d.passedOver(b, passedOver)
+}
+
+func claimsOf(leases []*lease) []claim {
+	claims := make([]claim, len(leases))
+	for i, ls := range leases {
+		claims[i] = ls.claim
+	}
+	return claims
+}
+
+// prolongedAll notes the success of a batch for some of its leases.
+func (d *watchdog) prolongedAll(b batch, leases []*lease, sent time.Time) {
+	for _, ls := range leases {
+		d.prolonged(ls, sent, b.promise)
+	}
+	d.renewed(b, leases)
+}
+
+// uncrowded notes that a batch has renewed leases. The next time, it need not be
+// by statements of their own.
+func (d *watchdog) uncrowded(leases []*lease) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, ls := range leases {
+		ls.crowded = false
+	}
+}
+
+// again renews leases a second time. It returns those of which it is not known
+// that they were.
+func (d *watchdog) again(b batch, leases []*lease) []*lease {
+	bound, _ := d.bounds(b.promise)
+	ctx, cancel := brief(d.ctx, bound)
+	defer cancel()
+	count, sent, err := d.repo.renew(ctx, claimsOf(leases), b.length, b.holds)
+	if err != nil || count < len(leases) {
+		return leases
+	}
+	d.prolongedAll(b, leases, sent)
+	return nil
+}
+
+// failed notes that the statement for some leases of a batch failed, unless they
+// were renewed by another meanwhile.
+func (d *watchdog) failed(b batch, leases []*lease, err error) {
+	if d.ctx.Err() != nil {
+		return
+	}
+	_, retry := d.bounds(b.promise)
+	level := slog.LevelDebug // said before
+	d.mu.Lock()
+	leases = slices.DeleteFunc(slices.Clone(leases), func(ls *lease) bool { return ls.renewed.After(b.began) })
+	for _, ls := range leases {
+		if !ls.failing && !ls.over {
+			ls.failing, level = true, slog.LevelWarn
+		}
+		ls.due = time.Now().Add(retry)
+	}
+	d.mu.Unlock()
+	if len(leases) == 0 {
+		return
+	}
+	d.log.Log(d.ctx, level, "mysqllock: renewal failed, trying again", "locks", len(leases), "first", leases[0].claim.name, "err", err)
+	if b.length > 0 {
+		d.failures.Add(1)
+		d.observers.renewal(RenewalInfo{Locks: len(leases), Err: err})
+	}
+}
+
+// lost ends the leases whose rows are not theirs any more, by what was committed.
+func (d *watchdog) lost(b batch, leases []*lease) {
+	bound, retry := d.bounds(b.promise)
+	ctx, cancel := brief(d.ctx, bound)
+	defer cancel()
+	mine, err := d.repo.owned(ctx, claimsOf(leases))
+	if err != nil {
+		d.failed(b, leases, err)
+		return
+	}
+	var lost []*lease
+	d.mu.Lock()
+	for _, ls := range leases {
+		switch {
+		case ls.over:
+		case slices.Contains(mine, ls.claim):
+			ls.due = time.Now().Add(retry)
+		default:
+			ls.taken = true
+			d.drop(ls)
+			lost = append(lost, ls)
 		}
 	}
 	d.mu.Unlock()
 	for _, ls := range lost {
 		ls.onLoss()
 	}
-	d.renewed(b, served)
+}
+
+// passedOver has leases renewed one by one: a batch passes over rows that somebody
+// has locked, which in a crowd may be always. What gets no statement of its own
+// is in a batch again soon. A lease with less than a third of its time left is
+// reported.
+func (d *watchdog) passedOver(b batch, leases []*lease) {
+	if len(leases) == 0 {
+		return
+	}
+	_, retry := d.bounds(b.promise)
+	now := time.Now()
+	var starving []*lease
+	d.mu.Lock()
+	for _, ls := range leases {
+		if ls.over {
+			continue
+		}
+		ls.due = now.Add(retry)
+		if ls.trusted.Sub(now) < b.length/3 {
+			starving = append(starving, ls)
+		}
+		ls.crowded = true
+		d.startSingle(ls, b.promise)
+	}
+	d.mu.Unlock()
+	if len(starving) > 0 {
+		d.failed(b, starving, errRowLocked)
+	}
+}
+
+// startSingle has a lease renewed by a statement of its own, and returns false if
+// too many are, or this one is already. The caller holds mu.
+func (d *watchdog) startSingle(ls *lease, p promise) bool {
+	if ls.single || d.single == maxSingle || d.ctx.Err() != nil {
+		return false
+	}
+	ls.single = true
+	d.single++
+	b := batch{p, []*lease{ls}, time.Now()}
+	d.done.Go(func() { d.renewSingle(b) })
+	return true
+}
+
+// renewSingle renews the one lease of a batch by a statement that waits for the
+// row.
+func (d *watchdog) renewSingle(b batch) {
+	ls := b.leases[0]
+	mine, sent, err := d.repo.extend(d.ctx, ls.claim, b.length, b.holds)
+	d.mu.Lock()
+	ls.single = false
+	d.single--
+	if ls.lapsed && err == nil && mine && d.ctx.Err() == nil {
+		d.orphans.take(ls.claim, b.length, false, time.Now()) // the lock was lost meanwhile: nobody holds the row
+	}
+	d.mu.Unlock()
+	switch {
+	case err == nil && mine:
+		d.prolongedAll(b, b.leases, sent)
+	case err == nil:
+		d.lost(b, b.leases) // unless the statement was killed, and its answer is wrong
+	case !errors.Is(err, errRowLocked):
+		d.failed(b, b.leases, err)
+	}
 }
 
 // renewed counts the leases of a batch that were served, and tells of them, and of

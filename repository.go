@@ -2,14 +2,17 @@ package mysqllock
 
 import (
 	"context"
+	cryptorand "crypto/rand"
 	"database/sql"
 	"database/sql/driver"
 	_ "embed"
+	"encoding/base32"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,15 +44,30 @@ type repository interface {
 	// acquire takes the row if nobody holds it. Every grant is followed by one
 	// call of relinquish.
 	acquire(ctx context.Context, b bid) (grant, error)
-	// extend prolongs one lease; it waits for the row if somebody has it locked.
+	// probe tells what keeps the claim's statement, which is under way, from being
+	// answered. It waits for nobody.
+	probe(ctx context.Context, c claim) (rowState, error)
+	// extend prolongs one lease, and leaves holds as it is if that is 0. It waits for
+	// the row if a transaction has it locked, or returns errRowLocked if this process
+	// waits for that row already, or for too many. The end of ctx ends the call, not
+	// the statement.
 	extend(ctx context.Context, c claim, lease time.Duration, holds int) (mine bool, sent time.Time, err error)
 	// renew prolongs many, passing over rows that somebody has locked, and leaves
-	// holds as it is if that is 0. all is false if any was passed over, gone, or
-	// already promised for longer.
-	renew(ctx context.Context, cs []claim, lease time.Duration, holds int) (all bool, sent time.Time, err error)
+	// holds as it is if that is 0. Those that were passed over, gone, or already
+	// promised for longer are not counted in renewed.
+	renew(ctx context.Context, cs []claim, lease time.Duration, holds int) (renewed int, sent time.Time, err error)
 	// look reads what the rows of the names say; a name without row is missing.
 	look(ctx context.Context, names []string) (rows map[string]row, sent time.Time, err error)
-	// release frees the row if it is still the claim's.
+	// owned returns the claims whose rows are still theirs. It reads what was
+	// committed, at every isolation level: a look may see a change of owner that is
+	// rolled back later.
+	owned(ctx context.Context, cs []claim) ([]claim, error)
+	// confirm reports whether a row is the claim's. Its answer may be false by
+	// mistake, as that of look, but never true. The end of ctx ends the call, not the
+	// statement.
+	confirm(ctx context.Context, c claim) (mine bool, sent time.Time, err error)
+	// release frees the row if it is still the claim's, and waits for it as extend
+	// does.
 	release(ctx context.Context, c claim) (freed bool, heir process, err error)
 	// releaseAll frees many, passing over rows that somebody has locked.
 	releaseAll(ctx context.Context, cs []claim) (freed int64, heir process, err error)
@@ -66,8 +84,9 @@ type repository interface {
 	// ring ends the call of listen of a process; alive is false if it does not
 	// listen.
 	ring(ctx context.Context, p process) (alive bool, err error)
-	// strike takes a process off the lists of those who wait.
-	strike(ctx context.Context, names []string, p process) (heir process, err error)
+	// strike takes a process off the lists of those who wait, passing over rows that
+	// somebody has locked. all is false if it was struck off fewer than all.
+	strike(ctx context.Context, names []string, p process) (heir process, all bool, err error)
 }
 
 // A process is the id of a Locker in the lists of those who wait, where it has 19
@@ -90,6 +109,20 @@ func (p process) literal() string { return "_ascii'" + p.String() + "'" }
 // A claim is one acquisition of one row: its owner id is never used again.
 type claim struct{ name, owner string }
 
+// newOwnerID returns the id of one acquisition: the process, a dash, and 64 bits
+// from the kernel. Anything that a process keeps itself, a counter or the state of
+// a generator, repeats when its image is restored from a snapshot, and the
+// statements would take the copy's request for one that they granted before. All
+// ids have one length: a row that grows or shrinks is written anew.
+func newOwnerID(p process) string {
+	var random [8]byte
+	cryptorand.Read(random[:])
+	id := append(strconv.AppendUint(make([]byte, 0, 33), uint64(p), 10), '-')
+	return string(ownerEncoding.AppendEncode(id, random[:]))
+}
+
+var ownerEncoding = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)
+
 func namesOf(cs []claim) []string {
 	names := make([]string, len(cs))
 	for i, c := range cs {
@@ -111,8 +144,18 @@ type grant struct {
 	token    uint64
 	left     time.Duration
 	reserved bool // nobody holds the row, but it is another waiter's turn to ask
+	locked   bool // nobody holds the row, but a transaction has it locked
 	sent     time.Time
 }
+
+// A rowState is what probe finds.
+type rowState int
+
+const (
+	rowFree   rowState = iota // or the claim's own
+	rowHeld                   // by another owner, or missing: a first grant waits for others
+	rowLocked                 // by a transaction, be it a guard's, or by statements that wait for one
+)
 
 // A row is what look sees: who has it and for how long yet (negative: expired),
 // and who waits for it.
@@ -121,6 +164,7 @@ type row struct {
 	left   time.Duration
 	heir   process
 	listed bool // this process waits for it, as far as the row can tell
+	named  bool // this process stands in its list
 }
 
 // What listen has heard: a ring; a name that may be free, or must be asked for
@@ -149,16 +193,22 @@ type table struct {
 	wide       atomic.Bool   // the sessions have a charset in which arguments are not taken as they are
 	statements atomic.Int64
 	prepared   prepared
-	take       string // sqlTake and sqlRelease with arguments
+	rowWaits   rowWaits
+	detached   sync.WaitGroup // statements that their callers may have left
+	lifetime   context.Context
+	end        context.CancelFunc // of lifetime, by close
+	takeOften  string             // sqlTake and sqlRelease with arguments
 	giveUp     string
 
 	// Of listen and hush alone.
 	ear   *sqlx.Conn // the connection that listens; nil if none does
 	waits int64      // how often anybody had waited for a connection when ear was last used
 
-	mu    sync.Mutex // guards the following
-	terms int        // grants that were not relinquished
-	spare *sqlx.Conn // idle connection kept from the pool while terms > 0; nil while in use
+	mu       sync.Mutex         // guards the following
+	terms    int                // grants that were not relinquished
+	spare    *sqlx.Conn         // idle connection kept from the pool while terms > 0; nil while in use
+	returned chan struct{}      // capacity 1: spare was set
+	waiting  map[string]rowWait // by name
 }
 
 func newTable(db *sql.DB, name, label string, me process, lease time.Duration) (*table, error) {
@@ -167,9 +217,13 @@ func newTable(db *sql.DB, name, label string, me process, lease time.Duration) (
 		return nil, err
 	}
 	pool := sqlx.NewDb(db, "mysql")
-	t := &table{db: pool, prepared: prepared{db: pool}, name: quoted, label: literal(label), me: me, alone: lease / 4}
+	t := &table{
+		db: pool, prepared: prepared{db: pool}, name: quoted, label: literal(label), me: me, alone: lease / 4,
+		returned: make(chan struct{}, 1), waiting: map[string]rowWait{},
+	}
+	t.lifetime, t.end = context.WithCancel(context.Background())
 	// Hexadecimal digits are the same in every charset.
-	t.take = t.query(sqlTake, "owner", "?", "label", t.label, "lease", "?", "name", "UNHEX(?)")
+	t.takeOften = t.query(sqlTake, "owner", "?", "label", t.label, "lease", "?", "name", "UNHEX(?)")
 	t.giveUp = t.query(sqlRelease, "name", "UNHEX(?)", "owner", "?")
 	return t, nil
 }
@@ -209,24 +263,27 @@ const (
 	sqlLeft   = `IF({r}expires_at > ` + sqlNow + `, -TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, {r}expires_at), -4611686018427387904)`
 
 	// Who takes the row is not waiting any more; a first waiter who did not take
-	// it in time is struck off, or one who died would hold up every handoff.
+	// it in time is struck off, or one who died would hold up every handoff. A row
+	// that is held was taken by the same statement before, sent twice.
 	sqlUnlisted = `IF({r}waiters = x'', x'', REPLACE(REPLACE(
-      IF(LEFT({r}waiters, 19) IN ({me}, {silent}), {r}waiters, SUBSTRING({r}waiters, 20)), {me}, x''), {silent}, x''))`
+      IF(LEFT({r}waiters, 19) IN ({me}, {silent}) OR {r}expires_at > ` + sqlNow + `, {r}waiters, SUBSTRING({r}waiters, 20)), {me}, x''), {silent}, x''))`
 
 	// The short way, where nobody waits. Its answer is -1 if somebody does, and
 	// the row is free. Without autocommit a grant would be a promise that nobody
-	// else can see: there every statement matches nothing.
+	// else can see: there every statement matches nothing. A proxy that has lost the
+	// reply may send an acquiring statement again: each recognizes its own grant.
 	sqlTake = `UPDATE {t} SET owner = {owner}, holder = {label}, holds = 1,
   token = LAST_INSERT_ID(GREATEST(token + 256, ` + sqlMicros + `)), acquired_at = ` + sqlNow + `,
   expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND
 WHERE name = {name} AND @@autocommit AND IF(expires_at <= ` + sqlNow + ` AND waiters = x'', 1,
-  0 * LAST_INSERT_ID(-GREATEST(1, TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, expires_at))))`
+  0 * LAST_INSERT_ID(IF(owner = {owner} AND expires_at > ` + sqlNow + `, CAST(token AS SIGNED),
+    -GREATEST(1, TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, expires_at)))))`
 
 	// One owner of this process takes over from another. The token moves, so that
 	// a guard that is open is waited for.
 	sqlReplace = `UPDATE {t} SET holds = 1, token = LAST_INSERT_ID(GREATEST(token + 256, ` + sqlMicros + `)),
   acquired_at = ` + sqlNow + `, expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND, owner = {owner}
-WHERE name = {name} AND owner = {from} AND @@autocommit`
+WHERE name = {name} AND owner IN ({from}, {owner}) AND @@autocommit`
 
 	// The long way, which goes by the list, and can enter who was refused. Once
 	// owner was assigned, it alone tells.
@@ -255,6 +312,30 @@ SELECT {name}, {owner}, {label}, 1, LAST_INSERT_ID(GREATEST(COALESCE(` + sqlWate
 FROM (SELECT @@autocommit AS trusted) AS s LEFT JOIN {t} AS ` + sqlWater + ` ON ` + sqlWater + `.name = x'' WHERE s.trusted
 LOCK IN SHARE MODE
 ON DUPLICATE KEY UPDATE` + sqlTakeOrList
+
+	// The same for a row that a transaction may have locked: without a place in
+	// rowWaits, no statement waits for a row. The derived table locks the row and its
+	// entry in the guard index, and passes over both if anybody has either locked.
+	sqlUnlocked = `{t} AS p FORCE INDEX (PRIMARY) STRAIGHT_JOIN {t} AS g FORCE INDEX (guard) ON g.token = p.token AND g.name = p.name
+  WHERE p.name = {name}`
+	sqlTakeUnlocked = `/*M! SET STATEMENT sql_safe_updates = 0 FOR */ UPDATE (
+  SELECT p.name FROM ` + sqlUnlocked + ` AND {forMe} AND @@autocommit
+  LIMIT 1 FOR UPDATE SKIP LOCKED
+) AS mine STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
+SET l.holder = {label}, l.holds = 1, l.acquired_at = ` + sqlNow + `, l.waiters = {unlisted},
+  l.token = LAST_INSERT_ID(GREATEST(l.token + 256, ` + sqlMicros + `)),
+  l.owner = {owner}, l.expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND`
+	sqlWhyNot = sqlUnlimited + ` ` + sqlLeft + ` AS answer, @@autocommit AS autocommit, (` + sqlForMe + `) + 0 AS mine, (` + sqlListed + ` OR LENGTH(waiters) > 1000) + 0 AS listed
+FROM {t} FORCE INDEX (PRIMARY) WHERE name = {name} LIMIT 1`
+	sqlEnlist = `/*M! SET STATEMENT sql_safe_updates = 0 FOR */ UPDATE (
+  SELECT name FROM {t} FORCE INDEX (PRIMARY) WHERE name = {name} AND NOT ` + sqlListed + ` AND LENGTH(waiters) <= 1000 AND @@autocommit
+  LIMIT 1 FOR UPDATE SKIP LOCKED
+) AS mine STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
+SET l.waiters = CONCAT(l.waiters, {list})`
+	sqlProbe = sqlUnlimited + ` r.owner <> {owner} AND r.expires_at > ` + sqlNow + ` AS held, (
+  SELECT COUNT(*) FROM (SELECT p.name FROM ` + sqlUnlocked + ` LIMIT 1 FOR UPDATE SKIP LOCKED) AS u
+) AS unlocked
+FROM {t} AS r FORCE INDEX (PRIMARY) WHERE r.name = {name} LIMIT 1`
 
 	sqlExtend = `UPDATE {t} SET holds = {holds},
   token = token + 0 * LAST_INSERT_ID(1),
@@ -295,43 +376,61 @@ SET ` + sqlFree
 	// number, or from MariaDB 12 on a word.
 	sqlDemoted = `CAST(@@global.read_only AS CHAR) NOT IN (_ascii'0', _ascii'OFF')`
 
+	// What the library reads for itself ends when its context does, not by a time
+	// limit that is meant for queries of the application.
+	sqlUnlimited = `/*M! SET STATEMENT max_statement_time = 60 FOR */ SELECT /*+ MAX_EXECUTION_TIME(60000) */`
+
 	// An explicit LIMIT overrules sql_select_limit. What is selected is never a
 	// mere column, because columnsWithAlias would put the table before its name.
-	sqlLook = `SELECT CAST(name AS BINARY) AS name, CAST(owner AS BINARY) AS owner, TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, expires_at) AS micros,
-  IF(waiters = x'', 0, CAST(` + sqlFirst + ` AS UNSIGNED)) AS heir, ` + sqlListed + ` OR LENGTH(waiters) > 1000 AS listed, ` + sqlDemoted + ` AS demoted
+	sqlLook = sqlUnlimited + ` CAST(name AS BINARY) AS name, CAST(owner AS BINARY) AS owner, TIMESTAMPDIFF(MICROSECOND, ` + sqlNow + `, expires_at) AS micros,
+  IF(waiters = x'', 0, CAST(` + sqlFirst + ` AS UNSIGNED)) AS heir, ` + sqlListed + ` OR LENGTH(waiters) > 1000 AS listed, ` + sqlListed + ` AS named, ` + sqlDemoted + ` AS demoted
 FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) LIMIT {count}`
 
+	// It holds for the next transaction, which is the next statement.
+	sqlReadCommitted = `SET TRANSACTION ISOLATION LEVEL READ COMMITTED`
+
 	// What is asked of the rows and the sleep are one statement: a ring cannot
-	// come between them. Only a ring ends the sleep early, or lets it fail, not a
-	// time limit of the session.
-	sqlListen = `/*M! SET STATEMENT max_statement_time = 60 FOR */ SELECT /*+ MAX_EXECUTION_TIME(60000) */ CAST(a.hit AS BINARY) AS hit, a.demoted + 0 AS demoted, IF(a.hit IS NULL AND NOT a.demoted, SLEEP({seconds}), 0) AS rung FROM (
+	// come between them. Only a ring ends the sleep early, or lets it fail.
+	sqlListen = sqlUnlimited + ` CAST(a.hit AS BINARY) AS hit, a.demoted + 0 AS demoted, IF(a.hit IS NULL AND NOT a.demoted, SLEEP({seconds}), 0) AS rung FROM (
   SELECT ` + sqlDemoted + ` AS demoted, IF(COUNT(*) < {count}, x'', MIN(IF(` + sqlForMe + ` OR NOT ` + sqlListed + ` AND LENGTH(waiters) <= 1000, name, NULL))) AS hit
   FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names})
 ) AS a`
+
+	// A listener sleeps, and that is no slow query. MySQL has slow_query_log for the
+	// whole server alone; MariaDB alone reads the comment.
+	sqlNotSlow = `SET SESSION /*M! slow_query_log = 0, */ long_query_time = 31536000`
 
 	// The name of the bell is held by the connection that listens, and resolves to
 	// that connection and no other.
 	sqlBell = `SELECT GET_LOCK(_ascii'mysqllock:{id}', 0)`
 	sqlRing = `KILL QUERY IS_USED_LOCK(_ascii'mysqllock:{id}')`
 
-	// What is struck off a row that is free passes the ring on. One row is waited
-	// for if somebody has it locked, of many some may be passed over.
+	// What is struck off a row that is free passes the ring on.
 	sqlStruck = `{r}holds = {r}holds + IF({r}expires_at <= ` + sqlNow + ` AND LENGTH({r}waiters) > 19 AND LEFT({r}waiters, 19) IN ({process}, {mute}),
     0 * LAST_INSERT_ID(SUBSTRING({r}waiters, 20, 19)), 0),
   {r}waiters = REPLACE(REPLACE({r}waiters, {process}, x''), {mute}, x'')`
-	sqlLists     = `(LOCATE({process}, waiters) > 0 OR LOCATE({mute}, waiters) > 0)`
-	sqlStrike    = `UPDATE {t} SET ` + sqlStruck + ` WHERE name = {name} AND ` + sqlLists + ` AND @@autocommit`
-	sqlStrikeAll = sqlPick + sqlLists + sqlPicked + `
+	sqlLists  = `(LOCATE({process}, waiters) > 0 OR LOCATE({mute}, waiters) > 0)`
+	sqlStrike = sqlPick + sqlLists + sqlPicked + `
 SET ` + sqlStruck
 
 	// Read only from the index, this locks nothing but the entry of the index: a
 	// guard that is open is waited for there, and hinders no renewal.
-	sqlGuard = `SELECT token + 0 FROM {t} FORCE INDEX (guard) WHERE token = {token} AND name = {name} LOCK IN SHARE MODE`
+	sqlGuardNow = `SELECT token + 0 FROM {t} FORCE INDEX (guard) WHERE token = {token} AND name = {name} LOCK IN SHARE MODE`
+
+	// If there is no such entry, sqlGuardNow locks the gap in which the entry would
+	// be, under REPEATABLE READ: the end of the index, if the row was deleted, where
+	// every grant would wait. So the derived table first looks for the entry without
+	// a lock. The LIMIT keeps MySQL from merging it, and SERIALIZABLE locks there, too.
+	sqlGuard = `SELECT l.token + 0 FROM (
+  SELECT token, name FROM {t} FORCE INDEX (guard) WHERE token = {token} AND name = {name} LIMIT 1
+) AS seen STRAIGHT_JOIN {t} AS l FORCE INDEX (guard) ON l.token = seen.token AND l.name = seen.name LOCK IN SHARE MODE`
 
 	// Force moves the token, so that a guard fails from then on. It waits for one
-	// that is open at the index, where it does not yet hinder renewals.
+	// that is open at the index, where it does not yet hinder renewals. While it
+	// waits, further guards wait behind it, also if its caller has given up: so the
+	// server ends the statement after a second, whatever the limit of the session.
 	sqlHolder = `SELECT CAST(owner AS BINARY) AS owner, token + 0 AS token FROM {t} FORCE INDEX (PRIMARY) WHERE name = {name} AND expires_at > ` + sqlNow + ` LIMIT 1`
-	sqlSeize  = `SELECT token + 0 AS token FROM {t} FORCE INDEX (guard) WHERE token = {token} AND name = {name} LIMIT 1 FOR UPDATE`
+	sqlSeize  = `/*M! SET STATEMENT max_statement_time = 1 FOR */ SELECT /*+ MAX_EXECUTION_TIME(1000) */ token + 0 AS token FROM {t} FORCE INDEX (guard) WHERE token = {token} AND name = {name} LIMIT 1 FOR UPDATE`
 	sqlForce  = `UPDATE {t} SET token = token + 256, ` + sqlFree + `
 WHERE name = {name} AND token = {token} AND expires_at > ` + sqlNow + ``
 
@@ -360,8 +459,8 @@ WHERE token IN ({tokens}) AND ` + sqlIdle + ` LIMIT 18446744073709551615 FOR UPD
 	sqlRaise  = `UPDATE {t} SET token = GREATEST(token, {token}) WHERE name = x''`
 	sqlDelete = `DELETE FROM {t} WHERE name IN ({names})`
 
-	sqlSession = `SELECT @@autocommit AS autocommit, @@completion_type = 'CHAIN' AS chained, CAST(NOW(6) AS CHAR) AS instant,
-  @@character_set_connection IN ('utf16', 'utf16le', 'utf32', 'ucs2') AS wide`
+	sqlSession = sqlUnlimited + ` @@autocommit AS autocommit, @@completion_type = 'CHAIN' AS chained, CAST(NOW(6) AS CHAR) AS instant,
+  @@character_set_connection IN ('utf16', 'utf16le', 'utf32', 'ucs2') AS wide, CAST(@@version AS BINARY) AS version`
 	sqlSettle = `COMMIT AND NO CHAIN NO RELEASE`
 )
 
@@ -403,34 +502,12 @@ func duration(micros int64) time.Duration {
 }
 
 func (t *table) acquire(ctx context.Context, b bid) (g grant, err error) {
-	text := func(statement, r string) func() string {
-		return func() string {
-			list := "x''"
-			if b.list != 0 {
-				list = b.list.literal()
-			}
-			return t.query(statement, "name", literal(b.name), "owner", literal(b.owner), "from", literal(b.from),
-				"label", t.label, "lease", micros(b.lease), "list", list, "r", r)
-		}
-	}
-	ask := command{text: text(sqlAsk, "")}
-	var first command
-	switch {
-	case b.from != "":
-		first.text = text(sqlReplace, "")
-	case b.list != 0:
-		first = ask
-	default:
-		first = command{text(sqlTake, ""), t.take, []any{b.owner, b.lease.Microseconds(), hex.EncodeToString([]byte(b.name))}}
-	}
 	err = t.on(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		answer, sent, err := t.ask(ctx, conn, first)
-		if err == nil && answer == -1 {
-			answer, sent, err = t.ask(ctx, conn, ask)
+		take := t.takeUnlocked
+		if t.rowWaits.enter(acquireWaits, b.name, t.acquirePlaces()) {
+			take = t.takeInPlace
 		}
-		if err == nil && answer == 0 && b.from == "" {
-			answer, sent, err = t.ask(ctx, conn, command{text: text(sqlInsert, t.name+".")})
-		}
+		answer, sent, err := take(ctx, conn, b)
 		if err != nil {
 			return err
 		}
@@ -441,6 +518,8 @@ func (t *table) acquire(ctx context.Context, b bid) (g grant, err error) {
 			t.mu.Lock()
 			t.terms++ // before conn goes back: it may stay as the spare
 			t.mu.Unlock()
+		case answer == locked:
+			g.locked = true
 		case answer == reserved:
 			g.left, g.reserved = handover, true
 		case answer < 0:
@@ -453,13 +532,141 @@ func (t *table) acquire(ctx context.Context, b bid) (g grant, err error) {
 	return g, err
 }
 
+// takeInPlace is take with a place in rowWaits, which it gives up if the
+// statement cannot have been left in the server.
+func (t *table) takeInPlace(ctx context.Context, conn *sqlx.Conn, b bid) (answer int64, sent time.Time, err error) {
+	left := false
+	defer func() {
+		if !left {
+			t.rowWaits.leave(acquireWaits, b.name)
+		}
+	}()
+	answer, sent, err = t.take(ctx, conn, b)
+	if err != nil && ctx.Err() != nil {
+		left, err = true, &leftWaiting{err, b.claim, acquireWaits}
+	}
+	return answer, sent, err
+}
+
+// acquirePlaces is how many acquiring statements may wait in the server for
+// locked rows, each for another one. A small pool spares none: its connections
+// are needed for what is held.
+func (t *table) acquirePlaces() int {
+	limit := t.db.Stats().MaxOpenConnections
+	if limit == 0 {
+		return maxPlaces
+	}
+	return min(limit/4, maxPlaces)
+}
+
+const maxPlaces = 8
+
+// bidding puts a bid into a statement; r qualifies the columns of the row.
+func (t *table) bidding(b bid, statement, r string) func() string {
+	return func() string {
+		list := "x''"
+		if b.list != 0 {
+			list = b.list.literal()
+		}
+		return t.query(statement, "name", literal(b.name), "owner", literal(b.owner), "from", literal(b.from),
+			"label", t.label, "lease", micros(b.lease), "list", list, "r", r)
+	}
+}
+
+// take acquires by statements that wait for the row if a transaction has it
+// locked.
+func (t *table) take(ctx context.Context, conn *sqlx.Conn, b bid) (answer int64, sent time.Time, err error) {
+	ask := command{text: t.bidding(b, sqlAsk, "")}
+	var first command
+	switch {
+	case b.from != "":
+		first.text = t.bidding(b, sqlReplace, "")
+	case b.list != 0:
+		first = ask
+	default:
+		first = command{t.bidding(b, sqlTake, ""), t.takeOften, []any{b.owner, b.lease.Microseconds(), hex.EncodeToString([]byte(b.name)), b.owner}}
+	}
+	answer, sent, err = t.ask(ctx, conn, first)
+	if err == nil && answer == -1 {
+		answer, sent, err = t.ask(ctx, conn, ask)
+	}
+	if err == nil && answer == 0 && b.from == "" {
+		answer, sent, err = t.ask(ctx, conn, command{text: t.bidding(b, sqlInsert, t.name+".")})
+	}
+	return answer, sent, err
+}
+
+// takeUnlocked acquires by statements that wait for nobody.
+func (t *table) takeUnlocked(ctx context.Context, conn *sqlx.Conn, b bid) (answer int64, sent time.Time, err error) {
+	forMe, unlisted := t.query(sqlForMe, "r", "p."), t.query(sqlUnlisted, "r", "l.")
+	if b.from != "" {
+		forMe, unlisted = "p.owner = "+literal(b.from), "l.waiters"
+	}
+	forMe = "(" + forMe + " OR p.owner = " + literal(b.owner) + ")"
+	answer, sent, err = t.ask(ctx, conn, command{text: func() string {
+		return t.query(sqlTakeUnlocked, "name", literal(b.name), "owner", literal(b.owner), "label", t.label, "lease", micros(b.lease),
+			"forMe", forMe, "unlisted", unlisted)
+	}})
+	if err != nil || answer != 0 {
+		return answer, sent, err
+	}
+	if b.from != "" {
+		return 0, sent, notSent{errRowLocked} // or taken away: without a place, that is not known
+	}
+	var why struct {
+		Answer                   int64
+		Autocommit, Mine, Listed bool
+	}
+	t.statements.Add(1)
+	err = conn.GetContext(ctx, &why, t.query(sqlWhyNot, "name", literal(b.name)))
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		// Nobody has locked a row that is not there, but for an instant.
+		return t.ask(ctx, conn, command{text: t.bidding(b, sqlInsert, t.name+".")})
+	case err != nil:
+		return 0, sent, err
+	case !why.Autocommit:
+		return 0, sent, nil
+	case why.Mine:
+		return locked, sent, nil
+	case b.list != 0 && !why.Listed:
+		_, _, err = t.ask(ctx, conn, command{text: t.bidding(b, sqlEnlist, "")})
+	}
+	return why.Answer, sent, err
+}
+
+func (t *table) probe(ctx context.Context, c claim) (state rowState, err error) {
+	var found struct{ Held, Unlocked bool }
+	err = t.onSpare(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		t.statements.Add(1)
+		return conn.GetContext(ctx, &found, t.query(sqlProbe, "name", literal(c.name), "owner", literal(c.owner)))
+	})
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return rowHeld, nil // a first grant waits for nothing but others: a Purge, another first grant
+	case err != nil:
+		return rowFree, err
+	case found.Held:
+		return rowHeld, nil
+	case !found.Unlocked:
+		return rowLocked, nil
+	}
+	return rowFree, nil
+}
+
 // reserved is the answer of a row that nobody holds but which is kept for
 // another waiter.
 const reserved = -1 << 62
 
+// locked is the answer of a row that nobody holds but which a transaction has
+// locked.
+const locked = reserved + 1
+
 var (
 	errAutocommit = errors.New("this session has autocommit off, so that a lock would not be visible to others: set autocommit=1 in the DSN")
 	errDemoted    = errors.New("the server is read-only")
+	errLeftOpen   = errors.New("the application left a transaction open in this connection of its pool, so that a lock would not be visible to others and would be gone with a rollback: begin transactions with DB.BeginTx")
+	errTooOld     = errors.New("requires MySQL 8.0 or MariaDB 10.6, or later")
 	errFixedClock = errors.New("this session has a fixed timestamp, so that leases would be judged by a standing clock: remove timestamp from the DSN")
 )
 
@@ -469,7 +676,7 @@ func (t *table) prepare(ctx context.Context, conn *sqlx.Conn) error {
 	if !t.trusted.Load() {
 		type session struct {
 			Autocommit, Chained, Wide bool
-			Instant                   string
+			Instant, Version          string
 		}
 		var first, second session
 		for _, s := range []*session{&first, &second} {
@@ -483,6 +690,8 @@ func (t *table) prepare(ctx context.Context, conn *sqlx.Conn) error {
 			return errAutocommit
 		case first.Instant == second.Instant:
 			return errFixedClock
+		case tooOld(first.Version):
+			return fmt.Errorf("%w; the server is %q", errTooOld, first.Version)
 		}
 		t.chained.Store(first.Chained)
 		t.wide.Store(first.Wide)
@@ -493,8 +702,43 @@ func (t *table) prepare(ctx context.Context, conn *sqlx.Conn) error {
 		if _, err := conn.ExecContext(ctx, sqlSettle); err != nil {
 			return notSent{err}
 		}
+	} else if inTransaction(conn) {
+		// Or it has ended with an error, which does not carry the flag.
+		t.statements.Add(1)
+		if _, err := conn.ExecContext(ctx, "DO 0"); err != nil {
+			return notSent{err}
+		}
+		switch serverStatus(conn) & (serverInTransaction | serverAutocommit) {
+		case serverInTransaction | serverAutocommit:
+			return notSent{errLeftOpen}
+		case serverInTransaction:
+			return notSent{errAutocommit}
+		}
 	}
 	return nil
+}
+
+var (
+	versionNumbers = regexp.MustCompile(`^(\d+)\.(\d+)`)
+	// otherServers have versions of their own; the number before is that of the
+	// MySQL whose protocol they speak.
+	otherServers = regexp.MustCompile(`(?i)tidb|vitess|oceanbase|tddl|polardb`)
+)
+
+// tooOld reports whether a server's version is known to lack SKIP LOCKED, without
+// which no lease can be renewed. What it cannot read is taken to be new enough.
+func tooOld(version string) bool {
+	version = strings.TrimPrefix(version, "5.5.5-") // what MariaDB puts before it for old clients
+	numbers := versionNumbers.FindStringSubmatch(version)
+	if numbers == nil || otherServers.MatchString(version) {
+		return false
+	}
+	major, _ := strconv.Atoi(numbers[1])
+	minor, _ := strconv.Atoi(numbers[2])
+	if strings.Contains(strings.ToLower(version), "mariadb") {
+		return major < 10 || major == 10 && minor < 6
+	}
+	return major < 8
 }
 
 // A command is a statement that is answered without rows.
@@ -530,63 +774,245 @@ func (t *table) ask(ctx context.Context, conn *sqlx.Conn, c command) (answer int
 }
 
 func (t *table) extend(ctx context.Context, c claim, lease time.Duration, holds int) (mine bool, sent time.Time, err error) {
-	if t.short() {
-		if mine, sent, err = t.renew(ctx, []claim{c}, lease, holds); mine || err != nil {
-			return mine, sent, err
+	type answer struct {
+		mine bool
+		sent time.Time
+	}
+	if t.short() || !t.rowWaits.enter(holdWaits, c.name, t.holdPlaces()) {
+		if n, sent, err := t.renew(ctx, []claim{c}, lease, holds); n > 0 || err != nil {
+			return n > 0, sent, err
+		}
+		if !t.rowWaits.enter(holdWaits, c.name, t.holdPlaces()) {
+			return false, sent, notSent{errRowLocked}
 		}
 	}
-	cmd := t.command(sqlExtend, "name", literal(c.name), "owner", literal(c.owner), "lease", micros(lease), "holds", strconv.Itoa(holds))
-	err = t.on(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
-		var answer int64
-		answer, sent, err = t.ask(ctx, conn, cmd)
-		mine = answer != 0
-		return err
+	assign := "holds" // as it is
+	if holds > 0 {
+		assign = strconv.Itoa(holds)
+	}
+	cmd := t.command(sqlExtend, "name", literal(c.name), "owner", literal(c.owner), "lease", micros(lease), "holds", assign)
+	a, err := inPlace(ctx, t, c.name, func(ctx context.Context, conn *sqlx.Conn) (answer, error) {
+		told, sent, err := t.ask(ctx, conn, cmd)
+		return answer{told != 0, sent}, err
 	})
-	return mine, sent, err
+	return a.mine, a.sent, err
 }
 
-func (t *table) renew(ctx context.Context, cs []claim, lease time.Duration, holds int) (all bool, sent time.Time, err error) {
+// holdPlaces is how many statements that renew, extend or release may wait in
+// the server for locked rows. Each has a connection of the pool meanwhile.
+func (t *table) holdPlaces() int {
+	const most = 4
+	limit := t.db.Stats().MaxOpenConnections
+	if limit == 0 {
+		return most
+	}
+	return max(1, min(limit/2, most))
+}
+
+// lockWaitLimit is when a statement that waits for a row must have been ended by
+// the server: innodb_lock_wait_timeout is 50 s by default. A connection without an
+// answer by then is dead.
+const lockWaitLimit = 55 * time.Second
+
+// A rowWait is a statement that may wait in the server for a locked row.
+type rowWait struct {
+	since time.Time
+	end   func() // gives up what it occupies here: for a statement whose row is not locked, or does not matter any more
+}
+
+// inPlace runs a statement that may wait in the server for the row of name, for
+// which the caller has a place in rowWaits. The end of ctx ends the call, but not
+// a statement that was sent: cut off, it would go on to wait, beside the one that
+// replaces it.
+func inPlace[T any](ctx context.Context, t *table, name string, fn func(context.Context, *sqlx.Conn) (T, error)) (T, error) {
+	own, cancel := context.WithTimeout(t.lifetime, lockWaitLimit)
+	began := time.Now()
+	t.mu.Lock()
+	t.waiting[name] = rowWait{began, cancel}
+	t.mu.Unlock()
+	return detach(ctx, t, own, cancel, t.sole() && t.short(), fn, func(sent bool, err error) {
+		t.mu.Lock()
+		delete(t.waiting, name)
+		t.mu.Unlock()
+		if rest := lockWaitLimit - time.Since(began); sent && isTimeout(err) && t.lifetime.Err() == nil && rest > 0 {
+			time.AfterFunc(rest, func() { t.rowWaits.leave(holdWaits, name) }) // in a pool of one
+		} else {
+			t.rowWaits.leave(holdWaits, name)
+		}
+	})
+}
+
+func isTimeout(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// A leftWaiting is the error of a statement that was cut off when its time was
+// over, and may go on to wait in the server for the row of the claim.
+type leftWaiting struct {
+	error
+	claim claim
+	class waitClass
+}
+
+func (e *leftWaiting) Unwrap() error { return e.error }
+
+// keepWaiting keeps a connection from the pool, and the place of its statement,
+// while the statement that was cut off on it may wait in the server: so the server
+// has no more connections than the pool allows.
+func (t *table) keepWaiting(conn *sqlx.Conn, left *leftWaiting) {
+	name, since := left.claim.name, time.Now()
+	var once sync.Once
+	end := func() {
+		once.Do(func() {
+			conn.Close()
+			t.mu.Lock()
+			delete(t.waiting, name)
+			t.mu.Unlock()
+			t.rowWaits.leave(left.class, name)
+		})
+	}
+	if t.lifetime.Err() != nil {
+		end()
+		return
+	}
+	if t.db.Stats().MaxOpenConnections == 1 {
+		conn.Close()
+	}
+	var timer *time.Timer
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	timer = time.AfterFunc(probeInterval, func() {
+		ctx, cancel := context.WithTimeout(t.lifetime, probeInterval)
+		defer cancel()
+		state, err := t.probe(ctx, left.claim)
+		if t.lifetime.Err() == nil && (err != nil || state == rowLocked) && time.Since(since) < lockWaitLimit {
+			timer.Reset(probeInterval)
+		} else {
+			end()
+		}
+	})
+	t.waiting[name] = rowWait{since, func() { timer.Stop(); go end() }}
+}
+
+// waitOver ends what still waits for rows although another statement met them
+// unlocked, or they have another owner: the connections are cut or dead.
+func (t *table) waitOver(cs []claim) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.waiting) == 0 {
+		return
+	}
+	for _, c := range cs {
+		if w, ok := t.waiting[c.name]; ok && time.Since(w.since) > time.Second {
+			w.end()
+		}
+	}
+}
+
+// detach runs a statement on a goroutine of the table, with the context own, which
+// cancel ends. The end of ctx ends the call, and the statement too if it was not
+// sent yet. done is called at the statement's end.
+func detach[T any](ctx context.Context, t *table, own context.Context, cancel context.CancelFunc, spare bool,
+	fn func(context.Context, *sqlx.Conn) (T, error), done func(sent bool, err error),
+) (result T, err error) {
+	type answer struct {
+		result T
+		err    error
+	}
+	answers := make(chan answer, 1)
+	var mu sync.Mutex // guards sent
+	sent := false
+	t.detached.Go(func() {
+		defer cancel()
+		a := answer{err: errPanic}
+		defer func() {
+			done(sent, a.err)
+			answers <- a
+		}()
+		a.err = t.run(own, spare, func(own context.Context, conn *sqlx.Conn) (err error) {
+			mu.Lock()
+			sent = true
+			mu.Unlock()
+			a.result, err = fn(own, conn)
+			return err
+		})
+	})
+	select {
+	case a := <-answers:
+		return a.result, a.err
+	case <-ctx.Done():
+	}
+	mu.Lock()
+	leave := sent
+	if !leave {
+		cancel()
+	}
+	mu.Unlock()
+	if leave {
+		return result, ctx.Err()
+	}
+	a := <-answers
+	return a.result, a.err
+}
+
+func (t *table) renew(ctx context.Context, cs []claim, lease time.Duration, holds int) (renewed int, sent time.Time, err error) {
 	assign := ""
 	if holds > 0 {
 		assign = "l.holds = " + strconv.Itoa(holds) + ", "
 	}
 	res, sent, err := t.change(ctx, true, t.command(sqlRenew, append(lists(cs), "lease", micros(lease), "holds", assign)...))
 	if err != nil {
-		return false, sent, err
+		return 0, sent, err
 	}
-	renewed, err := res.RowsAffected()
-	return renewed == int64(len(cs)), sent, err
+	n, err := res.RowsAffected()
+	if n == int64(len(cs)) {
+		t.waitOver(cs)
+	}
+	return int(n), sent, err
 }
 
-func (t *table) release(ctx context.Context, c claim) (freed bool, heir process, err error) {
-	if t.short() {
-		if n, heir, err := t.releaseAll(ctx, []claim{c}); n > 0 || err != nil {
-			return n > 0, heir, err
+func (t *table) release(ctx context.Context, c claim) (freed bool, next process, err error) {
+	if t.short() || !t.rowWaits.enter(holdWaits, c.name, t.holdPlaces()) {
+		if n, next, err := t.releaseAll(ctx, []claim{c}); n > 0 || err != nil {
+			return n > 0, next, err
+		}
+		if !t.rowWaits.enter(holdWaits, c.name, t.holdPlaces()) {
+			return false, 0, notSent{errRowLocked}
 		}
 	}
-	// Nothing else is held that would need the spare connection.
-	t.mu.Lock()
-	sole := t.terms == 1
-	t.mu.Unlock()
-	n, heir, err := t.free(ctx, sole, command{
+	cmd := command{
 		text:  func() string { return t.query(sqlRelease, "name", literal(c.name), "owner", literal(c.owner)) },
 		often: t.giveUp, args: []any{hex.EncodeToString([]byte(c.name)), c.owner},
-	})
-	return n > 0, heir, err
-}
-
-func (t *table) releaseAll(ctx context.Context, cs []claim) (int64, process, error) {
-	return t.free(ctx, true, t.command(sqlReleaseAll, append(lists(cs), "r", "l.")...))
-}
-
-func (t *table) strike(ctx context.Context, names []string, p process) (heir process, err error) {
-	if len(names) == 1 {
-		_, heir, err = t.free(ctx, false, t.command(sqlStrike, "name", literal(names[0]), "process", p.literal(), "mute", p.silent().literal()))
-		return heir, err
 	}
-	_, heir, err = t.free(ctx, true, t.command(sqlStrikeAll,
+	// On the caller's goroutine: the switches to another and back would cost a tenth
+	// of an uncontended acquire and release.
+	kept := false
+	var n int64
+	err = t.run(ctx, t.sole(), func(ctx context.Context, conn *sqlx.Conn) (err error) {
+		n, next, err = t.freeOn(ctx, conn, cmd)
+		if kept = err != nil && ctx.Err() != nil && !errors.Is(err, driver.ErrBadConn); kept {
+			err = &leftWaiting{err, c, holdWaits}
+		}
+		return err
+	})
+	if !kept {
+		t.rowWaits.leave(holdWaits, c.name)
+	}
+	return n > 0, next, err
+}
+
+func (t *table) releaseAll(ctx context.Context, cs []claim) (freed int64, next process, err error) {
+	freed, next, err = t.free(ctx, true, t.command(sqlReleaseAll, append(lists(cs), "r", "l.")...))
+	if freed == int64(len(cs)) {
+		t.waitOver(cs)
+	}
+	return freed, next, err
+}
+
+func (t *table) strike(ctx context.Context, names []string, p process) (heir process, all bool, err error) {
+	struck, heir, err := t.free(ctx, true, t.command(sqlStrike,
 		"names", literals(names), "count", strconv.Itoa(len(names)), "process", p.literal(), "mute", p.silent().literal(), "r", "l."))
-	return heir, err
+	return heir, struck == int64(len(names)), err
 }
 
 func lists(cs []claim) []string {
@@ -609,7 +1035,15 @@ func (t *table) change(ctx context.Context, spare bool, c command) (res sql.Resu
 
 // free is change for statements that may free rows for which others wait.
 func (t *table) free(ctx context.Context, spare bool, c command) (freed int64, heir process, err error) {
-	res, _, err := t.change(ctx, spare, c)
+	err = t.run(ctx, spare, func(ctx context.Context, conn *sqlx.Conn) (err error) {
+		freed, heir, err = t.freeOn(ctx, conn, c)
+		return err
+	})
+	return freed, heir, err
+}
+
+func (t *table) freeOn(ctx context.Context, conn *sqlx.Conn, c command) (freed int64, next process, err error) {
+	res, err := t.exec(ctx, conn, c)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -622,29 +1056,67 @@ func (t *table) free(ctx context.Context, spare bool, c command) (freed int64, h
 }
 
 func (t *table) look(ctx context.Context, names []string) (rows map[string]row, sent time.Time, err error) {
-	query := t.query(sqlLook, "names", literals(names), "count", strconv.Itoa(len(names)))
+	err = t.onSpare(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
+		rows, sent, err = t.lookOn(ctx, conn, names)
+		return err
+	})
+	return rows, sent, err
+}
+
+func (t *table) lookOn(ctx context.Context, conn *sqlx.Conn, names []string) (rows map[string]row, sent time.Time, err error) {
 	var found []struct {
 		Name, Owner string
 		Micros      int64
 		Heir        process
 		Listed      bool
+		Named       bool
 		Demoted     bool
 	}
-	err = t.onSpare(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		t.statements.Add(1)
-		found = nil
-		sent = time.Now()
-		err := conn.SelectContext(ctx, &found, query)
-		if err == nil && len(found) > 0 && found[0].Demoted {
-			return errDemoted
-		}
-		return err
-	})
+	t.statements.Add(1)
+	sent = time.Now()
+	err = conn.SelectContext(ctx, &found, t.query(sqlLook, "names", literals(names), "count", strconv.Itoa(len(names))))
+	if err == nil && len(found) > 0 && found[0].Demoted {
+		err = errDemoted
+	}
 	rows = make(map[string]row, len(found))
 	for _, f := range found {
-		rows[f.Name] = row{f.Owner, duration(f.Micros), f.Heir, f.Listed}
+		rows[f.Name] = row{f.Owner, duration(f.Micros), f.Heir, f.Listed, f.Named}
 	}
 	return rows, sent, err
+}
+
+func (t *table) owned(ctx context.Context, cs []claim) (mine []claim, err error) {
+	err = t.onSpare(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		t.statements.Add(1)
+		_, err := conn.ExecContext(ctx, sqlReadCommitted)
+		if err != nil && number(err) != 1568 { // ER_CANT_CHANGE_TX_CHARACTERISTICS: the application left a transaction open
+			return err
+		}
+		rows, _, err := t.lookOn(ctx, conn, namesOf(cs))
+		if err != nil {
+			conn.Raw(func(any) error { return driver.ErrBadConn }) // the next transaction must not have that level
+			return err
+		}
+		mine = slices.DeleteFunc(slices.Clone(cs), func(c claim) bool { return rows[c.name].owner != c.owner })
+		return nil
+	})
+	if err == nil && len(mine) < len(cs) {
+		t.waitOver(slices.DeleteFunc(slices.Clone(cs), func(c claim) bool { return slices.Contains(mine, c) }))
+	}
+	return mine, err
+}
+
+func (t *table) confirm(ctx context.Context, c claim) (mine bool, sent time.Time, err error) {
+	type answer struct {
+		mine bool
+		sent time.Time
+	}
+	own, cancel := brief(t.lifetime, min(t.alone, 5*time.Second))
+	a, err := detach(ctx, t, own, cancel, true, func(ctx context.Context, conn *sqlx.Conn) (answer, error) {
+		rows, sent, err := t.lookOn(ctx, conn, []string{c.name})
+		return answer{rows[c.name].owner == c.owner, sent}, err
+	}, func(bool, error) {})
+	return a.mine, a.sent, err
 }
 
 const (
@@ -719,7 +1191,8 @@ func (t *table) prickUp(ctx context.Context) error {
 	}
 	t.ear = conn
 	var granted sql.NullBool
-	t.statements.Add(1)
+	t.statements.Add(2)
+	conn.ExecContext(ctx, sqlNotSlow) // before a ring could hit it; where it is refused, the log has an entry more
 	err = conn.GetContext(ctx, &granted, t.query(sqlBell, "id", t.me.String()))
 	if err == nil && !granted.Bool {
 		err = errBellTaken
@@ -758,7 +1231,16 @@ func (t *table) relinquish() {
 }
 
 // close leaves nothing behind in the sessions of the pool.
-func (t *table) close() { t.prepared.close() }
+func (t *table) close() {
+	t.end()
+	t.mu.Lock()
+	for _, w := range t.waiting {
+		w.end()
+	}
+	t.mu.Unlock()
+	t.detached.Wait()
+	t.prepared.close()
+}
 
 // on runs fn on one connection of the pool.
 func (t *table) on(ctx context.Context, fn func(context.Context, *sqlx.Conn) error) error {
@@ -780,7 +1262,7 @@ func (t *table) run(ctx context.Context, spare bool, fn func(context.Context, *s
 		defer cancel()
 	}
 	for try := 1; ; try++ {
-		conn, err := t.borrow(ctx, spare && try == 1)
+		conn, err := t.borrowOther(ctx, spare && try == 1)
 		if err != nil {
 			return told(notSent{err})
 		}
@@ -797,14 +1279,19 @@ func (t *table) run(ctx context.Context, spare bool, fn func(context.Context, *s
 
 // use runs fn on a connection, and gives that back.
 func (t *table) use(ctx context.Context, conn *sqlx.Conn, spare bool, fn func(context.Context, *sqlx.Conn) error) (err error) {
-	ctx, cancel := t.patient(ctx)
+	long, cancel := t.patient(ctx)
 	defer cancel()
 	err = errPanic
 	defer func() { t.giveBack(conn, err, spare) }()
-	if broken := t.prepare(ctx, conn); broken != nil {
+	if broken := t.prepare(long, conn); broken != nil {
 		return broken
 	}
-	return fn(ctx, conn)
+	err = fn(long, conn)
+	left := (*leftWaiting)(nil)
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil && !errors.As(err, &left) {
+		err = ctx.Err() // not how patient ends it
+	}
+	return err
 }
 
 // errPanic stands for the outcome of a statement in which the driver panicked, from
@@ -819,34 +1306,112 @@ func brief(ctx context.Context, bound time.Duration) (context.Context, context.C
 
 type briefKey struct{}
 
-// patient makes such a context last if there is no other connection: a statement
-// that is cut off takes its connection with it, and an application that has used
-// up its pool would get the place.
+// patient makes such a context last while there is no other connection: a
+// statement that is cut off takes its connection with it, and an application that
+// has used up its pool would get the place. It ends as soon as the pool has a
+// connection to spare.
 func (t *table) patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	outer, ok := ctx.Value(briefKey{}).(context.Context)
-	if !ok || !t.usedUp() {
+	end, bounded := ctx.Deadline()
+	if !ok || !bounded {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(outer, 3*t.alone)
+	long, cancel := context.WithTimeout(outer, max(3*t.alone, time.Until(end)))
+	var mu sync.Mutex // guards timer
+	var timer *time.Timer
+	mu.Lock()
+	defer mu.Unlock()
+	timer = time.AfterFunc(time.Until(end), func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if long.Err() == nil && t.usedUp() {
+			timer.Reset(poolCheck)
+		} else {
+			cancel()
+		}
+	})
+	return long, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		timer.Stop()
+		cancel()
+	}
 }
 
+// poolCheck is how often a statement that goes on beyond its time, because the
+// pool is used up, looks whether it still is.
+const poolCheck = 10 * time.Millisecond
+
+// borrow takes the spare connection, if the statement may have it, or one of the
+// pool: whichever comes free first.
 func (t *table) borrow(ctx context.Context, spare bool) (*sqlx.Conn, error) {
-	if spare {
-		t.mu.Lock()
-		conn := t.spare
-		t.spare = nil
-		t.mu.Unlock()
-		if conn != nil {
+	if !spare {
+		return t.db.Connx(ctx)
+	}
+	if conn := t.takeSpare(); conn != nil {
+		return conn, nil
+	}
+	if !t.usedUp() {
+		return t.db.Connx(ctx)
+	}
+	type answer struct {
+		conn *sqlx.Conn
+		err  error
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	pooled := make(chan answer, 1)
+	go func() {
+		conn, err := t.db.Connx(ctx)
+		pooled <- answer{conn, err}
+	}()
+	for {
+		select {
+		case a := <-pooled:
+			return a.conn, a.err
+		case <-t.returned:
+		}
+		if conn := t.takeSpare(); conn != nil {
+			cancel()
+			if a := <-pooled; a.err == nil {
+				a.conn.Close()
+			}
 			return conn, nil
 		}
 	}
-	return t.db.Connx(ctx)
+}
+
+// takeSpare returns the spare connection, nil if there is none at the moment.
+func (t *table) takeSpare() *sqlx.Conn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	conn := t.spare
+	t.spare = nil
+	return conn
+}
+
+// borrowOther passes over a connection in which the application left a transaction
+// open, if the pool has another: it would be the first to be had again.
+func (t *table) borrowOther(ctx context.Context, spare bool) (*sqlx.Conn, error) {
+	conn, err := t.borrow(ctx, spare)
+	if err != nil || t.chained.Load() || !inTransaction(conn) || t.usedUp() {
+		return conn, err
+	}
+	defer conn.Close() // when the other was had
+	return t.borrow(ctx, false)
 }
 
 func (t *table) holds() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.terms > 0
+}
+
+// sole reports whether one lock is held: no other needs the spare connection.
+func (t *table) sole() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.terms == 1
 }
 
 // short tells whether the pool is used up, so that a statement would wait for
@@ -870,6 +1435,10 @@ func (t *table) usedUp() bool {
 // One that leads to a demoted primary is closed, as it is by rejectReadOnly: the
 // next one may lead to the new primary. So is one that the driver left midway.
 func (t *table) giveBack(conn *sqlx.Conn, err error, renewed bool) {
+	if left := (*leftWaiting)(nil); errors.As(err, &left) {
+		t.keepWaiting(conn, left)
+		return
+	}
 	limit := t.db.Stats().MaxOpenConnections
 	if demoted(err) || err == errPanic {
 		conn.Raw(func(any) error { return driver.ErrBadConn })
@@ -878,6 +1447,7 @@ func (t *table) giveBack(conn *sqlx.Conn, err error, renewed bool) {
 	keep := answered(err) && !demoted(err) && t.terms > 0 && t.spare == nil && (limit > 1 || limit == 0 && renewed)
 	if keep {
 		t.spare = conn
+		notify(t.returned)
 	}
 	t.mu.Unlock()
 	if !keep {
@@ -897,19 +1467,24 @@ func number(err error) uint16 {
 // connection.
 func answered(err error) bool { return err == nil || number(err) != 0 && !ended(err) }
 
-// ended tells whether the server said that it ends the connection.
+// ended reports whether the connection on which the statement ran has ended. A
+// proxy puts its own connection's end into a server's answer: 2000 to 2999 are the
+// numbers of the client library, which no server uses
+// (https://dev.mysql.com/doc/mysql-errors/8.4/en/client-error-reference.html).
 func ended(err error) bool {
-	switch number(err) {
-	case 1053, 1927, 1152, 1184, 4031: // shutdown, killed, aborted, idle for too long
+	switch n := number(err); n {
+	case 1053, 1927, 1152, 1184, 3169, 4031: // shutdown, killed, aborted, killed (X plugin), idle for too long
 		return true
+	default:
+		return 2000 <= n && n < 3000
 	}
-	return false
 }
 
-// demoted tells whether the server does not write: of its own, or for everybody.
+// demoted reports whether the server does not write: of its own, for everybody, or
+// because it serves nobody (a member that has left its group).
 func demoted(err error) bool {
 	n := number(err)
-	return err == errDemoted || n == 1290 || n == 1836 // option prevents the statement, read-only mode
+	return err == errDemoted || n == 1290 || n == 1836 || n == 3032 // option prevents the statement, read-only mode, offline mode
 }
 
 // notSent marks an error that came before the statement could reach the server.
@@ -940,19 +1515,48 @@ func transient(err error) bool {
 		// Not the server's word: the connection broke, could not be had, or
 		// did not answer in time.
 		return !final(err)
-	case 1317, 1969, 3024, // interrupted by KILL QUERY or a time limit
-		1040, 1203, // too many connections
-		1047, 1180: // a Galera node without quorum; found so while it committed
+	case 1317, 1907, 1969, 3024, // interrupted by KILL QUERY or a time limit; 1907 by ProxySQL
+		1040, 1203, 1226, // too many connections: to the server, of a user, of this account
+		1047, 1180, // a Galera node without quorum; found so while it committed
+		3032, 3100, 3168, // offline mode; a group that could not decide on the commit; a server that is starting
+		9001, 9002, 9004: // ProxySQL has no backend to send the statement to
 		return true
 	}
 	return contended(err) || ended(err)
 }
 
-// contended tells whether the statement met others at the row: deadlock, lock
-// wait timeout, or changed since the snapshot (MariaDB).
+// contended reports whether the statement met others at the row: deadlock, lock
+// wait timeout, changed since the snapshot (MariaDB), or refused by the other
+// members of a group when it committed.
 func contended(err error) bool {
+	if errors.Is(err, errRowLocked) {
+		return true
+	}
 	switch number(err) {
-	case 1213, 1205, 1020:
+	case 1213, 1205, 1020, 3101:
+		return true
+	}
+	return false
+}
+
+// rejected reports whether the server's error proves that the statement changed
+// nothing. A statement that did not begin, or that the server rolled back, is one.
+// An interruption is none: ProxySQL reports one (1317, 1907) when it loses the
+// backend that it told to stop. Nor is the end of a connection, or a connection
+// that could not be had: a proxy sends a statement again whose first answer it has
+// lost, and reports what befell the last try. Nor is a rollback by a group (3101):
+// a member that is expelled rolls back what the others may have received.
+func rejected(n uint16) bool {
+	switch n {
+	case 1213, 1205, 1020, 1969, 3024, // rolled back: deadlock, lock wait timeout, changed since the snapshot, time limits of the server
+		1223, 1290, 1792, 1836, 3098, // read-locked; read-only server, transaction, mode; a table or session that a group does not take
+		1044, 1142, 1143, 1227, 1370, 3566, // a privilege or right is missing
+		1046, 1049, 1054, 1064, 1146, 1193, 1305, // no or unknown database, column, syntax, table, variable, function
+		1175, 1100, // sql_safe_updates; beside LOCK TABLES
+		1210, 1243, 1295, 1461, 1615, // the prepared statement
+		1048, 1062, 1264, 1265, 1292, 1364, 1366, 1406, 1411, 1690, // values that the table does not take
+		1114, 1153, // the table is full; the statement is too long
+		1047, 1665: // a Galera node without quorum takes no statement; one that binlog_format does not allow
 		return true
 	}
 	return false
@@ -960,7 +1564,7 @@ func contended(err error) bool {
 
 // final tells whether an error that is not the server's will be met again.
 func final(err error) bool {
-	return errors.Is(err, errDemoted) || errors.Is(err, errAutocommit) || errors.Is(err, errFixedClock) || errors.Is(err, mysql.ErrPktTooLarge) ||
+	return errors.Is(err, errDemoted) || errors.Is(err, errAutocommit) || errors.Is(err, errFixedClock) || errors.Is(err, errLeftOpen) || errors.Is(err, errTooOld) || errors.Is(err, mysql.ErrPktTooLarge) ||
 		strings.HasSuffix(err.Error(), "sql: database is closed") // database/sql does not export it
 }
 
@@ -972,7 +1576,7 @@ func unknown(err error) bool {
 	case err == nil, errors.As(err, &never):
 		return false
 	case number(err) != 0:
-		return ended(err) || number(err) == 1180 // ER_ERROR_DURING_COMMIT
+		return !rejected(number(err))
 	}
 	return !final(err)
 }
@@ -1038,24 +1642,49 @@ func (t *table) inspect(ctx context.Context, name string) (Info, error) {
 
 func (t *table) list(ctx context.Context) ([]Info, error) { return t.infos(ctx, t.query(sqlList)) }
 
-// force frees the row whoever holds it and returns the owner it had, "" if none.
+// force frees the row whoever holds it and returns the owner it had, "" if none. It
+// waits, until ctx ends, for whoever has the row locked.
 func (t *table) force(ctx context.Context, name string) (owner string, heir process, err error) {
+	for {
+		owner, heir, err = t.forceOnce(ctx, name)
+		switch {
+		case err == nil:
+			return owner, heir, nil
+		case ctx.Err() != nil:
+			return "", 0, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case err == errMoved, err == errGuarded:
+		case number(err) == 1969, number(err) == 3024: // the session's time limit, on a busy server
+		default:
+			return "", 0, err
+		}
+	}
+}
+
+func (t *table) forceOnce(ctx context.Context, name string) (owner string, heir process, err error) {
+	// Not in the transaction, where SERIALIZABLE would lock the row.
+	var holder struct {
+		Owner string
+		Token uint64
+	}
+	pairs := []string{"name", literal(name)}
+	err = t.on(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		t.statements.Add(1)
+		return conn.GetContext(ctx, &holder, t.query(sqlHolder, pairs...))
+	})
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", 0, nil
+	} else if err != nil {
+		return "", 0, err
+	}
+	pairs = append(pairs, "token", strconv.FormatUint(holder.Token, 10))
 	err = t.inTransaction(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		t.statements.Add(3)
-		pairs := []string{"name", literal(name)}
-		var holder struct {
-			Owner string
-			Token uint64
-		}
-		err := conn.GetContext(ctx, &holder, t.query(sqlHolder, pairs...))
-		if errors.Is(err, sql.ErrNoRows) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		pairs = append(pairs, "token", strconv.FormatUint(holder.Token, 10))
+		t.statements.Add(2)
 		var seized uint64
-		err = conn.GetContext(ctx, &seized, t.query(sqlSeize, pairs...))
+		err := conn.GetContext(ctx, &seized, t.query(sqlSeize, pairs...))
+		switch number(err) {
+		case 1205, 1969, 3024: // lock wait, or the statement, took too long
+			return errGuarded
+		}
 		if errors.Is(err, sql.ErrNoRows) {
 			return errMoved
 		} else if err != nil {
@@ -1073,13 +1702,13 @@ func (t *table) force(ctx context.Context, name string) (owner string, heir proc
 		heir = process(first)
 		return err
 	})
-	if errors.Is(err, errMoved) {
-		return t.force(ctx, name)
-	}
 	return owner, heir, err
 }
 
-var errMoved = errors.New("somebody else has it by now")
+var (
+	errMoved   = errors.New("somebody else has it by now")
+	errGuarded = errors.New("a transaction has the lock under Guard, or its row locked")
+)
 
 // purge deletes idle rows in batches, each in one transaction that first raises
 // the high-water row above every token it deletes.
@@ -1192,18 +1821,64 @@ func (t *table) inTransaction(ctx context.Context, fn func(context.Context, *sql
 	})
 }
 
-// guard locks the index entry of the token within tx.
-func (t *table) guard(ctx context.Context, tx Queryer, name string, token uint64) error {
-	t.statements.Add(1)
+// guard locks the index entry of the token within tx. It returns ErrLost if the
+// row is not the claim's any more.
+func (t *table) guard(ctx context.Context, tx Queryer, c claim, token uint64) error {
 	switch tx.(type) {
 	case *sql.DB, *sqlx.DB:
 		return errors.New("a pool is no transaction: pass a *sql.Tx, or the *sql.Conn that it runs on")
+	case *sql.Tx, *sqlx.Tx:
+	default:
+		if err := t.requireTransaction(ctx, tx); err != nil {
+			return err
+		}
 	}
-	err := tx.QueryRowContext(ctx, t.query(sqlGuard, "name", literal(name), "token", strconv.FormatUint(token, 10))).Scan(&token)
-	if errors.Is(err, sql.ErrNoRows) {
+	lock := func(statement string) (found bool, err error) {
+		t.statements.Add(1)
+		err = tx.QueryRowContext(ctx, t.query(statement, "name", literal(c.name), "token", strconv.FormatUint(token, 10))).Scan(&token)
+		if errors.Is(err, sql.ErrNoRows) {
+			return false, nil
+		}
+		return err == nil, told(err)
+	}
+	if found, err := lock(sqlGuard); found || err != nil {
+		return err
+	}
+	if mine, err := t.stillMine(ctx, c); err == nil && !mine {
 		return ErrLost
 	}
-	return told(err)
+	// The transaction sees the table as it was before the grant.
+	if found, err := lock(sqlGuardNow); found || err != nil {
+		return err
+	}
+	if mine, err := t.stillMine(ctx, c); err == nil && mine {
+		return errors.New("the transaction does not find the lock's row: it must run on the server of the Locker's table, and find that table under the same name")
+	}
+	return ErrLost
+}
+
+// stillMine looks, in a session of the pool, whether the row is the claim's.
+func (t *table) stillMine(ctx context.Context, c claim) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // the transaction may have the last connection of the pool
+	defer cancel()
+	rows, _, err := t.look(ctx, []string{c.name})
+	return rows[c.name].owner == c.owner, err
+}
+
+// requireTransaction returns an error if tx, of a type that is not known, has no
+// open transaction: there a savepoint ends with the statement that sets it.
+func (t *table) requireTransaction(ctx context.Context, tx Queryer) error {
+	for _, statement := range []string{"SAVEPOINT mysqllock_guard", "RELEASE SAVEPOINT mysqllock_guard"} {
+		t.statements.Add(1)
+		var none any
+		err := tx.QueryRowContext(ctx, statement).Scan(&none)
+		if number(err) == 1305 { // ER_SP_DOES_NOT_EXIST
+			return errors.New("no transaction is open: pass the *sql.Tx, or the *sql.Conn on which it was begun")
+		} else if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return told(err)
+		}
+	}
+	return nil
 }
 
 // literal writes s so that every session reads the same bytes. In quotes stand

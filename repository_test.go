@@ -3,6 +3,7 @@ package mysqllock_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -230,7 +231,9 @@ func testSession(t *testing.T, e env, session string) {
 	// Who gives up is not waited for.
 	k = acquire(t, there, lock, mysqllock.AutoRenew)
 	_, err = here.TryLock(ctx, lock, 30*time.Millisecond, mysqllock.AutoRenew)
-	require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+	if !errors.Is(err, mysqllock.ErrUnavailable) { // the machine may be too busy for an answer in 100 ms
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+	}
 	eventually(t, "still listed", func() bool { return requireHeld(t, there, lock, true).Waiters == 0 })
 	// One statement where the row does not promise enough.
 	require.NoError(t, k.Unlock())
@@ -257,7 +260,7 @@ func TestSessionsRefused(t *testing.T) {
 		} {
 			l := newLocker(t, e.db(t, param))
 			for range 2 {
-				_, err := l.TryLock(ctx, "x", time.Second, mysqllock.AutoRenew)
+				_, err := l.TryLock(ctx, "x", time.Minute, mysqllock.AutoRenew)
 				require.ErrorContains(t, err, why)
 				require.NotErrorIs(t, err, mysqllock.ErrNotAcquired)
 			}
@@ -271,11 +274,33 @@ func TestSessionsRefused(t *testing.T) {
 		_, err := db.Exec("SET autocommit = 0")
 		require.NoError(t, err)
 		for _, name := range []string{"x", "new"} {
-			_, err = l.TryLock(ctx, name, time.Second, mysqllock.AutoRenew)
+			_, err = l.TryLock(ctx, name, time.Minute, mysqllock.AutoRenew)
 			require.ErrorContains(t, err, "autocommit")
 			requireHeld(t, e.locker(t), name, false)
 		}
 	})
+}
+
+// A server without SKIP LOCKED is refused at the first use. It took locks, and lost
+// each of them after one lease.
+func TestServerTooOld(t *testing.T) {
+	t.Parallel()
+	const version = "10.5.26-MariaDB-log"
+	server := mysqltest.New(t, "mariadb", "--version="+version)
+	e := env{server, mysqltest.NewDatabase(t, server)}
+	_, err := e.db(t, "").Exec(mysqllock.Schema)
+	require.NoError(t, err)
+	l := e.locker(t)
+	for _, use := range []func() error{
+		func() error { _, err := l.TryLock(ctx, "x", time.Minute, mysqllock.AutoRenew); return err },
+		func() error { _, err := l.Inspect(ctx, "x"); return err },
+		func() error { return l.CreateTable(ctx) },
+	} {
+		err := use()
+		require.ErrorContains(t, err, "requires MySQL 8.0 or MariaDB 10.6, or later; the server is \""+version+"\"")
+		require.NotErrorIs(t, err, mysqllock.ErrNotAcquired)
+		require.NotErrorIs(t, err, mysqllock.ErrUnavailable)
+	}
 }
 
 // Errors are told as what they are.

@@ -4,7 +4,7 @@ CREATE TABLE IF NOT EXISTS mysqllock (
   name        VARBINARY(255)  NOT NULL
               COMMENT 'the lock, byte by byte; the row with the empty name holds the highest token that Purge deleted',
   owner       VARCHAR(64)     CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT ''
-              COMMENT 'id of the acquisition: process, dash, number; begins with a dash when released',
+              COMMENT 'id of the acquisition: process, dash, random text; begins with a dash when released',
   holder      VARCHAR(255)    CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT ''
               COMMENT 'label of the process that holds or last held the lock (WithIdentity)',
   holds       INT UNSIGNED    NOT NULL DEFAULT 0

@@ -2,16 +2,22 @@ package mysqllock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/mysqllock/mysqllock"
+	"github.com/mysqllock/mysqllock/internal/mysqltest"
 	"github.com/mysqllock/mysqllock/internal/wire"
 )
 
@@ -69,9 +75,10 @@ func TestRing(t *testing.T) {
 			k, _ := b.TryLock(ctx, "x", time.Minute, mysqllock.AutoRenew)
 			got <- k
 		}()
-		// Two statements look at the session, two ask for the lock, one for the bell.
+		// Two statements look at the session, two ask for the lock, one for the bell,
+		// and one keeps the next ones out of the slow log.
 		// Five listen for 0.1, 0.2, 0.4, 0.8 and 1.6 s, the next for 3.2 s.
-		eventually(t, "not listening", func() bool { return b.Stats().Statements >= 11 })
+		eventually(t, "not listening", func() bool { return b.Stats().Statements >= 12 })
 		freed := time.Now()
 		require.NoError(t, k.Unlock())
 		next := get(t, got)
@@ -233,7 +240,9 @@ func TestGoneWaiters(t *testing.T) {
 		for range 20 {
 			k := acquire(t, a, "x", mysqllock.AutoRenew)
 			_, err := gone.TryLock(ctx, "x", 10*time.Millisecond, mysqllock.AutoRenew)
-			require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+			if !errors.Is(err, mysqllock.ErrUnavailable) { // the machine may be too busy for an answer in 100 ms
+				require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+			}
 			require.NoError(t, k.Unlock())
 			// A statement of the one who has gone that was not answered in time may be
 			// granted first, and be undone: without a wait, b would rightly be refused.
@@ -282,7 +291,8 @@ func TestWithoutSignal(t *testing.T) {
 	})
 }
 
-// A lock passes on between goroutines of one process without a statement.
+// A lock passes on between goroutines of one process without a statement, but for
+// a look if none was sent for 2 ms.
 func TestHandoff(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		l := e.locker(t)
@@ -294,16 +304,19 @@ func TestHandoff(t *testing.T) {
 			go func() { next <- acquire(t, l, "x", mysqllock.AutoRenew) }()
 			eventually(t, "not waiting", func() bool { return l.Stats().Waiting == i+1 })
 		}
-		before := l.Stats().Statements
-		for _, next := range got {
+		before, start := l.Stats().Statements, time.Now()
+		for i, next := range got {
 			require.NoError(t, k.Unlock())
 			n := get(t, next)
-			require.Equal(t, k.Token()+1, n.Token())
+			require.Greater(t, n.Token(), k.Token())
+			if time.Since(start) < 100*time.Millisecond { // then it is the turn of other processes
+				require.Equal(t, k.Token()+1, n.Token())
+				require.LessOrEqual(t, l.Stats().Statements, before+int64(i)+1)
+			}
 			require.NoError(t, n.Err())
 			require.ErrorIs(t, k.Err(), mysqllock.ErrNotHeld)
 			k = n
 		}
-		require.Equal(t, before, l.Stats().Statements)
 
 		// A lease that the row does not cover takes one.
 		short := acquire(t, l, "y", 2*time.Second)
@@ -313,7 +326,7 @@ func TestHandoff(t *testing.T) {
 		before = l.Stats().Statements
 		require.NoError(t, short.Unlock())
 		long := get(t, next)
-		require.Equal(t, before+1, l.Stats().Statements)
+		require.LessOrEqual(t, l.Stats().Statements, before+2)
 		require.Greater(t, long.Token(), short.Token())
 		info := requireHeld(t, l, "y", true)
 		require.Equal(t, long.Token(), info.Token)
@@ -339,7 +352,7 @@ func TestHandoffIsAHold(t *testing.T) {
 			before := l.Stats().Statements
 			require.NoError(t, from.Unlock())
 			to = get(t, next)
-			require.Equal(t, before, l.Stats().Statements)
+			require.LessOrEqual(t, l.Stats().Statements, before+1)
 			require.Equal(t, from.Token()+1, to.Token())
 			return from, to
 		}
@@ -396,8 +409,11 @@ func TestHandoffIsAHold(t *testing.T) {
 // on within a process, and yet each gets its share.
 func TestShares(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
-		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
+		const enough = 24 // changes of the process: on an idle machine they take 3 s
+		began, changes := time.Now(), 0
+		slowest := worstStatement(t, e, ctx)
 		var turns [2]int
 		var held [2]time.Duration
 		var last uint64
@@ -419,6 +435,9 @@ func TestShares(t *testing.T) {
 						start := time.Now()
 						if turn != i {
 							turn, since = i, start
+							if changes++; changes > enough && time.Since(began) > 3*time.Second {
+								cancel()
+							}
 						}
 						if k.Token() <= last {
 							t.Errorf("token %d after %d", k.Token(), last)
@@ -440,14 +459,41 @@ func TestShares(t *testing.T) {
 		for _, l := range lockers {
 			statements += l.Stats().Statements
 		}
-		t.Log("turns", turns, "held", held, "longest", longest, "statements", statements)
+		slow := slowest()
+		t.Log("turns", turns, "held", held, "longest", longest, "statements", statements, "changes", changes, "slowest statement", slow)
+		require.Greater(t, changes, enough, "a process keeps the lock to itself")
 		total := held[0] + held[1]
 		for i := range 2 {
 			require.Greater(t, held[i], total/4)
 		}
-		require.Less(t, statements, int64(turns[0]+turns[1]), "most need no statement, instead of two or more")
-		require.Less(t, longest, time.Second, "100 ms and a turn are promised")
+		// A turn that ends more than 2 ms after the last answer costs a look.
+		require.Less(t, statements, 2*int64(turns[0]+turns[1]), "most need a look at most, instead of two writes or more")
+		// 100 ms and a turn are promised; then come a few statements, late on a busy machine.
+		require.Less(t, longest, time.Second+10*slow)
 	})
+}
+
+// worstStatement writes to a row beside the table until ctx ends, and then returns the
+// longest time that this took: what a statement may take on a machine that is as busy.
+func worstStatement(t *testing.T, e env, ctx context.Context) func() time.Duration {
+	db := e.db(t, "")
+	_, err := db.Exec("CREATE TABLE beside (n INT PRIMARY KEY)")
+	require.NoError(t, err)
+	_, err = db.Exec("INSERT INTO beside VALUES (1)")
+	require.NoError(t, err)
+	worst := make(chan time.Duration)
+	go func() {
+		var longest time.Duration
+		for start := time.Now(); ctx.Err() == nil; start = time.Now() {
+			if _, err := db.Exec("UPDATE beside SET n = n + 1"); err != nil {
+				t.Error(err)
+			}
+			longest = max(longest, time.Since(start))
+			time.Sleep(5 * time.Millisecond)
+		}
+		worst <- longest
+	}()
+	return func() time.Duration { return <-worst }
 }
 
 // Those who wait are rung, and those who do not are struck off, in every session:
@@ -551,17 +597,59 @@ func TestTurnsOfASmallPool(t *testing.T) {
 // times a second.
 func TestTimeLimitIsNoRing(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
+		// Statements of a busy machine take less.
+		param := "max_execution_time=200"
+		if e.server.Kind == "mariadb" {
+			param = "max_statement_time=0.2"
+		}
+		p := wire.New(t, e.server.Addr())
+		a, b := e.locker(t), newLocker(t, e.through(t, p, param), rarely)
+		k := acquire(t, a, "x", mysqllock.AutoRenew)
+		got := waiting(t, b, "x", 1)
+		p.Reset()
+		before := b.Stats().Statements
+		time.Sleep(4 * time.Second)
+		attempts := 0
+		for _, q := range p.Queries() {
+			if strings.HasPrefix(q, "UPDATE") {
+				attempts++
+			}
+		}
+		require.LessOrEqual(t, attempts, 2, "it asks when it is rung, and nobody rings; else 5 times a second")
+		require.LessOrEqual(t, b.Stats().Statements-before, int64(24), "it looks at 0, 0.1, 0.3, 0.7, 1.5 and 3.1 s")
+		require.NoError(t, k.Unlock())
+		require.NoError(t, get(t, got).Unlock())
+	})
+}
+
+// Nor does it end what the library reads for itself: a waiter was told of an error
+// of the database where somebody held the lock.
+func TestTimeLimitOfReads(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
 		param := "max_execution_time=50"
 		if e.server.Kind == "mariadb" {
 			param = "max_statement_time=0.05"
 		}
-		a, b := e.locker(t), newLocker(t, e.db(t, param), rarely)
-		k := acquire(t, a, "x", mysqllock.AutoRenew)
-		got := waiting(t, b, "x", 1)
-		time.Sleep(2 * time.Second)
-		require.LessOrEqual(t, b.Stats().Statements, int64(24), "it looks at 0, 0.1, 0.3, 0.7 and 1.5 s")
-		require.NoError(t, k.Unlock())
-		require.NoError(t, get(t, got).Unlock())
+		a := e.locker(t)
+		b := newLocker(t, e.db(t, param), mysqllock.WithoutSignal(), mysqllock.WithPollInterval(10*time.Millisecond))
+		acquire(t, a, "x", mysqllock.AutoRenew)
+		ended := make(chan error)
+		go func() {
+			_, err := b.TryLock(ctx, "x", time.Second, mysqllock.AutoRenew)
+			ended <- err
+		}()
+		eventually(t, "not looking", func() bool { return b.Stats().Statements >= 6 })
+		conn, err := e.db(t, "").Conn(ctx)
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = conn.ExecContext(ctx, "LOCK TABLES mysqllock WRITE")
+		require.NoError(t, err)
+		err = <-ended
+		_, unlockErr := conn.ExecContext(ctx, "UNLOCK TABLES")
+		require.NoError(t, unlockErr)
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+		var limited *mysql.MySQLError
+		require.False(t, errors.As(err, &limited), "%v", err)
 	})
 }
 
@@ -617,16 +705,72 @@ func TestNobodyStaysListed(t *testing.T) {
 			})
 		}
 		working.Wait()
-		eventually(t, "still listed", func() bool { return requireHeld(t, lockers[0], "x", false).Waiters == 0 })
+		// The last grant may have come after its caller had gone, and is being undone.
+		eventually(t, "still held", func() bool { return !requireInfo(t, lockers[0], "x").Held })
+		eventually(t, "still listed", func() bool { return requireInfo(t, lockers[0], "x").Waiters == 0 })
 		require.NoError(t, k.Unlock())
 	})
+}
+
+// A process that waits adds nothing to the slow log: it sleeps in a statement.
+func TestWaitingIsNotSlow(t *testing.T) {
+	t.Parallel()
+	for _, kind := range mysqltest.Kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			server := mysqltest.New(t, kind, "--slow-query-log=ON", "--log-output=TABLE", "--long-query-time=0.5", "--log-queries-not-using-indexes=ON")
+			e := env{server, mysqltest.NewDatabase(t, server)}
+			require.NoError(t, e.locker(t).CreateTable(ctx))
+			account := e.account(t, "SELECT, INSERT, UPDATE", "*")
+			root := e.db(t, "")
+			logged := func(pattern string) (texts []string) {
+				rows, err := root.Query("SELECT CONVERT(sql_text USING utf8mb4) FROM mysql.slow_log WHERE sql_text LIKE ?", pattern)
+				require.NoError(t, err)
+				defer rows.Close()
+				for rows.Next() {
+					var text string
+					require.NoError(t, rows.Scan(&text))
+					texts = append(texts, text)
+				}
+				require.NoError(t, rows.Err())
+				return texts
+			}
+
+			a, b := newLocker(t, openAs(t, account)), newLocker(t, openAs(t, account))
+			k := acquire(t, a, "x", mysqllock.AutoRenew)
+			got := waiting(t, b, "x", 1)
+			before := b.Stats().Statements
+			eventually(t, "not waiting", func() bool { return b.Stats().Statements >= before+5 }) // of 0.4, 0.8, 1 and 1 s at least
+			require.NoError(t, k.Unlock())
+			require.NoError(t, get(t, got).Unlock())
+			require.Empty(t, logged("%SLEEP(%"))
+
+			// So is not what the application does, on the same server and pool.
+			_, err := openAs(t, account).Exec("DO SLEEP(0.6)")
+			require.NoError(t, err)
+			require.Len(t, logged("DO SLEEP(%"), 1)
+		})
+	}
+}
+
+// sleeps returns for how long statements that listen were to sleep, in seconds.
+func sleeps(t *testing.T, p *wire.Proxy) (all []float64) {
+	for _, q := range p.Queries() {
+		if m := regexp.MustCompile(`SLEEP\(([\d.]+)\)`).FindStringSubmatch(q); m != nil {
+			seconds, err := strconv.ParseFloat(m[1], 64)
+			require.NoError(t, err)
+			all = append(all, seconds)
+		}
+	}
+	return all
 }
 
 // The connection that listens is not kept from a limited pool for long: a free lock
 // was refused for want of one.
 func TestListeningInALimitedPool(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
-		db := e.db(t, "")
+		p := wire.New(t, e.server.Addr())
+		db := e.through(t, p)
 		db.SetMaxOpenConns(4)
 		a, b := e.locker(t), newLocker(t, db, rarely)
 		held := acquire(t, b, "held", mysqllock.AutoRenew)
@@ -641,14 +785,22 @@ func TestListeningInALimitedPool(t *testing.T) {
 			defer conn.Close()
 		}
 		require.Equal(t, 4, db.Stats().InUse)
+		before := max(0, len(sleeps(t, p))-1) // of which one is under way
 		var free *mysqllock.Lock
-		var err error
-		for range 3 { // each takes 700 ms at most
-			if free, err = b.TryLock(ctx, "free", 0, mysqllock.AutoRenew); err == nil {
-				break
-			}
-		}
-		require.NoError(t, err)
+		eventually(t, "a call that does not wait gets a free lock", func() (ok bool) {
+			var err error
+			free, err = b.TryLock(ctx, "free", 0, mysqllock.AutoRenew)
+			return err == nil
+		})
+		third, cancel := context.WithTimeout(ctx, 20*time.Second)
+		defer cancel()
+		conn, err := db.Conn(third)
+		require.NoError(t, err, "the application gets the connection that listened")
+		defer conn.Close()
+		slept := sleeps(t, p)
+		require.Greater(t, len(slept), before)
+		require.LessOrEqual(t, len(slept), before+3, "it gives way to a call that waits for a connection")
+		require.LessOrEqual(t, slices.Max(slept), 0.5, "within the 0.7 s of a call that does not wait")
 		require.NoError(t, free.Unlock())
 		require.NoError(t, held.Unlock())
 		require.NoError(t, k.Unlock())

@@ -25,6 +25,7 @@ type orphanage struct {
 
 	mu      sync.Mutex // guards the following, and the fields of every orphan
 	orphans map[claim]*orphan
+	single  int           // releases of one row under way
 	running bool          // the goroutine runs; it ends when it has nothing to do
 	arrived chan struct{} // capacity 1
 }
@@ -40,6 +41,8 @@ type orphan struct {
 	due   time.Time
 	tries int
 	last  bool // the try after until was made
+	// A release of it alone is under way, which waits for the row.
+	single bool
 }
 
 func newOrphanage(repo repository, bound time.Duration, freed func([]string, process), log *slog.Logger) *orphanage {
@@ -81,7 +84,9 @@ func (o *orphanage) run() {
 	for {
 		due, next := o.due()
 		for part := range slices.Chunk(due, batchSize) {
-			o.free(o.ctx, part)
+			if passedOver, err := o.free(o.ctx, part); err == nil {
+				o.freeEach(passedOver)
+			}
 		}
 		if len(due) > 0 {
 			continue // time has passed
@@ -137,16 +142,16 @@ func (o *orphanage) due() (due []claim, next time.Time) {
 }
 
 // free releases orphans in one statement, and looks at the rows of those that
-// were not found: nothing but a ghost can yet become ours.
-func (o *orphanage) free(ctx context.Context, claims []claim) error {
+// were not found: nothing but a ghost can yet become ours. It returns those whose
+// rows are still theirs: somebody has them locked.
+func (o *orphanage) free(ctx context.Context, claims []claim) (passedOver []claim, err error) {
 	ctx, cancel := brief(ctx, o.bound)
 	defer cancel()
 	names := namesOf(claims)
-	var rows map[string]row
 	freed, heir, err := o.repo.releaseAll(ctx, claims)
 	all := freed == int64(len(claims))
 	if err == nil && !all {
-		rows, _, err = o.repo.look(ctx, names)
+		passedOver, err = owned(ctx, o.repo, claims)
 	}
 	if err != nil {
 		o.log.Debug("mysqllock: release in the background failed, trying again", "locks", len(claims), "first", names[0], "err", err)
@@ -154,12 +159,13 @@ func (o *orphanage) free(ctx context.Context, claims []claim) error {
 	o.mu.Lock()
 	for _, c := range claims {
 		p := o.orphans[c]
+		mine := slices.Contains(passedOver, c)
 		switch {
 		case p == nil:
-		case err == nil && (all || !p.ghost && rows[c.name].owner != c.owner):
+		case err == nil && (all || !p.ghost && !mine):
 			delete(o.orphans, c)
 		default:
-			if err == nil && rows[c.name].owner == c.owner {
+			if mine {
 				p.ghost = false // it was granted
 			}
 			if (err == nil || !transient(err)) && p.until.IsZero() {
@@ -171,7 +177,81 @@ func (o *orphanage) free(ctx context.Context, claims []claim) error {
 	if freed > 0 {
 		o.freed(names, heir)
 	}
-	return err
+	return passedOver, err
+}
+
+// freeEach releases rows one by one, by statements that wait for them: where
+// others always want the row, it is always locked.
+func (o *orphanage) freeEach(claims []claim) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, c := range claims {
+		p := o.orphans[c]
+		if p == nil || p.single || o.single == maxSingle || o.ctx.Err() != nil {
+			continue
+		}
+		p.single = true
+		o.single++
+		o.done.Go(func() {
+			ctx, cancel := context.WithTimeout(o.ctx, o.bound)
+			freed, heir, err := o.repo.release(ctx, c)
+			cancel()
+			o.mu.Lock()
+			p.single = false
+			o.single--
+			if err == nil && freed && o.orphans[c] == p {
+				delete(o.orphans, c)
+			}
+			o.mu.Unlock()
+			if freed {
+				o.freed([]string{c.name}, heir)
+			}
+		})
+	}
+}
+
+// owned returns the claims whose rows are still theirs. What a look shows as
+// theirs is so, but another owner may be one that is not committed.
+func owned(ctx context.Context, repo repository, claims []claim) (mine []claim, err error) {
+	rows, _, err := repo.look(ctx, namesOf(claims))
+	if err != nil {
+		return nil, err
+	}
+	var others []claim
+	for _, c := range claims {
+		if rows[c.name].owner == c.owner {
+			mine = append(mine, c)
+		} else {
+			others = append(others, c)
+		}
+	}
+	if len(others) > 0 {
+		others, err = repo.owned(ctx, others)
+	}
+	return append(mine, others...), err
+}
+
+// releaseEach releases rows one by one, by statements that wait for them, until
+// ctx ends.
+func releaseEach(ctx context.Context, repo repository, claims []claim, freed func(c claim, next process)) {
+	var wg sync.WaitGroup
+	places := make(chan struct{}, maxSingle)
+	for _, c := range claims {
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		wg.Go(func() {
+			if ok, next, err := repo.release(ctx, c); err == nil && ok {
+				freed(c, next)
+			}
+			<-places
+		})
+	}
+	wg.Wait()
 }
 
 // lastCall tries to free every orphan until ctx ends: somebody may have a row
@@ -207,8 +287,23 @@ func (o *orphanage) lastCall(ctx context.Context) (ghost string, err error) {
 func (o *orphanage) lastTry(ctx context.Context, claims []claim) error {
 	ctx, cancel := context.WithTimeout(ctx, closeBound/3)
 	defer cancel()
-	return o.free(ctx, claims)
+	passedOver, err := o.free(ctx, claims)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, singleBound)
+		defer cancel()
+		releaseEach(ctx, o.repo, passedOver, func(c claim, next process) {
+			o.mu.Lock()
+			delete(o.orphans, c)
+			o.mu.Unlock()
+			o.freed([]string{c.name}, next)
+		})
+	}
+	return err
 }
+
+// singleBound is for how long Close waits for rows one by one before it tries all
+// of them again.
+const singleBound = closeBound / 6
 
 var errRowLocked = errors.New("a transaction has the row locked")
 

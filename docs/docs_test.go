@@ -328,6 +328,21 @@ func TestMakeTargets(t *testing.T) {
 	require.Positive(t, found)
 }
 
+// A part of the suite that fails skips none of the others, and make names it.
+func TestSuiteGoesOn(t *testing.T) {
+	dir := t.TempDir()
+	log, fake := filepath.Join(dir, "log"), filepath.Join(dir, "go")
+	require.NoError(t, os.WriteFile(fake, []byte("#!/bin/sh\necho ${PWD##*/} >>"+log+"\n[ ! -d leader ] # fails in the root module\n"), 0o755))
+	cmd := exec.CommandContext(t.Context(), "make", "parts", "GO="+fake, "SUITE=test/root test/cmd/mysqllock test/torture")
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err, "%s", out)
+	require.Contains(t, string(out), "FAILED: test/root\n")
+	ran, err := os.ReadFile(log)
+	require.NoError(t, err)
+	require.Regexp(t, `^.*\nmysqllock\ntorture\n$`, string(ran))
+}
+
 // Commands of cmd/mysqllock have the subcommands and flags that are used.
 func TestCommands(t *testing.T) {
 	known := map[string]bool{"help": true, "completion": true}

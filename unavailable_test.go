@@ -1,0 +1,403 @@
+package mysqllock_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mysqllock/mysqllock"
+	"github.com/mysqllock/mysqllock/internal/mysqltest"
+	"github.com/mysqllock/mysqllock/internal/wire"
+)
+
+// The errors of an acquire: one sentinel for each thing that can be in the way,
+// whatever the wait, and the same for callers that queue behind another goroutine.
+
+var errLeaving = errors.New("the caller leaves")
+
+// An ending is how a call ends that does not get the lock.
+type ending struct {
+	wait   time.Duration
+	cancel time.Duration // the context ends after so long; 0: it does not
+}
+
+var endings = map[string]ending{
+	"no wait":               {},
+	"1 ms":                  {wait: time.Millisecond},
+	"100 ms":                {wait: 100 * time.Millisecond},
+	"1 s":                   {wait: time.Second},
+	"context, 50 ms":        {wait: mysqllock.WaitForever, cancel: 50 * time.Millisecond},
+	"context, 1 s":          {wait: time.Minute, cancel: time.Second},
+	"context before answer": {wait: mysqllock.WaitForever, cancel: 5 * time.Millisecond},
+}
+
+func (c ending) try(l *mysqllock.Locker, name string) error {
+	ctx := ctx
+	if c.cancel > 0 {
+		var cancel context.CancelCauseFunc
+		ctx, cancel = context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer time.AfterFunc(c.cancel, func() { cancel(errLeaving) }).Stop()
+	}
+	k, err := l.TryLock(ctx, name, c.wait, mysqllock.AutoRenew)
+	if err == nil {
+		k.Unlock()
+	}
+	return err
+}
+
+// requireClass requires that the error has one sentinel, and the caller's cause
+// if and only if the caller's context ended.
+func (c ending) assertClass(t *testing.T, err, is, isNot error) {
+	t.Helper()
+	assert.ErrorIs(t, err, is)
+	assert.NotErrorIs(t, err, isNot)
+	assert.NotErrorIs(t, err, context.DeadlineExceeded, "no caller has set a deadline")
+	if c.cancel > 0 {
+		assert.ErrorIs(t, err, errLeaving)
+	}
+}
+
+// crowd calls from many goroutines at once.
+func (c ending) crowd(l *mysqllock.Locker, name string, n int) []error {
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { errs[i] = c.try(l, name) })
+	}
+	wg.Wait()
+	return errs
+}
+
+func TestDatabaseThatCannotBeAsked(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		for fault, make := range map[string]func(t *testing.T) *mysqllock.Locker{
+			"dead": func(t *testing.T) *mysqllock.Locker {
+				proxy := wire.New(t, e.server.Addr())
+				db := e.through(t, proxy)
+				proxy.Refuse(true)
+				return newLocker(t, db)
+			},
+			"died": func(t *testing.T) *mysqllock.Locker {
+				proxy := wire.New(t, e.server.Addr())
+				l := newLocker(t, e.through(t, proxy))
+				require.NoError(t, acquire(t, l, "before", mysqllock.AutoRenew).Unlock())
+				proxy.Refuse(true)
+				proxy.Cut()
+				return l
+			},
+			"black hole": func(t *testing.T) *mysqllock.Locker {
+				proxy := wire.New(t, e.server.Addr())
+				l := newLocker(t, e.through(t, proxy))
+				require.NoError(t, acquire(t, l, "before", mysqllock.AutoRenew).Unlock())
+				proxy.BlackHole(true)
+				t.Cleanup(func() { proxy.BlackHole(false) })
+				return l
+			},
+			"pool used up": func(t *testing.T) *mysqllock.Locker {
+				db := e.db(t, "")
+				db.SetMaxOpenConns(4)
+				l := newLocker(t, db)
+				require.NoError(t, acquire(t, l, "before", mysqllock.AutoRenew).Unlock())
+				for range 4 {
+					conn, err := db.Conn(ctx)
+					require.NoError(t, err)
+					t.Cleanup(func() { conn.Close() })
+				}
+				return l
+			},
+		} {
+			t.Run(fault, func(t *testing.T) {
+				t.Parallel()
+				l := make(t)
+				for name, c := range endings {
+					t.Run(name, func(t *testing.T) {
+						t.Parallel()
+						c.assertClass(t, c.try(l, "alone, "+name), mysqllock.ErrUnavailable, mysqllock.ErrNotAcquired)
+						for _, err := range c.crowd(l, "crowd, "+name, 50) {
+							c.assertClass(t, err, mysqllock.ErrUnavailable, mysqllock.ErrNotAcquired)
+						}
+					})
+				}
+			})
+		}
+	})
+}
+
+// While another owner holds the lock, or a transaction has its row locked, the
+// database is not to blame, however many ask at once.
+func TestLockThatIsBusy(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		for busy, make := range map[string]func(t *testing.T, name string){
+			"held elsewhere": func(t *testing.T, name string) {
+				acquire(t, e.locker(t), name, mysqllock.AutoRenew)
+			},
+			"row locked": func(t *testing.T, name string) {
+				require.NoError(t, acquire(t, e.locker(t), name, mysqllock.AutoRenew).Unlock())
+				tx, err := e.db(t, "").Begin()
+				require.NoError(t, err)
+				t.Cleanup(func() { tx.Rollback() })
+				require.NoError(t, tx.QueryRow("SELECT name FROM mysqllock WHERE name = ? FOR UPDATE", name).Scan(new(string)))
+			},
+			"guarded": func(t *testing.T, name string) {
+				k := acquire(t, e.locker(t), name, mysqllock.AutoRenew)
+				tx, err := e.db(t, "").Begin()
+				require.NoError(t, err)
+				t.Cleanup(func() { tx.Rollback() })
+				require.NoError(t, k.Guard(ctx, tx))
+				require.NoError(t, k.Unlock())
+			},
+		} {
+			t.Run(busy, func(t *testing.T) {
+				l := e.locker(t)
+				for name, c := range endings {
+					if name == "context before answer" {
+						continue // nobody knows yet what is in the way
+					}
+					t.Run(name, func(t *testing.T) {
+						t.Parallel()
+						name := busy + ", " + name
+						make(t, name)
+						c.assertClass(t, c.try(l, name), mysqllock.ErrNotAcquired, mysqllock.ErrUnavailable)
+						for _, err := range c.crowd(l, name, 20) {
+							c.assertClass(t, err, mysqllock.ErrNotAcquired, mysqllock.ErrUnavailable)
+						}
+					})
+				}
+			})
+		}
+		t.Run("hot", func(t *testing.T) {
+			t.Parallel()
+			lockers := []*mysqllock.Locker{e.locker(t), e.locker(t)}
+			var refused atomic.Int64
+			var wg sync.WaitGroup
+			for i := range 40 {
+				wg.Go(func() {
+					for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+						k, err := lockers[i%2].TryLock(ctx, "hot", rand.N(20*time.Millisecond), mysqllock.AutoRenew)
+						if err == nil {
+							time.Sleep(rand.N(3 * time.Millisecond))
+							assert.NoError(t, k.Unlock())
+							continue
+						}
+						refused.Add(1)
+						assert.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+						assert.NotErrorIs(t, err, mysqllock.ErrUnavailable)
+					}
+				})
+			}
+			wg.Wait()
+			for _, l := range lockers {
+				require.Zero(t, l.Stats().Unavailable)
+			}
+			require.Equal(t, refused.Load(), lockers[0].Stats().NotAcquired+lockers[1].Stats().NotAcquired)
+		})
+	})
+}
+
+// A wait that runs out behind a locked row is exceeded by 100 ms at most; on a
+// machine that is busy, at least once in a few tries.
+func TestShortWaitsBehindALockedRow(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l := e.locker(t)
+		require.NoError(t, acquire(t, l, "x", mysqllock.AutoRenew).Unlock())
+		tx, err := e.db(t, "").Begin()
+		require.NoError(t, err)
+		defer tx.Rollback()
+		require.NoError(t, tx.QueryRow("SELECT name FROM mysqllock WHERE name = 'x' FOR UPDATE").Scan(new(string)))
+		for _, wait := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond} {
+			best := time.Hour
+			for range 10 {
+				// A prompt answer first: then the caller's own goroutine asks.
+				require.NoError(t, acquire(t, l, fmt.Sprint("free", wait), mysqllock.AutoRenew).Unlock())
+				start := time.Now()
+				_, err := l.TryLock(ctx, "x", wait, mysqllock.AutoRenew)
+				took := time.Since(start)
+				if errors.Is(err, mysqllock.ErrUnavailable) {
+					continue // the machine was too busy for an answer in 100 ms
+				}
+				require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+				require.GreaterOrEqual(t, took, wait)
+				best = min(best, took)
+			}
+			require.LessOrEqual(t, best, wait+100*time.Millisecond)
+		}
+	})
+}
+
+// waitingStatements returns how many connections the Lockers of a database have
+// on the server, and how many of their statements have waited for more
+// than a second for a row that a transaction has locked. (On MariaDB, a statement that
+// passes over such a row waits for an instant, too.)
+func waitingStatements(t testing.TB, server *sql.DB, e env) (connections, waiting int) {
+	t.Helper()
+	require.NoError(t, server.QueryRow("SELECT COUNT(*) FROM information_schema.processlist WHERE db = ?", e.database).Scan(&connections))
+	const waits = "SELECT COUNT(*) FROM information_schema.innodb_trx AS t JOIN information_schema.processlist AS p " +
+		"ON p.id = t.trx_mysql_thread_id WHERE t.trx_state = 'LOCK WAIT' AND t.trx_wait_started <= NOW() - INTERVAL 2 SECOND AND p.db = ?"
+	require.NoError(t, server.QueryRow(waits, e.database).Scan(&waiting))
+	return connections, waiting
+}
+
+// onOwnServers is onEach for a test that needs many connections, or counts them.
+func onOwnServers(t *testing.T, test func(t *testing.T, e env)) {
+	t.Parallel()
+	for _, kind := range mysqltest.Kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			s := mysqltest.New(t, kind)
+			e := env{server: s, database: mysqltest.NewDatabase(t, s)}
+			require.NoError(t, e.locker(t).CreateTable(ctx))
+			test(t, e)
+		})
+	}
+}
+
+// Statements that wait for rows which transactions have locked do not pile up in
+// the server, for one row or for many, and no connection is opened in the place
+// of one that waits.
+func TestStatementsBehindLockedRows(t *testing.T) {
+	const names = 30
+	onOwnServers(t, func(t *testing.T, e env) {
+		for pool, c := range map[string]struct{ open, most int }{
+			"one":       {1, 0},
+			"five":      {5, 1},
+			"unlimited": {0, 8},
+		} {
+			t.Run(pool, func(t *testing.T) {
+				server, err := sql.Open("mysql", e.server.DSN("", ""))
+				require.NoError(t, err)
+				defer server.Close()
+				holder := newLocker(t, e.db(t, ""))
+				tx, err := server.Begin()
+				require.NoError(t, err)
+				defer tx.Rollback()
+				_, err = tx.Exec("USE " + e.database)
+				require.NoError(t, err)
+				guarded := make([]*mysqllock.Lock, names)
+				for i := range guarded {
+					guarded[i] = acquire(t, holder, fmt.Sprint(pool, i), mysqllock.AutoRenew)
+					require.NoError(t, guarded[i].Guard(ctx, tx))
+				}
+				for _, k := range guarded {
+					require.NoError(t, k.Unlock())
+				}
+				require.NoError(t, holder.Close())
+				var before int
+				eventually(t, "only the transaction's connection", func() bool {
+					before, _ = waitingStatements(t, server, e)
+					return before <= 4 // of other Lockers and of the transaction
+				})
+
+				db := e.db(t, "")
+				db.SetMaxOpenConns(c.open)
+				l := newLocker(t, db)
+				var wg sync.WaitGroup
+				end := time.Now().Add(4 * time.Second)
+				for i := range 2 * names {
+					wg.Go(func() {
+						for time.Now().Before(end) {
+							ctx, cancel := context.WithTimeout(ctx, time.Millisecond+rand.N(300*time.Millisecond))
+							wait := mysqllock.WaitForever
+							if rand.N(2) == 0 {
+								wait = rand.N(200 * time.Millisecond)
+							}
+							_, err := l.TryLock(ctx, fmt.Sprint(pool, i%names), wait, mysqllock.AutoRenew)
+							cancel()
+							assert.Error(t, err)
+						}
+					})
+				}
+				// A connection that was closed stays in the list for a moment.
+				mostConnections, mostWaiting, last := 0, 0, 0
+				for time.Now().Before(end) {
+					connections, waiting := waitingStatements(t, server, e)
+					mostConnections, mostWaiting = max(mostConnections, min(last, connections)-before), max(mostWaiting, waiting)
+					last = connections
+					time.Sleep(20 * time.Millisecond)
+				}
+				wg.Wait()
+				t.Logf("at most %d connections, %d statements that waited", mostConnections, mostWaiting)
+				require.LessOrEqual(t, mostWaiting, c.most)
+				if c.open > 0 {
+					require.LessOrEqual(t, mostConnections, c.open)
+				}
+
+				// What was left behind is undone when it is granted.
+				require.NoError(t, tx.Rollback())
+				for i := range names {
+					require.NoError(t, acquire(t, l, fmt.Sprint(pool, i), mysqllock.AutoRenew).Unlock())
+				}
+			})
+		}
+	})
+}
+
+// A statement that was cut off behind a locked row goes on to wait in the server.
+// Until it has ended there, the pool opens no connection in place of the one that
+// it was sent on.
+func TestConnectionCutOffBehindALockedRow(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		server, err := sql.Open("mysql", e.server.DSN("", ""))
+		require.NoError(t, err)
+		defer server.Close()
+		before, _ := waitingStatements(t, server, e)
+		db := e.db(t, "")
+		db.SetMaxOpenConns(8)
+		l := newLocker(t, db)
+		for _, name := range []string{"a", "b"} {
+			require.NoError(t, acquire(t, l, name, mysqllock.AutoRenew).Unlock())
+		}
+		tx, err := server.Begin()
+		require.NoError(t, err)
+		defer tx.Rollback()
+		var rows int
+		require.NoError(t, tx.QueryRow("SELECT COUNT(*) FROM "+e.database+".mysqllock WHERE name <> '' FOR UPDATE").Scan(&rows))
+
+		// The last answer was prompt: these ask on the caller's goroutine, which has to
+		// cut them off.
+		for _, name := range []string{"a", "b", "a", "b"} {
+			gone, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			_, err = l.TryLock(gone, name, mysqllock.WaitForever, mysqllock.AutoRenew)
+			cancel()
+			require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+		}
+		// The application uses up the pool, as far as it may.
+		var conns []*sql.Conn
+		defer func() {
+			for _, conn := range conns {
+				conn.Close()
+			}
+		}()
+		for {
+			gone, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+			conn, err := db.Conn(gone)
+			cancel()
+			if err != nil {
+				break
+			}
+			conns = append(conns, conn)
+		}
+		connections, waiting := waitingStatements(t, server, e)
+		t.Logf("%d connections, %d before, %d of the application", connections, before, len(conns))
+		require.LessOrEqual(t, waiting, 2, "one for each row")
+		require.LessOrEqual(t, connections-before, 8)
+		require.NoError(t, tx.Rollback())
+		for _, conn := range conns {
+			require.NoError(t, conn.Close())
+		}
+		conns = nil
+		for _, name := range []string{"a", "b"} {
+			require.NoError(t, acquire(t, l, name, mysqllock.AutoRenew).Unlock())
+		}
+		eventually(t, "the pool has all its connections again", func() bool { return db.Stats().InUse == 0 })
+	})
+}
