@@ -42,7 +42,7 @@ parts:
 	[ -z "$$failed" ] || { echo "FAILED:$$failed" >&2; exit 1; }
 
 test/root:
-	$(GO) test -race -count=1 -p 1 -parallel 8 -timeout 20m $(TESTFLAGS) ./...
+	$(GO) test -race -count=1 -p 1 -parallel 4 -timeout 20m $(TESTFLAGS) ./...
 
 # One nested module. Figures are not to be had with -race, and the few functions of
 # with/grpc, which have no state, are not worth a build of gRPC with it.
@@ -84,7 +84,7 @@ portable:
 
 # What of the root package its tests run.
 cover:
-	@mkdir -p .cache && scripts/servers.sh && $(GO) test -parallel 8 -coverprofile .cache/cover.out . && $(GO) tool cover -func .cache/cover.out | tail -n 1
+	@mkdir -p .cache && scripts/servers.sh && $(GO) test -parallel 4 -coverprofile .cache/cover.out . && $(GO) tool cover -func .cache/cover.out | tail -n 1
 
 # What becomes of locks when the primary is lost; the figures of docs/failover.md.
 failover:
