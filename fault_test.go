@@ -1243,6 +1243,32 @@ func TestPoolOfOne(t *testing.T) {
 		require.NoError(t, tx.Rollback())
 		require.NoError(t, acquire(t, l, "stuck", mysqllock.AutoRenew).Unlock())
 		require.NoError(t, k.Unlock())
+
+		// A release behind a locked row: one connection, and the other lock is renewed.
+		server, err := sql.Open("mysql", e.server.DSN("", ""))
+		require.NoError(t, err)
+		defer server.Close()
+		behind, held := acquire(t, l, "stuck", mysqllock.AutoRenew), acquire(t, l, "held", mysqllock.AutoRenew)
+		tx, err = e.db(t, "").Begin()
+		require.NoError(t, err)
+		defer tx.Rollback()
+		_, err = tx.Exec("UPDATE mysqllock SET holder = 'somebody' WHERE name = 'stuck'")
+		require.NoError(t, err)
+		before, _ := waitingStatements(t, server, e)
+		unlocked := make(chan error, 1)
+		go func() { unlocked <- behind.Unlock() }()
+		for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			connections, waiting := waitingStatements(t, server, e)
+			require.Zero(t, waiting)
+			require.LessOrEqual(t, connections, before)
+		}
+		err = <-unlocked
+		require.Error(t, err)
+		require.NotErrorIs(t, err, mysqllock.ErrLost)
+		require.NoError(t, held.Err())
+		require.NoError(t, tx.Rollback())
+		require.NoError(t, acquire(t, l, "stuck", mysqllock.AutoRenew).Unlock())
+		require.NoError(t, held.Unlock())
 	})
 }
 

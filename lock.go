@@ -1389,7 +1389,7 @@ func (l *Locker) release(c claim, lease time.Duration) error {
 // releaseBy is release with another time limit.
 func (l *Locker) releaseBy(end time.Time, c claim, lease time.Duration) error {
 	maybe := false // an earlier try may have freed the row
-	for pause := 10 * time.Millisecond; ; pause *= 2 {
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), min(unlockBound/2, time.Until(end)))
 		freed, heir, err := l.repo.release(ctx, c)
 		maybe = maybe || unknown(err)

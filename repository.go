@@ -875,9 +875,6 @@ func (t *table) keepWaiting(conn *sqlx.Conn, left *leftWaiting) {
 		end()
 		return
 	}
-	if t.db.Stats().MaxOpenConnections == 1 {
-		conn.Close()
-	}
 	var timer *time.Timer
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -972,11 +969,13 @@ func (t *table) renew(ctx context.Context, cs []claim, lease time.Duration, hold
 }
 
 func (t *table) release(ctx context.Context, c claim) (freed bool, next process, err error) {
-	if t.short() || !t.rowWaits.enter(holdWaits, c.name, t.holdPlaces()) {
+	// Renewals need the only connection of a pool, so it must not wait for a locked row.
+	only := t.db.Stats().MaxOpenConnections == 1
+	if only || t.short() || !t.rowWaits.enter(holdWaits, c.name, t.holdPlaces()) {
 		if n, next, err := t.releaseAll(ctx, []claim{c}); n > 0 || err != nil {
 			return n > 0, next, err
 		}
-		if !t.rowWaits.enter(holdWaits, c.name, t.holdPlaces()) {
+		if only || !t.rowWaits.enter(holdWaits, c.name, t.holdPlaces()) {
 			return false, 0, notSent{errRowLocked}
 		}
 	}

@@ -465,4 +465,9 @@ var mutations = []mutation{
 		"if ls.lapsed && err == nil && mine && d.ctx.Err() == nil {", "if ls.over && err == nil && mine && d.ctx.Err() == nil {",
 		"TestUnlockDuringASingleRenewal",
 	},
+	{
+		"a release on the only connection of a pool does not wait for a row", "repository.go",
+		"only := t.db.Stats().MaxOpenConnections == 1", "only := false",
+		"TestPoolOfOne",
+	},
 }
