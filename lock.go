@@ -1389,7 +1389,7 @@ func (l *Locker) release(c claim, lease time.Duration) error {
 // releaseBy is release with another time limit.
 func (l *Locker) releaseBy(end time.Time, c claim, lease time.Duration) error {
 	maybe := false // an earlier try may have freed the row
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
+	for pause := 10 * time.Millisecond; ; {
 		ctx, cancel := context.WithTimeout(context.Background(), min(unlockBound/2, time.Until(end)))
 		freed, heir, err := l.repo.release(ctx, c)
 		maybe = maybe || unknown(err)
@@ -1408,6 +1408,9 @@ func (l *Locker) releaseBy(end time.Time, c claim, lease time.Duration) error {
 			return err
 		}
 		time.Sleep(pause)
+		if pause *= 2; errors.Is(err, errRowLocked) { // by others for moments, perhaps
+			pause = min(pause, 200*time.Millisecond)
+		}
 	}
 }
 
