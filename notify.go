@@ -101,6 +101,7 @@ type queue struct {
 	asking    bool      // the turn's statement is under way, or about to be sent
 	asked     time.Time // when it was sent, or was last known to wait for others
 	known     bool      // the last word of the database: somebody has the lock, or its row
+	granted   bool      // that was a grant to this process, which may be over
 	failed    error     // the last word was an error
 	claim     claim     // of that statement
 	probing   bool      // a probe of it was sent
@@ -252,7 +253,7 @@ func (r *registry) answered(w *waiter, granted bool) {
 	if q == nil || q.turn != w {
 		return // its term is over already
 	}
-	q.asking, q.known, q.failed = false, true, nil
+	q.asking, q.known, q.granted, q.failed = false, true, granted, nil
 	r.refuse(q)
 }
 
@@ -261,8 +262,8 @@ func (r *registry) answered(w *waiter, granted bool) {
 func (r *registry) failed(w *waiter, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if q := r.queues[w.name]; q != nil && q.turn == w && !errors.Is(err, errNoAnswer) && !(q.known && errors.Is(err, errNoConnection)) {
-		q.known, q.failed = contended(err), nil
+	if q := r.queues[w.name]; q != nil && q.turn == w && !errors.Is(err, errNoAnswer) && !(q.known && !q.granted && errors.Is(err, errNoConnection)) {
+		q.known, q.granted, q.failed = contended(err), false, nil
 		if !q.known {
 			q.failed = err
 		}
@@ -284,7 +285,7 @@ func (r *registry) probed(w *waiter, state rowState, err error) {
 	case err != nil:
 		q.known, q.failed = false, err
 	case state == rowHeld || state == rowLocked:
-		q.known, q.failed, q.asked = true, nil, time.Now()
+		q.known, q.granted, q.failed, q.asked = true, false, nil, time.Now()
 		if state == rowLocked {
 			r.refuse(q)
 		}
@@ -876,7 +877,8 @@ func (r *registry) lookAt(batch []*waiter) {
 }
 
 // silence is for how long a database that knew who has a lock may leave a
-// statement without an answer before it counts as one that does not answer.
+// statement without an answer before it counts as one that does not answer; after a hold
+// of this process it is slowness.
 const silence = 3 * probeInterval / 2
 
 // trouble is why the database could not be asked for w's lock: by w, or by the
@@ -900,7 +902,7 @@ func (r *registry) trouble(w *waiter) trouble {
 			r.start(func() { r.probe(r.ctx, turn, c) })
 		}
 		return trouble{err: errNoAnswer, soon: true}
-	case q.asking && (!q.known || time.Since(q.asked) > silence):
+	case q.asking && (!q.known || time.Since(q.asked) > silence || q.granted && time.Since(q.asked) > slowness):
 		return trouble{err: errNoAnswer}
 	}
 	return trouble{}

@@ -403,3 +403,51 @@ func TestConnectionCutOffBehindALockedRow(t *testing.T) {
 		eventually(t, "the pool has all its connections again", func() bool { return db.Stats().InUse == 0 })
 	})
 }
+
+// A waiter whose turn comes with the Unlock of a holder in the same process reports
+// what it met itself, not that the lock was held before its turn.
+func TestDatabaseThatCannotBeAskedAfterAHold(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		for fault, test := range map[string]func(t *testing.T) (wait time.Duration, l *mysqllock.Locker, begin func()){
+			"pool used up": func(t *testing.T) (time.Duration, *mysqllock.Locker, func()) {
+				db := e.db(t, "")
+				db.SetMaxOpenConns(4)
+				return time.Second, newLocker(t, db, mysqllock.WithoutHandoff()), func() {
+					// The fourth is the one that is kept for what is held, once nothing is.
+					for range 4 {
+						go func() {
+							if conn, err := db.Conn(ctx); err == nil {
+								time.AfterFunc(5*time.Second, func() { conn.Close() })
+							}
+						}()
+					}
+					eventually(t, "the application waits for a connection", func() bool { return db.Stats().WaitCount == 1 })
+				}
+			},
+			"black hole": func(t *testing.T) (time.Duration, *mysqllock.Locker, func()) {
+				proxy := wire.New(t, e.server.Addr())
+				return 3600 * time.Millisecond, newLocker(t, e.through(t, proxy)), func() {
+					proxy.BlackHole(true)
+					t.Cleanup(func() { proxy.BlackHole(false) })
+				}
+			},
+		} {
+			t.Run(fault, func(t *testing.T) {
+				t.Parallel()
+				wait, l, begin := test(t)
+				k := acquire(t, l, fault, mysqllock.AutoRenew)
+				begin()
+				result := make(chan error, 1)
+				go func() {
+					_, err := l.TryLock(ctx, fault, wait, mysqllock.AutoRenew)
+					result <- err
+				}()
+				eventually(t, "a waiter", func() bool { return l.Stats().Waiting == 1 })
+				k.Unlock()
+				err := <-result
+				require.ErrorIs(t, err, mysqllock.ErrUnavailable)
+				require.NotErrorIs(t, err, mysqllock.ErrNotAcquired)
+			})
+		}
+	})
+}

@@ -470,4 +470,9 @@ var mutations = []mutation{
 		"only := t.db.Stats().MaxOpenConnections == 1", "only := false",
 		"TestPoolOfOne",
 	},
+	{
+		"a hold that has ended is not in the way", "notify.go",
+		"= false, true, granted, nil", "= false, true, false, nil",
+		"TestDatabaseThatCannotBeAskedAfterAHold",
+	},
 }
