@@ -578,7 +578,7 @@ func (c *call) acquire() (*Lock, error) {
 		if k, err := c.reenter(); k != nil || err != nil {
 			return k, err
 		}
-		return nil, ErrNotAcquired
+		return nil, names.refusal(c.name)
 	}
 	c.place = place
 	c.l.waiting.Add(1)

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -880,6 +881,17 @@ func (r *registry) lookAt(batch []*waiter) {
 // statement without an answer before it counts as one that does not answer; after a hold
 // of this process it is slowness.
 const silence = 3 * probeInterval / 2
+
+// refusal is the error of a call that does not wait, behind a waiter that does: what
+// the poller met when it last looked for that one.
+func (r *registry) refusal(name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if q := r.queues[name]; q != nil && !q.asking && q.turn.failed != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, q.turn.failed)
+	}
+	return ErrNotAcquired
+}
 
 // trouble is why the database could not be asked for w's lock: by w, or by the
 // waiter whose turn it is. It is nil if somebody has the lock.

@@ -451,3 +451,41 @@ func TestDatabaseThatCannotBeAskedAfterAHold(t *testing.T) {
 		}
 	})
 }
+
+// A call that does not wait, while another goroutine waits for the lock, reports
+// the outage that this one has met.
+func TestDatabaseThatCannotBeAskedBesideAWaiter(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		acquire(t, e.locker(t), "x", mysqllock.AutoRenew)
+		proxy := wire.New(t, e.server.Addr())
+		l := newLocker(t, e.through(t, proxy), mysqllock.WithPollInterval(100*time.Millisecond))
+		gone, cancel := context.WithCancel(ctx)
+		waited := make(chan error, 1)
+		go func() {
+			_, err := l.TryLock(gone, "x", mysqllock.WaitForever, mysqllock.AutoRenew)
+			waited <- err
+		}()
+		eventually(t, "listed", func() bool {
+			info, err := l.Inspect(ctx, "x")
+			require.NoError(t, err)
+			return info.Waiters == 1
+		})
+		_, err := l.TryLock(ctx, "x", 0, mysqllock.AutoRenew)
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+		require.NotErrorIs(t, err, mysqllock.ErrUnavailable)
+
+		proxy.Refuse(true)
+		proxy.Cut()
+		eventually(t, "the outage is known", func() bool {
+			_, err := l.TryLock(ctx, "x", time.Millisecond, mysqllock.AutoRenew)
+			return errors.Is(err, mysqllock.ErrUnavailable)
+		})
+		_, err = l.TryLock(ctx, "x", 0, mysqllock.AutoRenew)
+		require.ErrorIs(t, err, mysqllock.ErrUnavailable)
+		require.NotErrorIs(t, err, mysqllock.ErrNotAcquired)
+		cancel()
+		require.ErrorIs(t, <-waited, mysqllock.ErrUnavailable)
+
+		proxy.Refuse(false)
+	})
+}

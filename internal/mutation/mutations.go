@@ -475,4 +475,9 @@ var mutations = []mutation{
 		"= false, true, granted, nil", "= false, true, false, nil",
 		"TestDatabaseThatCannotBeAskedAfterAHold",
 	},
+	{
+		"a call that does not wait has the error of the one that does", "lock.go",
+		"return nil, names.refusal(c.name)", "return nil, ErrNotAcquired",
+		"TestDatabaseThatCannotBeAskedBesideAWaiter",
+	},
 }
