@@ -1860,8 +1860,8 @@ func (t *table) guard(ctx context.Context, tx Queryer, c claim, token uint64) er
 func (t *table) stillMine(ctx context.Context, c claim) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second) // the transaction may have the last connection of the pool
 	defer cancel()
-	rows, _, err := t.look(ctx, []string{c.name})
-	return rows[c.name].owner == c.owner, err
+	mine, err := owned(ctx, t, []claim{c})
+	return len(mine) > 0, err
 }
 
 // requireTransaction returns an error if tx, of a type that is not known, has no

@@ -1,6 +1,7 @@
 package mysqllock_test
 
 import (
+	"context"
 	"log/slog"
 	"strings"
 	"testing"
@@ -90,6 +91,51 @@ func TestUncommittedChangeOfOwner(t *testing.T) {
 					other, err := e.locker(t).TryLock(ctx, lock, 2*time.Second, mysqllock.AutoRenew)
 					require.NoError(t, err, "long before the lease would have ended")
 					require.NoError(t, other.Unlock())
+				})
+			}
+		}
+	})
+}
+
+// Neither does a Guard conclude a loss from a change that is not committed: it
+// waits for its end.
+func TestGuardBesideAnUncommittedChange(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		for what, change := range map[string]string{
+			"forced":  "UPDATE mysqllock SET token = token + 256, owner = 'another' WHERE name = ?",
+			"deleted": "DELETE FROM mysqllock WHERE name = ?",
+		} {
+			for end, lost := range map[string]bool{"committed": true, "rolled back": false} {
+				t.Run(what+", "+end, func(t *testing.T) {
+					t.Parallel()
+					lock := what + end
+					l := e.dirty(t)
+					k := acquire(t, l, lock, mysqllock.AutoRenew)
+					other, err := e.db(t, "").Begin()
+					require.NoError(t, err)
+					defer other.Rollback()
+					_, err = other.Exec(change, lock)
+					require.NoError(t, err)
+					time.AfterFunc(500*time.Millisecond, func() {
+						if lost {
+							other.Commit()
+						} else {
+							other.Rollback()
+						}
+					})
+					tx, err := e.db(t, isolation(e, "READ-UNCOMMITTED")).Begin()
+					require.NoError(t, err)
+					defer tx.Rollback()
+					err = k.Guard(ctx, tx)
+					if lost {
+						require.ErrorIs(t, err, mysqllock.ErrLost)
+						require.ErrorIs(t, k.Err(), mysqllock.ErrLost)
+						return
+					}
+					require.NoError(t, err)
+					require.NoError(t, k.Err())
+					require.NoError(t, tx.Commit())
+					require.NoError(t, k.Unlock())
 				})
 			}
 		}

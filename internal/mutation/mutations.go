@@ -480,4 +480,9 @@ var mutations = []mutation{
 		"return nil, names.refusal(c.name)", "return nil, ErrNotAcquired",
 		"TestDatabaseThatCannotBeAskedBesideAWaiter",
 	},
+	{
+		"Guard concludes nothing from a change that is not committed", "repository.go",
+		"\tmine, err := owned(ctx, t, []claim{c})\n\treturn len(mine) > 0, err", "\trows, _, err := t.look(ctx, []string{c.name})\n\treturn rows[c.name].owner == c.owner, err",
+		"TestGuardBesideAnUncommittedChange",
+	},
 }
