@@ -1644,14 +1644,21 @@ func (t *table) list(ctx context.Context) ([]Info, error) { return t.infos(ctx, 
 // force frees the row whoever holds it and returns the owner it had, "" if none. It
 // waits, until ctx ends, for whoever has the row locked.
 func (t *table) force(ctx context.Context, name string) (owner string, heir process, err error) {
-	for {
+	for pause := time.Millisecond; ; {
 		owner, heir, err = t.forceOnce(ctx, name)
 		switch {
 		case err == nil:
 			return owner, heir, nil
 		case ctx.Err() != nil:
 			return "", 0, fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case err == errMoved, err == errGuarded:
+		case err == errMoved:
+			// Or, under READ UNCOMMITTED, the next owner waits for the same guard.
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			}
+			pause = min(2*pause, 100*time.Millisecond)
+		case err == errGuarded:
 		case number(err) == 1969, number(err) == 3024: // the session's time limit, on a busy server
 		default:
 			return "", 0, err

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/mysqllock/mysqllock"
@@ -139,5 +140,35 @@ func TestGuardBesideAnUncommittedChange(t *testing.T) {
 				})
 			}
 		}
+	})
+}
+
+// A ForceUnlock that sees a holder who is not committed yet, and waits for a guard
+// as this one does, asks again from time to time, not all the time.
+func TestForceUnlockBesideAnUncommittedHolder(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		k := acquire(t, e.locker(t), "x", mysqllock.AutoRenew)
+		tx, err := e.db(t, "").Begin()
+		require.NoError(t, err)
+		defer tx.Rollback()
+		require.NoError(t, k.Guard(ctx, tx))
+		require.NoError(t, k.Unlock())
+		next := e.locker(t)
+		waited := make(chan *mysqllock.Lock, 1)
+		go func() {
+			k, err := next.TryLock(ctx, "x", 20*time.Second, mysqllock.AutoRenew)
+			assert.NoError(t, err)
+			waited <- k
+		}()
+		time.Sleep(300 * time.Millisecond) // its statement waits for the guard
+
+		l := e.dirty(t)
+		short, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
+		defer cancel()
+		freed, err := l.ForceUnlock(short, "x")
+		t.Logf("%v, %v, %d statements", freed, err, l.Stats().Statements)
+		require.Less(t, l.Stats().Statements, int64(300))
+		require.NoError(t, tx.Rollback())
+		require.NoError(t, (<-waited).Unlock())
 	})
 }

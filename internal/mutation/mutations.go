@@ -485,4 +485,9 @@ var mutations = []mutation{
 		"\tmine, err := owned(ctx, t, []claim{c})\n\treturn len(mine) > 0, err", "\trows, _, err := t.look(ctx, []string{c.name})\n\treturn rows[c.name].owner == c.owner, err",
 		"TestGuardBesideAnUncommittedChange",
 	},
+	{
+		"ForceUnlock pauses before it asks again", "repository.go",
+		"pause = min(2*pause, 100*time.Millisecond)", "pause = 0",
+		"TestForceUnlockBesideAnUncommittedHolder",
+	},
 }
