@@ -1062,3 +1062,43 @@ func (o *one) Next(row []driver.Value) error {
 	o.read, row[0] = true, int64(1)
 	return nil
 }
+
+// deadEnd is a driver whose connections answer a statement that passes over locked
+// rows, and no other.
+type deadEnd struct{ queries }
+
+func (d *deadEnd) Connect(context.Context) (driver.Conn, error) { return d, nil }
+
+func (d *deadEnd) ExecContext(ctx context.Context, query string, _ []driver.NamedValue) (driver.Result, error) {
+	if strings.Contains(query, "SKIP LOCKED") {
+		return driver.RowsAffected(1), nil
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A statement on a dead connection, of which another one finds that it does not wait
+// for its row, gives up its place: the next may wait for the row.
+func TestPlaceOfAStatementOnADeadConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := sql.OpenDB(new(deadEnd))
+		defer db.Close()
+		tbl, err := newTable(db, "mysqllock", "label", newProcess(), DefaultLease)
+		require.NoError(t, err)
+		tbl.trusted.Store(true)
+		defer tbl.close()
+		c := claim{"x", "owner"}
+		gone, cancel := context.WithTimeout(bg, 100*ms)
+		defer cancel()
+		_, _, err = tbl.extend(gone, c, DefaultLease, 0)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(2 * time.Second)
+		require.False(t, tbl.rowWaits.enter(holdWaits, "x", 4), "it goes on")
+		n, _, err := tbl.renew(bg, []claim{c}, DefaultLease, 0)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		synctest.Wait()
+		require.True(t, tbl.rowWaits.enter(holdWaits, "x", 4), "it is over")
+		require.Zero(t, db.Stats().InUse)
+	})
+}

@@ -827,14 +827,16 @@ type rowWait struct {
 func inPlace[T any](ctx context.Context, t *table, name string, fn func(context.Context, *sqlx.Conn) (T, error)) (T, error) {
 	own, cancel := context.WithTimeout(t.lifetime, lockWaitLimit)
 	began := time.Now()
+	over := false // guarded by mu: the row was found unlocked, or another's
 	t.mu.Lock()
-	t.waiting[name] = rowWait{began, cancel}
+	t.waiting[name] = rowWait{began, func() { over = true; cancel() }}
 	t.mu.Unlock()
 	return detach(ctx, t, own, cancel, t.sole() && t.short(), fn, func(sent bool, err error) {
 		t.mu.Lock()
 		delete(t.waiting, name)
+		left := sent && isTimeout(err) && !over
 		t.mu.Unlock()
-		if rest := lockWaitLimit - time.Since(began); sent && isTimeout(err) && t.lifetime.Err() == nil && rest > 0 {
+		if rest := lockWaitLimit - time.Since(began); left && t.lifetime.Err() == nil && rest > 0 {
 			time.AfterFunc(rest, func() { t.rowWaits.leave(holdWaits, name) }) // in a pool of one
 		} else {
 			t.rowWaits.leave(holdWaits, name)
@@ -926,11 +928,14 @@ func detach[T any](ctx context.Context, t *table, own context.Context, cancel co
 			done(sent, a.err)
 			answers <- a
 		}()
-		a.err = t.run(own, spare, func(own context.Context, conn *sqlx.Conn) (err error) {
+		a.err = t.run(own, spare, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 			mu.Lock()
-			sent = true
+			err = own.Err() // the call may have ended since the connection was had
+			sent = sent || err == nil
 			mu.Unlock()
-			a.result, err = fn(own, conn)
+			if err == nil {
+				a.result, err = fn(ctx, conn)
+			}
 			return err
 		})
 	})

@@ -490,4 +490,9 @@ var mutations = []mutation{
 		"pause = min(2*pause, 100*time.Millisecond)", "pause = 0",
 		"TestForceUnlockBesideAnUncommittedHolder",
 	},
+	{
+		"a statement on a dead connection gives up its place", "repository.go",
+		"left := sent && isTimeout(err) && !over", "left := sent && isTimeout(err); _ = over",
+		"TestPlaceOfAStatementOnADeadConnection",
+	},
 }
