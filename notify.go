@@ -285,7 +285,7 @@ func (r *registry) probed(w *waiter, state rowState, err error) {
 		return
 	case err != nil:
 		q.known, q.failed = false, err
-	case state == rowHeld || state == rowLocked:
+	case state != rowFree:
 		q.known, q.granted, q.failed, q.asked = true, false, nil, time.Now()
 		if state == rowLocked {
 			r.refuse(q)

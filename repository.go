@@ -152,9 +152,10 @@ type grant struct {
 type rowState int
 
 const (
-	rowFree   rowState = iota // or the claim's own
-	rowHeld                   // by another owner, or missing: a first grant waits for others
-	rowLocked                 // by a transaction, be it a guard's, or by statements that wait for one
+	rowFree       rowState = iota // or the claim's own
+	rowHeld                       // by another owner, or missing: a first grant waits for others
+	rowLocked                     // by a transaction, be it a guard's, or by statements that wait for one
+	rowHeldLocked                 // both
 )
 
 // A row is what look sees: who has it and for how long yet (negative: expired),
@@ -646,6 +647,8 @@ func (t *table) probe(ctx context.Context, c claim) (state rowState, err error) 
 		return rowHeld, nil // a first grant waits for nothing but others: a Purge, another first grant
 	case err != nil:
 		return rowFree, err
+	case found.Held && !found.Unlocked:
+		return rowHeldLocked, nil
 	case found.Held:
 		return rowHeld, nil
 	case !found.Unlocked:
@@ -791,7 +794,7 @@ func (t *table) extend(ctx context.Context, c claim, lease time.Duration, holds 
 		assign = strconv.Itoa(holds)
 	}
 	cmd := t.command(sqlExtend, "name", literal(c.name), "owner", literal(c.owner), "lease", micros(lease), "holds", assign)
-	a, err := inPlace(ctx, t, c.name, func(ctx context.Context, conn *sqlx.Conn) (answer, error) {
+	a, err := inPlace(ctx, t, c, func(ctx context.Context, conn *sqlx.Conn) (answer, error) {
 		told, sent, err := t.ask(ctx, conn, cmd)
 		return answer{told != 0, sent}, err
 	})
@@ -817,29 +820,30 @@ const lockWaitLimit = 55 * time.Second
 // A rowWait is a statement that may wait in the server for a locked row.
 type rowWait struct {
 	since time.Time
+	held  claim  // for whose row it waits; zero if it is to acquire
 	end   func() // gives up what it occupies here: for a statement whose row is not locked, or does not matter any more
 }
 
-// inPlace runs a statement that may wait in the server for the row of name, for
+// inPlace runs a statement that may wait in the server for the row of a claim, for
 // which the caller has a place in rowWaits. The end of ctx ends the call, but not
 // a statement that was sent: cut off, it would go on to wait, beside the one that
 // replaces it.
-func inPlace[T any](ctx context.Context, t *table, name string, fn func(context.Context, *sqlx.Conn) (T, error)) (T, error) {
+func inPlace[T any](ctx context.Context, t *table, c claim, fn func(context.Context, *sqlx.Conn) (T, error)) (T, error) {
 	own, cancel := context.WithTimeout(t.lifetime, lockWaitLimit)
 	began := time.Now()
 	over := false // guarded by mu: the row was found unlocked, or another's
 	t.mu.Lock()
-	t.waiting[name] = rowWait{began, func() { over = true; cancel() }}
+	t.waiting[c.name] = rowWait{began, c, func() { over = true; cancel() }}
 	t.mu.Unlock()
 	return detach(ctx, t, own, cancel, t.sole() && t.short(), fn, func(sent bool, err error) {
 		t.mu.Lock()
-		delete(t.waiting, name)
+		delete(t.waiting, c.name)
 		left := sent && isTimeout(err) && !over
 		t.mu.Unlock()
 		if rest := lockWaitLimit - time.Since(began); left && t.lifetime.Err() == nil && rest > 0 {
-			time.AfterFunc(rest, func() { t.rowWaits.leave(holdWaits, name) }) // in a pool of one
+			time.AfterFunc(rest, func() { t.rowWaits.leave(holdWaits, c.name) }) // in a pool of one
 		} else {
-			t.rowWaits.leave(holdWaits, name)
+			t.rowWaits.leave(holdWaits, c.name)
 		}
 	})
 }
@@ -884,25 +888,30 @@ func (t *table) keepWaiting(conn *sqlx.Conn, left *leftWaiting) {
 		ctx, cancel := context.WithTimeout(t.lifetime, probeInterval)
 		defer cancel()
 		state, err := t.probe(ctx, left.claim)
-		if t.lifetime.Err() == nil && (err != nil || state == rowLocked) && time.Since(since) < lockWaitLimit {
+		if t.lifetime.Err() == nil && (err != nil || state >= rowLocked) && time.Since(since) < lockWaitLimit {
 			timer.Reset(probeInterval)
 		} else {
 			end()
 		}
 	})
-	t.waiting[name] = rowWait{since, func() { timer.Stop(); go end() }}
+	held := claim{}
+	if left.class == holdWaits {
+		held = left.claim
+	}
+	t.waiting[name] = rowWait{since, held, func() { timer.Stop(); go end() }}
 }
 
 // waitOver ends what still waits for rows although another statement met them
-// unlocked, or they have another owner: the connections are cut or dead.
-func (t *table) waitOver(cs []claim) {
+// unlocked: the connections are cut or dead. If the rows are lost, only what waits
+// for those claims ends; a statement that is to acquire waits for whoever has the row.
+func (t *table) waitOver(cs []claim, lost bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.waiting) == 0 {
 		return
 	}
 	for _, c := range cs {
-		if w, ok := t.waiting[c.name]; ok && time.Since(w.since) > time.Second {
+		if w, ok := t.waiting[c.name]; ok && time.Since(w.since) > time.Second && (!lost || w.held == c) {
 			w.end()
 		}
 	}
@@ -968,7 +977,7 @@ func (t *table) renew(ctx context.Context, cs []claim, lease time.Duration, hold
 	}
 	n, err := res.RowsAffected()
 	if n == int64(len(cs)) {
-		t.waitOver(cs)
+		t.waitOver(cs, false)
 	}
 	return int(n), sent, err
 }
@@ -1008,7 +1017,7 @@ func (t *table) release(ctx context.Context, c claim) (freed bool, next process,
 func (t *table) releaseAll(ctx context.Context, cs []claim) (freed int64, next process, err error) {
 	freed, next, err = t.free(ctx, true, t.command(sqlReleaseAll, append(lists(cs), "r", "l.")...))
 	if freed == int64(len(cs)) {
-		t.waitOver(cs)
+		t.waitOver(cs, false)
 	}
 	return freed, next, err
 }
@@ -1105,7 +1114,7 @@ func (t *table) owned(ctx context.Context, cs []claim) (mine []claim, err error)
 		return nil
 	})
 	if err == nil && len(mine) < len(cs) {
-		t.waitOver(slices.DeleteFunc(slices.Clone(cs), func(c claim) bool { return slices.Contains(mine, c) }))
+		t.waitOver(slices.DeleteFunc(slices.Clone(cs), func(c claim) bool { return slices.Contains(mine, c) }), true)
 	}
 	return mine, err
 }

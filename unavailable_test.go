@@ -408,47 +408,29 @@ func TestConnectionCutOffBehindALockedRow(t *testing.T) {
 // what it met itself, not that the lock was held before its turn.
 func TestDatabaseThatCannotBeAskedAfterAHold(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
-		for fault, test := range map[string]func(t *testing.T) (wait time.Duration, l *mysqllock.Locker, begin func()){
-			"pool used up": func(t *testing.T) (time.Duration, *mysqllock.Locker, func()) {
-				db := e.db(t, "")
-				db.SetMaxOpenConns(4)
-				return time.Second, newLocker(t, db, mysqllock.WithoutHandoff()), func() {
-					// The fourth is the one that is kept for what is held, once nothing is.
-					for range 4 {
-						go func() {
-							if conn, err := db.Conn(ctx); err == nil {
-								time.AfterFunc(5*time.Second, func() { conn.Close() })
-							}
-						}()
-					}
-					eventually(t, "the application waits for a connection", func() bool { return db.Stats().WaitCount == 1 })
+		db := e.db(t, "")
+		db.SetMaxOpenConns(4)
+		l := newLocker(t, db, mysqllock.WithoutHandoff())
+		k := acquire(t, l, "x", mysqllock.AutoRenew)
+		// The fourth is the one that is kept for what is held, once nothing is.
+		for range 4 {
+			go func() {
+				if conn, err := db.Conn(ctx); err == nil {
+					time.AfterFunc(5*time.Second, func() { conn.Close() })
 				}
-			},
-			"black hole": func(t *testing.T) (time.Duration, *mysqllock.Locker, func()) {
-				proxy := wire.New(t, e.server.Addr())
-				return 3600 * time.Millisecond, newLocker(t, e.through(t, proxy)), func() {
-					proxy.BlackHole(true)
-					t.Cleanup(func() { proxy.BlackHole(false) })
-				}
-			},
-		} {
-			t.Run(fault, func(t *testing.T) {
-				t.Parallel()
-				wait, l, begin := test(t)
-				k := acquire(t, l, fault, mysqllock.AutoRenew)
-				begin()
-				result := make(chan error, 1)
-				go func() {
-					_, err := l.TryLock(ctx, fault, wait, mysqllock.AutoRenew)
-					result <- err
-				}()
-				eventually(t, "a waiter", func() bool { return l.Stats().Waiting == 1 })
-				k.Unlock()
-				err := <-result
-				require.ErrorIs(t, err, mysqllock.ErrUnavailable)
-				require.NotErrorIs(t, err, mysqllock.ErrNotAcquired)
-			})
+			}()
 		}
+		eventually(t, "the application waits for a connection", func() bool { return db.Stats().WaitCount == 1 })
+		result := make(chan error, 1)
+		go func() {
+			_, err := l.TryLock(ctx, "x", 1300*time.Millisecond, mysqllock.AutoRenew)
+			result <- err
+		}()
+		eventually(t, "a waiter", func() bool { return l.Stats().Waiting == 1 })
+		require.NoError(t, k.Unlock())
+		err := <-result
+		require.ErrorIs(t, err, mysqllock.ErrUnavailable)
+		require.NotErrorIs(t, err, mysqllock.ErrNotAcquired)
 	})
 }
 
@@ -487,5 +469,36 @@ func TestDatabaseThatCannotBeAskedBesideAWaiter(t *testing.T) {
 		require.ErrorIs(t, <-waited, mysqllock.ErrUnavailable)
 
 		proxy.Refuse(false)
+	})
+}
+
+// The same behind a row that a transaction has locked while another owner holds the
+// lock: one statement at most waits for it, also if calls go on to be cut off.
+func TestCutOffBehindALockedRowThatIsHeld(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		server, err := sql.Open("mysql", e.server.DSN("", ""))
+		require.NoError(t, err)
+		defer server.Close()
+		acquire(t, e.locker(t), "x", time.Hour)
+		db := e.db(t, "")
+		db.SetMaxOpenConns(8)
+		l := newLocker(t, db)
+		tx, err := server.Begin()
+		require.NoError(t, err)
+		defer tx.Rollback()
+		require.NoError(t, tx.QueryRow("SELECT COUNT(*) FROM "+e.database+".mysqllock WHERE name = 'x' FOR UPDATE").Scan(new(int)))
+		for range 6 {
+			// A prompt answer first: then the caller's own goroutine asks.
+			require.NoError(t, acquire(t, l, "free", mysqllock.AutoRenew).Unlock())
+			gone, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			_, err = l.TryLock(gone, "x", mysqllock.WaitForever, mysqllock.AutoRenew)
+			cancel()
+			require.Error(t, err)
+			time.Sleep(1300 * time.Millisecond) // the last one is probed after a second
+		}
+		time.Sleep(2 * time.Second)
+		connections, waiting := waitingStatements(t, server, e)
+		t.Logf("%d connections, %d statements that wait", connections, waiting)
+		require.LessOrEqual(t, waiting, 1)
 	})
 }

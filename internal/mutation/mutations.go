@@ -495,4 +495,14 @@ var mutations = []mutation{
 		"left := sent && isTimeout(err) && !over", "left := sent && isTimeout(err); _ = over",
 		"TestPlaceOfAStatementOnADeadConnection",
 	},
+	{
+		"a cut-off statement keeps its place behind a held row, too", "repository.go",
+		"(err != nil || state >= rowLocked)", "(err != nil || state == rowLocked)",
+		"TestCutOffBehindALockedRowThatIsHeld",
+	},
+	{
+		"the undo of an attempt does not end the wait of another", "repository.go",
+		" && (!lost || w.held == c) {", " {",
+		"TestCutOffBehindALockedRowThatIsHeld",
+	},
 }
