@@ -878,9 +878,12 @@ func (r *registry) lookAt(batch []*waiter) {
 }
 
 // silence is for how long a database that knew who has a lock may leave a
-// statement without an answer before it counts as one that does not answer; after a hold
-// of this process it is slowness.
+// statement without an answer before it counts as one that does not answer.
 const silence = 3 * probeInterval / 2
+
+// silenceAfterHold is the same where the database has granted the lock to this process,
+// and it was unlocked.
+const silenceAfterHold = probeInterval
 
 // refusal is the error of a call that does not wait, behind a waiter that does: what
 // the poller met when it last looked for that one.
@@ -914,7 +917,7 @@ func (r *registry) trouble(w *waiter) trouble {
 			r.start(func() { r.probe(r.ctx, turn, c) })
 		}
 		return trouble{err: errNoAnswer, soon: true}
-	case q.asking && (!q.known || time.Since(q.asked) > silence || q.granted && time.Since(q.asked) > slowness):
+	case q.asking && (!q.known || time.Since(q.asked) > silence || q.granted && time.Since(q.asked) > silenceAfterHold):
 		return trouble{err: errNoAnswer}
 	}
 	return trouble{}
