@@ -287,6 +287,7 @@ func (r *registry) probed(w *waiter, state rowState, err error) {
 		q.known, q.failed = false, err
 	case state != rowFree:
 		q.known, q.granted, q.failed, q.asked = true, false, nil, time.Now()
+		w.failed = nil
 		if state == rowLocked {
 			r.refuse(q)
 		}

@@ -502,3 +502,30 @@ func TestCutOffBehindALockedRowThatIsHeld(t *testing.T) {
 		require.LessOrEqual(t, waiting, 1)
 	})
 }
+
+// A waiter that met an outage and was then told by a probe that a transaction has the
+// row locked reports that.
+func TestBusyAfterAnOutage(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		k := acquire(t, e.locker(t), "x", 3*time.Second)
+		tx, err := e.db(t, "").Begin()
+		require.NoError(t, err)
+		defer tx.Rollback()
+		require.NoError(t, k.Guard(ctx, tx))
+		proxy := wire.New(t, e.server.Addr())
+		l := newLocker(t, e.through(t, proxy), mysqllock.WithPollInterval(100*time.Millisecond))
+		result := make(chan error, 1)
+		go func() {
+			_, err := l.TryLock(ctx, "x", 9*time.Second, mysqllock.AutoRenew)
+			result <- err
+		}()
+		time.Sleep(time.Second) // it is refused, and waits
+		proxy.Refuse(true)
+		proxy.Cut()
+		time.Sleep(3 * time.Second) // the poller fails, and the lease ends
+		proxy.Refuse(false)
+		err = <-result
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+		require.NotErrorIs(t, err, mysqllock.ErrUnavailable)
+	})
+}

@@ -505,4 +505,9 @@ var mutations = []mutation{
 		" && (!lost || w.held == c) {", " {",
 		"TestCutOffBehindALockedRowThatIsHeld",
 	},
+	{
+		"a probe that finds the lock taken ends an outage", "notify.go",
+		"true, false, nil, time.Now()\n\t\tw.failed = nil\n", "true, false, nil, time.Now()\n",
+		"TestBusyAfterAnOutage",
+	},
 }
