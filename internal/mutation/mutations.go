@@ -257,12 +257,12 @@ var mutations = []mutation{
 	},
 	{
 		"a call in line behind a statement without an answer", "notify.go",
-		"case q.asking && (!q.known || time.Since(q.asked) > silence):\n\t\treturn trouble{err: errNoAnswer}\n", "",
+		"case q.asking && (!q.known || time.Since(q.asked) > silence || q.granted && time.Since(q.asked) > silenceAfterHold):\n\t\treturn trouble{err: errNoAnswer}\n", "",
 		"TestDatabaseThatCannotBeAsked/./black_hole",
 	},
 	{
 		"a probe tells that somebody has the row", "notify.go",
-		"q.known, q.failed, q.asked = true, nil, time.Now()", "q.failed = nil",
+		"q.known, q.granted, q.failed, q.asked = true, false, nil, time.Now()", "q.failed = nil",
 		"TestLockThatIsBusy/./(row_locked|guarded)",
 	},
 	{
@@ -312,7 +312,7 @@ var mutations = []mutation{
 	},
 	{
 		"ForceUnlock goes on waiting", "repository.go",
-		"case err == errMoved, err == errGuarded:", "case err == errMoved:",
+		"case err == errGuarded:", "case false:",
 		"TestForceUnlockWaitsForGuards",
 	},
 	{
