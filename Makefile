@@ -34,6 +34,8 @@ SUITE := test/root test/cmd/mysqllock notify/redis notify/nats test/metrics/prom
 # The suite where the servers are. A part that fails skips none of the others.
 suite:
 	@scripts/galera.sh || { [ $$? = 3 ] && echo "failover on Galera: NOT TESTED" >&2; }
+	@scripts/mariadb-11.8.sh || { [ $$? = 3 ] && echo "MariaDB 11.8: NOT TESTED" >&2; }
+	@scripts/proxies.sh || { [ $$? = 3 ] && echo "failover behind proxies: NOT TESTED" >&2; }
 	@scripts/spin.sh || { [ $$? = 3 ] && echo "internal/model: NOT TESTED" >&2; }
 	@$(MAKE) --no-print-directory parts
 

@@ -531,6 +531,92 @@ func TestKilledConnections(t *testing.T) {
 	})
 }
 
+// MariaDB 11.8 may answer an UPDATE that was killed with "0 rows", as if the row were
+// somebody else's. That is no loss, and leaves no row behind. TestKilledStatement has
+// each case by itself.
+func TestKilledUpdates(t *testing.T) {
+	t.Parallel()
+	if err := mysqltest.Find(mysqltest.MariaDB118); err != nil {
+		t.Skip("NOT TESTED: ", err)
+	}
+	server := mysqltest.Shared(t, mysqltest.MariaDB118)
+	e := env{server, mysqltest.NewDatabase(t, server)}
+	observer := e.locker(t)
+	require.NoError(t, observer.CreateTable(ctx))
+	const workers, length = 4, 8 * time.Second
+
+	var killed atomic.Int64
+	end, stop := context.WithCancel(ctx)
+	var killers sync.WaitGroup
+	for range 2 {
+		root := e.db(t, "")
+		killers.Go(func() {
+			for ; end.Err() == nil; time.Sleep(time.Millisecond) {
+				var ids []int
+				err := sqlx.NewDb(root, "mysql").Select(&ids,
+					"SELECT id FROM information_schema.processlist WHERE db = ? AND id <> CONNECTION_ID() AND info LIKE 'UPDATE%'", e.database)
+				if end.Err() == nil && err != nil && !isKilled(err) {
+					assert.NoError(t, err)
+				}
+				for _, id := range ids {
+					if _, err := root.Exec(fmt.Sprint("KILL QUERY ", id)); err == nil {
+						killed.Add(1)
+					}
+				}
+			}
+		})
+	}
+	var cycles, closed atomic.Int64
+	var group sync.WaitGroup
+	for i := range workers {
+		group.Go(func() {
+			for start, n := time.Now(), 0; time.Since(start) < length; n++ {
+				// Its rows are held for a minute if they are not released.
+				l, err := mysqllock.New(e.db(t, ""), mysqllock.WithLease(time.Minute))
+				if !assert.NoError(t, err) {
+					return
+				}
+				defer l.Close() // a second call does nothing
+				for j := range 50 {
+					k, err := l.TryLock(ctx, fmt.Sprint("x", i, j%2), 10*time.Second, mysqllock.AutoRenew)
+					if !assert.NoError(t, err) {
+						return
+					}
+					if err := k.Extend(ctx, 2*time.Minute); err != nil {
+						assert.NotErrorIs(t, err, mysqllock.ErrLost)
+					}
+					if err := k.Unlock(); err != nil {
+						assert.NotErrorIs(t, err, mysqllock.ErrLost)
+					}
+					cycles.Add(1)
+				}
+				for j := range 3 { // released by Close
+					_, err := l.TryLock(ctx, fmt.Sprint("closed", i, j), 10*time.Second, mysqllock.AutoRenew)
+					assert.NoError(t, err)
+				}
+				assert.NoError(t, l.Close())
+				closed.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	stop()
+	killers.Wait()
+	t.Logf("%s: %d UPDATEs killed during %d cycles and %d Closes", server.Version, killed.Load(), cycles.Load(), closed.Load())
+	require.Positive(t, killed.Load())
+	infos, err := observer.List(ctx)
+	require.NoError(t, err)
+	for _, info := range infos {
+		require.False(t, info.Held, "%+v", info)
+	}
+}
+
+// isKilled reports whether a statement was ended by KILL QUERY.
+func isKilled(err error) bool {
+	var refused *mysql.MySQLError
+	return errors.As(err, &refused) && refused.Number == 1317
+}
+
 // Guard: nobody takes over before the transaction ends, however long it lasts,
 // and a stale holder is refused.
 func TestGuard(t *testing.T) {

@@ -7,7 +7,7 @@
 # with. 1: fetching failed. 2: usage.
 set -euo pipefail
 
-# MySQL and the brokers are unpacked here; internal/mysqltest looks for them.
+# What is unpacked is here; internal/mysqltest looks for it.
 cache=${MYSQLLOCK_CACHE:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/.cache}
 
 # provide THING: seeks it, and fetches it if need be, one process at a time.
@@ -26,6 +26,39 @@ provide() (
 # install PACKAGE...
 install() {
 	aptget update && DEBIAN_FRONTEND=noninteractive aptget install -y --no-install-recommends "$@"
+}
+
+# unpack DIR SUITE PACKAGE...: packages of a Debian release, with all that they
+# need, into DIR. Nothing is installed.
+unpack() {
+	local dir=$1 suite=$2 packages
+	packages=$(IFS=, && echo "${*:3}")
+	type -P mmdebstrap >/dev/null || install mmdebstrap || return
+	rm -rf "$dir" # what was interrupted
+	quietly mmdebstrap --variant=extract --aptopt='Acquire::Check-Valid-Until "false"' \
+		--include="$packages" "$suite" "$dir"
+}
+
+# loaded DIR FILE ARGUMENT...: runs a program that was unpacked into DIR, with the
+# loader and the libraries there.
+loaded() {
+	local dir=$1 file=$2 loader
+	for loader in "$dir"/usr/lib/*/ld-linux*; do
+		"$loader" --library-path "${loader%/*}:$dir/usr/lib/mysql/private:$dir/usr/lib/mysql-router" "$dir/$file" "${@:3}" && return
+	done
+	return 1
+}
+
+# serves KIND COMMAND...: the command is a server of the kind (mysqld is often
+# MariaDB) and new enough; prints its version.
+serves() {
+	local kind=$1 out is=mysql oldest=800
+	shift
+	out=$("$@" --no-defaults --version 2>/dev/null) || return 1
+	[[ $out == *MariaDB* ]] && is=mariadb oldest=1006
+	[[ $is == "$kind" && $out =~ Ver\ ([0-9]+)\.([0-9]+)[^\ ]* ]] || return 1
+	((BASH_REMATCH[1] * 100 + BASH_REMATCH[2] >= oldest)) || return 1
+	echo "$kind: ${BASH_REMATCH[0]#Ver }"
 }
 
 # aptget ARGUMENT...: one on the machine at a time. Of the locks of apt-get, some

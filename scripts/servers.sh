@@ -10,27 +10,6 @@
 # 1: not all, no Docker.
 . "$(dirname "$0")/lib.sh"
 
-# serves KIND COMMAND...: the command is a server of the kind (mysqld is often
-# MariaDB) and new enough; prints its version.
-serves() {
-	local kind=$1 out is=mysql oldest=800
-	shift
-	out=$("$@" --no-defaults --version 2>/dev/null) || return 1
-	[[ $out == *MariaDB* ]] && is=mariadb oldest=1006
-	[[ $is == "$kind" && $out =~ Ver\ ([0-9]+)\.([0-9]+)[^\ ]* ]] || return 1
-	((BASH_REMATCH[1] * 100 + BASH_REMATCH[2] >= oldest)) || return 1
-	echo "$kind: ${BASH_REMATCH[0]#Ver }"
-}
-
-# unpacked DIR: a MySQL that was unpacked into DIR runs, with the loader and the libraries there.
-unpacked() {
-	local loader
-	for loader in "$1"/usr/lib/*/ld-linux*; do
-		serves mysql "$loader" --library-path "${loader%/*}:$1/usr/lib/mysql/private" "$1/usr/sbin/mysqld" && return
-	done
-	return 1
-}
-
 # seek KIND: prints the first server of the kind, if there is one.
 seek() {
 	local names=mysqld name path dsn
@@ -45,7 +24,7 @@ seek() {
 			[[ -x $path ]] && serves "$1" "$path" && return
 		done
 	done
-	[[ $1 == mysql ]] && unpacked "$cache/mysql"
+	[[ $1 == mysql ]] && serves mysql loaded "$cache/mysql" usr/sbin/mysqld
 }
 
 # fetch KIND: installs MariaDB; unpacks MySQL, of which Debian has packages only in sid.
@@ -54,11 +33,9 @@ fetch() {
 		install mariadb-server-core
 		return
 	fi
-	type -P mmdebstrap >/dev/null || install mmdebstrap || return
-	rm -rf "$cache/mysql" "$cache/mysql.new" # one does not run, the other was interrupted
-	quietly mmdebstrap --variant=extract --aptopt='Acquire::Check-Valid-Until "false"' \
-		--include=mysql-server-core sid "$cache/mysql.new" &&
-		unpacked "$cache/mysql.new" >/dev/null &&
+	rm -rf "$cache/mysql" # it does not run
+	unpack "$cache/mysql.new" sid mysql-server-core &&
+		serves mysql loaded "$cache/mysql.new" usr/sbin/mysqld >/dev/null &&
 		mv "$cache/mysql.new" "$cache/mysql"
 }
 

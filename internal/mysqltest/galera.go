@@ -92,7 +92,11 @@ func NewGalera(tb testing.TB, n int) []*Server {
 
 // findGalera looks where scripts/galera.sh looks, which can fetch what is missing.
 func findGalera() (string, error) {
-	for _, pattern := range []string{"/usr/lib/galera/libgalera_smm.so", "/usr/lib*/galera-4/libgalera_smm.so", "/usr/lib/*/galera*/libgalera_smm.so"} {
+	patterns := []string{"/usr/lib/galera/libgalera_smm.so", "/usr/lib*/galera-4/libgalera_smm.so", "/usr/lib/*/galera*/libgalera_smm.so"}
+	if isMariaDB118("mariadb") {
+		patterns = []string{filepath.Join(cacheDir(), MariaDB118, "usr/lib/galera/libgalera_smm.so")}
+	}
+	for _, pattern := range patterns {
 		if paths, _ := filepath.Glob(pattern); len(paths) > 0 {
 			return paths[0], nil
 		}

@@ -1,12 +1,31 @@
 package mysqltest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 )
+
+// MariaDB118 is a kind of server beside Kinds, which scripts/mariadb-11.8.sh fetches.
+const MariaDB118 = "mariadb-11.8"
+
+// Find returns an error that says what to do if there is no server of a kind.
+func Find(kind string) error {
+	if os.Getenv(dsnVariable(kind)) != "" {
+		return nil
+	}
+	_, err := find(kind)
+	return err
+}
+
+// isMariaDB118 reports whether servers of a kind are MariaDB 11.8 from the cache:
+// also those of kind "mariadb" if MYSQLLOCK_TEST_MARIADB is 11.8.
+func isMariaDB118(kind string) bool {
+	return kind == MariaDB118 || kind == "mariadb" && os.Getenv("MYSQLLOCK_TEST_MARIADB") == "11.8"
+}
 
 // program is a server binary that can be run.
 type program struct {
@@ -18,6 +37,12 @@ type program struct {
 
 // find looks for a server in the order of scripts/servers.sh, which can fetch what is missing.
 func find(kind string) (*program, error) {
+	if isMariaDB118(kind) {
+		if p := extracted("mariadb", filepath.Join(cacheDir(), MariaDB118)); p != nil && p.identify() {
+			return p, nil
+		}
+		return nil, errors.New("mysqltest: no MariaDB 11.8 found: run scripts/mariadb-11.8.sh")
+	}
 	names := map[string][]string{"mysql": {"mysqld"}, "mariadb": {"mariadbd", "mysqld"}}[kind]
 	for _, name := range names {
 		paths := []string{"/usr/sbin/" + name, "/usr/local/sbin/" + name, "/usr/libexec/" + name}
@@ -35,7 +60,7 @@ func find(kind string) (*program, error) {
 		}
 	}
 	if kind == "mysql" {
-		if p := extracted(filepath.Join(cacheDir(), "mysql")); p != nil && p.identify() {
+		if p := extracted("mysql", filepath.Join(cacheDir(), "mysql")); p != nil && p.identify() {
 			return p, nil
 		}
 	}
@@ -43,19 +68,26 @@ func find(kind string) (*program, error) {
 		"or use Docker with `make integration`", kind, dsnVariable(kind))
 }
 
-// extracted is a MySQL whose packages were unpacked into root: nothing is
-// installed, so it runs with the C library and loader that came with it.
-func extracted(root string) *program {
+// extracted is a server whose packages were unpacked into root.
+func extracted(kind, root string) *program {
+	share, daemon := root+"/usr/share/"+kind, map[string]string{"mysql": "mysqld", "mariadb": "mariadbd"}[kind]
+	argv := extractedArgv(root, "sbin/"+daemon, "mysql/private")
+	if argv == nil {
+		return nil
+	}
+	return &program{kind: kind, share: []string{share}, argv: append(argv,
+		"--no-defaults", "--basedir="+root+"/usr", "--lc-messages-dir="+share, "--plugin-dir="+root+"/usr/lib/mysql/plugin")}
+}
+
+// extractedArgv is the command of a program whose packages were unpacked into root,
+// nil if they were not. Nothing is installed, so it runs with the C library and the
+// loader that came with it, and has libraries of its own in a directory below usr/lib.
+func extractedArgv(root, name, libraries string) []string {
 	loaders, _ := filepath.Glob(root + "/usr/lib/*/ld-linux*")
 	if len(loaders) == 0 {
 		return nil
 	}
-	return &program{kind: "mysql", argv: []string{
-		loaders[0], "--library-path", filepath.Dir(loaders[0]) + ":" + root + "/usr/lib/mysql/private",
-		root + "/usr/sbin/mysqld", "--no-defaults",
-		"--basedir=" + root + "/usr", "--lc-messages-dir=" + root + "/usr/share/mysql",
-		"--plugin-dir=" + root + "/usr/lib/mysql/plugin",
-	}}
+	return []string{loaders[0], "--library-path", filepath.Dir(loaders[0]) + ":" + root + "/usr/lib/" + libraries, root + "/usr/" + name}
 }
 
 // identify reports whether the program runs and is of its kind: mysqld is often MariaDB.

@@ -4,7 +4,8 @@
 // system has /dev/shm (StartIn: on a disk of the caller's choice), and ends with
 // the process that started it, even if that is killed. If MYSQLLOCK_TEST_MYSQL_DSN
 // or MYSQLLOCK_TEST_MARIADB_DSN is set, tests use that server instead. Windows has
-// no private servers.
+// no private servers. With MYSQLLOCK_TEST_MARIADB=11.8, MariaDB is that version,
+// from scripts/mariadb-11.8.sh.
 //
 // A Broker is the same for the message servers of the notifiers.
 package mysqltest
@@ -41,7 +42,7 @@ var (
 
 // Server is a running server. Its methods may be called from several goroutines.
 type Server struct {
-	Kind    string // one of Kinds
+	Kind    string // one of Kinds, or MariaDB118
 	Version string // as SELECT VERSION() tells
 
 	config  *mysql.Config // how it is reached, without a database
@@ -213,7 +214,7 @@ func hello(kind string, config *mysql.Config) (version string, err error) {
 	if err := db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
 		return "", err
 	}
-	if kindOf(version) != kind {
+	if product, _, _ := strings.Cut(kind, "-"); kindOf(version) != product {
 		return "", fmt.Errorf("mysqltest: the server is not %s, it is %s", kind, version)
 	}
 	return version, nil

@@ -90,6 +90,25 @@ func TestVersion(t *testing.T) {
 	})
 }
 
+// MariaDB 11.8 is a kind by itself, or stands for MariaDB, if the environment says so.
+func TestMariaDB118(t *testing.T) {
+	if err := Find(MariaDB118); err != nil {
+		t.Skip("NOT TESTED: ", err)
+	}
+	for _, kind := range []string{MariaDB118, "mariadb"} {
+		if os.Getenv(dsnVariable(kind)) != "" {
+			continue
+		}
+		t.Setenv("MYSQLLOCK_TEST_MARIADB", "11.8")
+		s := New(t, kind)
+		require.Equal(t, kind, s.Kind)
+		require.Regexp(t, `^11\.8\..*MariaDB`, s.Version)
+		require.NoError(t, open(t, s).Ping())
+	}
+	t.Setenv("MYSQLLOCK_CACHE", t.TempDir())
+	require.ErrorContains(t, Find(MariaDB118), "scripts/mariadb-11.8.sh")
+}
+
 func TestDatabaseIsDropped(t *testing.T) {
 	eachKind(t, func(t *testing.T, kind string) {
 		s := Shared(t, kind)
