@@ -860,7 +860,7 @@ func TestGuardInAnOlderSnapshot(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		l, db := e.locker(t), e.db(t, "")
 		require.NoError(t, acquire(t, l, "x", mysqllock.AutoRenew).Unlock())
-		var refuses bool // MariaDB from 11.6 on
+		var refuses bool // MariaDB from 11.6 on may
 		if db.QueryRow("SELECT @@innodb_snapshot_isolation").Scan(&refuses) != nil {
 			refuses = false
 		}
@@ -873,7 +873,7 @@ func TestGuardInAnOlderSnapshot(t *testing.T) {
 			k := acquire(t, l, name, mysqllock.AutoRenew)
 			err = k.Guard(ctx, tx)
 			require.NoError(t, k.Err())
-			if refuses {
+			if refuses && err != nil {
 				var told *mysql.MySQLError
 				require.ErrorAs(t, err, &told)
 				require.EqualValues(t, 1020, told.Number)

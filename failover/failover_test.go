@@ -2,8 +2,8 @@
 
 // Package failover tests what becomes of locks when the primary is lost: on two
 // MySQL servers with replication, on three with Group Replication, and on a Galera
-// cluster. docs/failover.md says
-// what holds and what cannot, and names the test that shows each.
+// cluster; and what goes through proxies. docs/failover.md says what holds and what
+// cannot, and names the test that shows each.
 package failover_test
 
 import (

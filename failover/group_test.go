@@ -4,6 +4,7 @@ package failover_test
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -37,7 +38,7 @@ func primaryOf(t *testing.T, servers []*mysqltest.Server) *mysqltest.Server {
 // waiters are served without help.
 func TestGroupReplication(t *testing.T) {
 	t.Parallel()
-	servers := mysqltest.NewGroup(t, 3)
+	servers := mysqltest.NewGroup(t, 3, 0)
 	prepare(t, servers[0])
 	vip := wire.New(t, servers[0].Addr())
 	locker := func(opts ...mysqllock.Option) *mysqllock.Locker {
@@ -57,6 +58,26 @@ func TestGroupReplication(t *testing.T) {
 			require.NoError(t, servers[1].Kill())
 			eventually(t, "a group of two", func() bool { return online(t, servers[0]) == 2 })
 		})
+	})
+}
+
+// The primary is killed, with the default time for which a member is suspected before
+// it is expelled. A lease of three times what that takes is kept.
+func TestGroupReplicationDefaultTimeout(t *testing.T) {
+	if os.Getenv("MYSQLLOCK_FAILOVER") == "" {
+		t.Skip("takes a minute: run make failover, or set MYSQLLOCK_FAILOVER")
+	}
+	t.Parallel()
+	servers := mysqltest.NewGroup(t, 3, 5*time.Second)
+	prepare(t, servers[0])
+	vip := wire.New(t, servers[0].Addr())
+	locker := func(opts ...mysqllock.Option) *mysqllock.Locker {
+		return newLocker(t, open(t, vip.Addr(), "rejectReadOnly=true"), append(opts, mysqllock.WithLease(90*time.Second))...)
+	}
+	require.Equal(t, "5", column(t, servers[1], "SELECT @@group_replication_member_expel_timeout AS n", "n"))
+	testGroupChange(t, vip, locker, servers[1:], func() {
+		require.NoError(t, servers[0].Kill())
+		eventually(t, "a group of two", func() bool { return online(t, servers[1]) == 2 })
 	})
 }
 

@@ -118,6 +118,29 @@ func TestDoctorAcquiresFirst(t *testing.T) {
 	}
 }
 
+// A real proxy that shares connections is found; one that does not is passed.
+func TestDoctorBehindRouter(t *testing.T) {
+	t.Parallel()
+	for sharing, want := range map[string]string{"0": fine, "1": failed} {
+		t.Run("connection_sharing="+sharing, func(t *testing.T) {
+			t.Parallel()
+			server := mysqltest.Shared(t, "mysql")
+			addr := mysqltest.NewBalancer(t, "mysqlrouter", server.Addr(), map[string]string{"connection_sharing": sharing})
+			config, err := mysql.ParseDSN(server.DSN(mysqltest.NewDatabase(t, server), ""))
+			require.NoError(t, err)
+			db, err := sql.Open("mysql", config.FormatDSN())
+			require.NoError(t, err)
+			defer db.Close()
+			_, err = db.Exec(mysqllock.Schema)
+			require.NoError(t, err)
+			config.Addr = addr
+			statuses, code := diagnose(t, config.FormatDSN())
+			require.Equal(t, want, statuses["statements"])
+			require.Equal(t, sharing == "0", code == 0)
+		})
+	}
+}
+
 // What gives no answer is given up within seconds, whenever that begins.
 func TestDoctorInABlackHole(t *testing.T) {
 	t.Parallel()

@@ -13,8 +13,8 @@ import (
 // as the single primary, and stops them at the test's end. It skips the test where the
 // environment names the server to be used, MySQL has no such plugin, or the members, of
 // some 600 MB each, would not fit into memory. A member that was killed is expelled when
-// it is suspected; the default is 5 s later.
-func NewGroup(tb testing.TB, n int) []*Server {
+// it has been suspected for so long; the default is 5 s.
+func NewGroup(tb testing.TB, n int, expel time.Duration) []*Server {
 	tb.Helper()
 	if free, need := freeMemory(), uint64(n)<<30; free < need {
 		tb.Skipf("Group Replication NOT TESTED: %d servers need %d MB of memory, %d MB are free", n, need>>20, free>>20)
@@ -32,7 +32,7 @@ func NewGroup(tb testing.TB, n int) []*Server {
 			"--loose-group-replication-group-name=1d0c3e5a-2a3b-4c5d-8e9f-000000000001",
 			"--loose-group-replication-local-address="+addr, "--loose-group-replication-group-seeds="+strings.Join(members, ","),
 			"--loose-group-replication-start-on-boot=OFF",
-			"--loose-group-replication-member-expel-timeout=0",
+			fmt.Sprint("--loose-group-replication-member-expel-timeout=", int(expel.Seconds())),
 			"--loose-group-replication-message-cache-size=134217728") // the least
 		if !s.hasPlugin("group_replication") {
 			tb.Skipf("Group Replication NOT TESTED: %s has no plugin group_replication.so", s.Version)

@@ -7,7 +7,7 @@
 // no private servers. With MYSQLLOCK_TEST_MARIADB=11.8, MariaDB is that version,
 // from scripts/mariadb-11.8.sh.
 //
-// A Broker is the same for the message servers of the notifiers.
+// A Broker is the same for the message servers of the notifiers, NewBalancer for proxies.
 package mysqltest
 
 import (
