@@ -35,7 +35,8 @@ func (s span) meets(t span) bool { return s.from <= t.to && t.from <= s.to }
 // deleted, a step of the clock. The promise that another's grant comes after
 // the holder was told is not given for the terms that it meets.
 type void struct {
-	name string // "": all names
+	name  string // "": all names
+	taken bool   // the row certainly was, by the end of the span
 	span
 }
 
@@ -97,12 +98,12 @@ func newHistory(events []event) (*history, []violation) {
 			delete(forcing, e.Holder+"\x00"+e.Name+"\x00"+fmt.Sprint(e.Call))
 			switch e.Outcome {
 			case "freed":
-				h.voids = append(h.voids, void{e.Name, span{e.Call, e.Ret}})
+				h.voids = append(h.voids, void{e.Name, true, span{e.Call, e.Ret}})
 			case "unknown":
-				h.voids = append(h.voids, void{e.Name, span{e.Call, never}})
+				h.voids = append(h.voids, void{e.Name, false, span{e.Call, never}})
 			}
 		case "void":
-			h.voids = append(h.voids, void{e.Name, span{e.Call, e.Ret}})
+			h.voids = append(h.voids, void{e.Name, e.Outcome == "taken", span{e.Call, e.Ret}})
 		case "stall":
 			h.pauses[workerOf(e.Holder)] = append(h.pauses[workerOf(e.Holder)], span{e.Call, e.Ret})
 		case "wait":
@@ -112,7 +113,7 @@ func newHistory(events []event) (*history, []violation) {
 		}
 	}
 	for _, e := range forcing {
-		h.voids = append(h.voids, void{e.Name, span{e.Call, never}})
+		h.voids = append(h.voids, void{e.Name, false, span{e.Call, never}})
 	}
 	h.arrange()
 	return h, wrong
@@ -200,6 +201,32 @@ func (h *history) checkOverlap() (found []violation) {
 			}
 			if !t.void && (last == nil || t.trust > last.trust) {
 				last = t
+			}
+		}
+	}
+	return found
+}
+
+// confirmedFor is how long a process hands a lock on after it has seen the row as
+// its own.
+const confirmedFor = 2 * time.Millisecond
+
+// checkHandoffs finds locks that were handed on inside a process after their rows
+// had been taken away, and the holder before could know.
+func (h *history) checkHandoffs() (found []violation) {
+	for name, terms := range h.byName() {
+		for i, t := range terms {
+			if i == 0 || t.token == t.base || terms[i-1].base != t.base {
+				continue
+			}
+			last, granted := terms[i-1], instant(0) // of the row
+			for j := i - 1; j >= 0 && terms[j].base == t.base; j-- {
+				granted = terms[j].ret
+			}
+			for _, v := range h.voids {
+				if v.taken && (v.name == "" || v.name == name) && v.from > granted && last.outcome == "unlocked" && last.unlock.from > v.to.add(confirmedFor) {
+					found = append(found, violation{"handed on", name, fmt.Sprintf("%v, to %v, after the row was taken away from %d to %d", last, t, v.from, v.to)})
+				}
 			}
 		}
 	}

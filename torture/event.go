@@ -35,6 +35,7 @@ func (i instant) sub(j instant) time.Duration { return time.Duration(i - j) }
 //	          from Call to Ret; Signal is when its Context told ErrLost, 0 if it did not
 //	forcing   ForceUnlock was called at Call
 //	force     it returned at Ret: Outcome "freed", "free" or "unknown"
+//	void      somebody took the row away, or moved it in time, from Call to Ret: Outcome "taken" if it was taken
 //	wait      a call of TryLock that failed, from Call to Ret: Outcome is why
 //	stall     from Call to Ret the process did not run
 //	gaveup    Close returned an error: what this Locker held ends with its lease

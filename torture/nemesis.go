@@ -47,9 +47,15 @@ var faults = []fault{
 	{"table locked", "rows", lockTable, 4 * time.Second},
 	{"deadlocks", "rows", deadlock, 4 * time.Second},
 	{"crowd of callers that do not wait", "crowd", crowd, 5 * time.Second},
+	{"errors of proxies", "proxy", proxyErrors, 4 * time.Second},
+	{"repeated statements", "proxy", repeatStatements, 4 * time.Second},
+	{"guard held open", "guard", holdGuard, 5 * time.Second},
 	{"row deleted", "delete", deleteRow, 0},
+	{"row taken away during handoffs", "delete", takeDuringHandoffs, 3 * time.Second},
 	{"table truncated", "delete", truncate, 0},
 }
+
+var guardFaults = slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return f.uses != "guard" })
 
 // A clock that was set back and a row that was taken away make a token fall, as
 // the library says: never both in one cycle.
@@ -191,7 +197,7 @@ func killConnections(ctx context.Context, r *rand.Rand, t *torture) (done bool) 
 
 // connections are those of the workers.
 func (t *torture) connections(ctx context.Context) (ids []uint64, err error) {
-	rows, err := t.db.QueryContext(ctx, "SELECT id FROM information_schema.processlist WHERE user = ?", account)
+	rows, err := t.db.QueryContext(ctx, "SELECT id FROM information_schema.processlist WHERE user LIKE ?", account+"%")
 	if err != nil {
 		return nil, err
 	}
@@ -395,6 +401,9 @@ func (t *torture) void(statement, name string) bool {
 		if n, err := res.RowsAffected(); err == nil && n == 0 {
 			return false
 		}
+	}
+	if err == nil {
+		e.Outcome = "taken"
 	}
 	t.tell(e)
 	return err == nil

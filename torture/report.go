@@ -25,6 +25,9 @@ type report struct {
 	// The longest from the last unlock, the database being well, until no lock was held.
 	settled time.Duration
 
+	// The most connections of a worker at once, beside a guard that is held open.
+	connections int
+
 	busy    int // restarts at which the machine had too much else to do
 	unknown int // histories that porcupine did not get through in time
 }
@@ -62,6 +65,7 @@ func (r *report) table() string {
 	row("the same, amid other faults", r.servedAmidFaults.Round(time.Millisecond))
 	row("restarts not judged, the machine was too busy", r.busy)
 	row("longest until nothing was left of failed calls", r.settled.Round(time.Millisecond))
+	row(fmt.Sprintf("most connections of a process beside an open guard, pool of %d", queuedPool), r.connections)
 	row("histories too long for porcupine", r.unknown)
 	for _, what := range slices.Sorted(maps.Keys(r.counts)) {
 		if what != "cycles" {

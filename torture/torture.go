@@ -24,10 +24,11 @@ import (
 
 	"github.com/mysqllock/mysqllock"
 	"github.com/mysqllock/mysqllock/internal/mysqltest"
+	"github.com/mysqllock/mysqllock/internal/wire"
 )
 
 const (
-	account  = "torture" // of the workers, without any privilege on the server
+	account  = "torture" // with the number of the seat: of a worker, without any privilege on the server
 	database = "torture"
 )
 
@@ -56,6 +57,7 @@ type torture struct {
 	register, guarded map[string]written
 
 	mu       sync.Mutex // guards the following
+	present  string     // kind of round
 	events   []event
 	drained  map[string]bool // by worker
 	ended    map[string]bool
@@ -69,6 +71,7 @@ type torture struct {
 type seat struct {
 	index   int
 	proxy   *toxiproxy.Proxy
+	wire    *wire.Proxy // behind it: knows the protocol
 	process atomic.Pointer[process]
 	born    int
 }
@@ -113,6 +116,8 @@ func run(ctx context.Context, o options) (*report, error) {
 		switch {
 		case t.report.cycles%8 == 0:
 			kind = calm
+		case t.report.cycles%8 == 4:
+			kind = queued
 		case t.random.IntN(3) == 0:
 			kind = stepped
 		}
@@ -151,7 +156,7 @@ func (t *torture) open() (err error) {
 		return err
 	}
 	t.db = sql.OpenDB(connector)
-	if t.locker, err = mysqllock.New(t.db, mysqllock.WithIdentity("nemesis")); err != nil {
+	if t.locker, err = mysqllock.New(t.db, mysqllock.WithIdentity("nemesis"), mysqllock.WithLease(4*time.Second)); err != nil {
 		return err
 	}
 	if err := t.locker.CreateTable(context.Background()); err != nil {
@@ -159,11 +164,15 @@ func (t *torture) open() (err error) {
 	}
 	proxies := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	for i := range t.options.workers {
-		w := &seat{index: i, proxy: toxiproxy.NewProxy(proxies, fmt.Sprint(i), "127.0.0.1:0", t.server.Addr())}
+		behind, err := wire.Listen(t.server.Addr())
+		if err != nil {
+			return err
+		}
+		w := &seat{index: i, wire: behind, proxy: toxiproxy.NewProxy(proxies, fmt.Sprint(i), "127.0.0.1:0", behind.Addr())}
+		t.workers = append(t.workers, w)
 		if err := w.proxy.Start(); err != nil {
 			return err
 		}
-		t.workers = append(t.workers, w)
 		if err := w.start(t); err != nil {
 			return err
 		}
@@ -179,16 +188,19 @@ func (t *torture) prepare() error {
 	}
 	defer db.Close()
 	db.SetMaxOpenConns(1)
-	for _, statement := range []string{
+	statements := []string{
 		"CREATE DATABASE " + database,
 		"USE " + database,
-		"CREATE USER " + account + "@'%'",
-		"GRANT ALL ON " + database + ".* TO " + account + "@'%'",
 		"CREATE TABLE register (name VARCHAR(255) CHARACTER SET ascii PRIMARY KEY, token BIGINT UNSIGNED NOT NULL, writes BIGINT NOT NULL)",
 		"CREATE TABLE register_log (id BIGINT PRIMARY KEY AUTO_INCREMENT, name VARCHAR(255) CHARACTER SET ascii NOT NULL, token BIGINT UNSIGNED NOT NULL)",
 		"CREATE TABLE guarded (name VARCHAR(255) CHARACTER SET ascii PRIMARY KEY, value BIGINT UNSIGNED NOT NULL)",
 		"CREATE TABLE guarded_log (id BIGINT PRIMARY KEY AUTO_INCREMENT, name VARCHAR(255) CHARACTER SET ascii NOT NULL, token BIGINT UNSIGNED NOT NULL, value BIGINT UNSIGNED NOT NULL)",
-	} {
+	}
+	for i := range t.options.workers {
+		user := fmt.Sprint(account, i, "@'%'")
+		statements = append(statements, "CREATE USER "+user, "GRANT ALL ON "+database+".* TO "+user)
+	}
+	for _, statement := range statements {
 		if _, err := db.Exec(statement); err != nil {
 			return fmt.Errorf("%s: %w", statement, err)
 		}
@@ -202,6 +214,7 @@ func (t *torture) close() {
 			p.kill()
 		}
 		w.proxy.Stop()
+		w.wire.Close()
 	}
 	if t.locker != nil {
 		t.locker.Close()
@@ -223,7 +236,7 @@ func (w *seat) start(t *torture) error {
 	p := &process{name: fmt.Sprintf("worker-%d-%d", w.index, w.born), ended: make(chan struct{})}
 	text, err := json.Marshal(job{
 		Worker: p.name,
-		DSN:    fmt.Sprintf("%s@tcp(%s)/%s?interpolateParams=true&timeout=5s", account, w.proxy.Listen, database) + t.isolation(w),
+		DSN:    fmt.Sprintf("%s%d@tcp(%s)/%s?interpolateParams=true&timeout=5s", account, w.index, w.proxy.Listen, database) + t.isolation(w),
 	})
 	if err != nil {
 		return err
@@ -328,6 +341,7 @@ const (
 	mixed   = "mixed"   // all faults but the clock
 	stepped = "stepped" // all faults but rows taken away
 	calm    = "calm"    // the server is killed while nothing but short turns is going on
+	queued  = "queued"  // no faults but transactions under guard, and pools of five
 )
 
 // round is one cycle: turns, faults, a rest, the end of all turns, the checks.
@@ -341,16 +355,21 @@ func (t *torture) round(ctx context.Context, kind string) error {
 		return err
 	}
 	t.mu.Lock()
+	t.present = kind
 	t.events, t.drained, t.ended, t.restarts = nil, map[string]bool{}, map[string]bool{}, nil
 	t.orders = order{
 		Do: "begin", Names: t.names, Calm: kind == calm,
-		Pool: []int{4, 8, 12}[t.random.IntN(3)], Lease: time.Second << t.random.IntN(3),
+		Pool: []int{4, 5, 8, 12}[t.random.IntN(4)], Lease: time.Second << t.random.IntN(3),
 	}
-	if kind == calm {
+	switch kind {
+	case calm:
 		t.orders.Pool = 2 * turnTakers
+	case queued:
+		t.orders.Pool = queuedPool
 	}
 	t.mu.Unlock()
 	for _, w := range t.workers {
+		w.wire.Reset() // it keeps the statements that it has seen
 		w.process.Load().tell(t.begin())
 	}
 	r := rand.New(rand.NewPCG(t.random.Uint64(), 0))
@@ -362,11 +381,16 @@ func (t *torture) round(ctx context.Context, kind string) error {
 	} else {
 		rest := t.options.cycle / 4
 		sleep(ctx, rest/2)
-		kinds := faults
-		if kind == stepped {
+		kinds, stop := faults, func() {}
+		switch kind {
+		case stepped:
 			kinds = clockFaults
+		case queued:
+			kinds = guardFaults
+			stop = t.watchConnections(ctx)
 		}
 		t.nemesis(ctx, r, t.options.cycle-2*rest, kinds)
+		stop()
 		if t.random.IntN(2) == 0 {
 			sleep(ctx, rest*3/2) // else the turns end with the faults
 		}
@@ -514,6 +538,7 @@ func (t *torture) check(ctx context.Context, kind string, left []violation) ([]v
 	h.tokens = t.tokens
 	found = append(found, h.checkTokens()...)
 	found = append(found, h.checkOverlap()...)
+	found = append(found, h.checkHandoffs()...)
 	margin, late := h.checkSignals()
 	found = append(found, late...)
 	if len(found) == 0 {

@@ -60,6 +60,15 @@ func (c *cycle) burst(r *rand.Rand, l *identified, name string) {
 	}
 }
 
+// handOn is one burst on a lock after the other, for a time.
+func (c *cycle) handOn(name string, seed uint64, d time.Duration) {
+	r := rand.New(rand.NewPCG(seed, 0))
+	for end := now().add(d); now() < end && c.ctx.Err() == nil; {
+		c.burst(r, c.locker.Load(), name)
+		c.sleep(c.ctx, time.Millisecond)
+	}
+}
+
 // run takes short turns, as most are, with little between them.
 func (c *cycle) run(r *rand.Rand) {
 	for c.ctx.Err() == nil {

@@ -32,6 +32,7 @@ type job struct {
 // An order is one of
 //
 //	begin    take turns on the Names, on a new pool and new Lockers
+//	burst    hand a lock on between goroutines for a time
 //	exhaust  take all connections of the pool for a time
 //	drain    end all turns; what is held is unlocked
 //	end      close the Lockers and the pool
@@ -43,6 +44,7 @@ type order struct {
 	Pool  int           `json:",omitempty"`
 	Lease time.Duration `json:",omitempty"` // of AutoRenew
 	For   time.Duration `json:",omitempty"`
+	Name  string        `json:",omitempty"` // of the lock to hand on
 }
 
 const (
@@ -131,7 +133,13 @@ func (w *worker) obey(input io.Reader) error {
 				return err
 			}
 		case "exhaust":
-			w.cycle.app.Go(func() { w.cycle.exhaust(o.For) })
+			if c := w.cycle; c != nil {
+				c.app.Go(func() { c.exhaust(o.For) })
+			}
+		case "burst":
+			if c := w.cycle; c != nil { // else it has just been started
+				c.turns.Go(func() { c.handOn(o.Name, o.Seed, o.For) })
+			}
 		case "drain":
 			c := w.cycle
 			c.app.Go(func() {

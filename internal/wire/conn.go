@@ -94,7 +94,7 @@ func (c *conn) readClient(queue chan<- piece) {
 			c.enqueue(queue, nil, false)
 			return
 		}
-		cut, again := c.count(packet)
+		cut, again := c.count(&packet)
 		if again && !c.enqueue(queue, packet.bytes, false) || !c.enqueue(queue, packet.bytes, cut) {
 			return
 		}
@@ -103,7 +103,7 @@ func (c *conn) readClient(queue chan<- piece) {
 
 // count counts a client's packet, and reports whether the connection is to be cut when it has arrived, and
 // whether it is to be sent twice.
-func (c *conn) count(packet packet) (cut, again bool) {
+func (c *conn) count(packet *packet) (cut, again bool) {
 	if !packet.command || packet.name == comQuit {
 		return false, false
 	}
@@ -124,6 +124,20 @@ func (c *conn) count(packet packet) (cut, again bool) {
 	cut, p.cutCommand = p.cutCommand, false
 	c.cutReply, p.cutReply = c.cutReply || p.cutReply || cut, false // a reply can be quicker than the cut
 	again = p.repeat && !(packet.name == comQuery && selects.Match(packet.args))
+	if p.interfere != nil && (packet.name == comQuery || packet.name == comStmtExecute) {
+		query := ""
+		if packet.name == comQuery {
+			query = string(packet.args)
+		}
+		i := p.interfere(query)
+		again = again || i.Repeat
+		if i.Error != 0 {
+			c.failReply = errorPacket(i.Error, "an error of the proxy")
+			if i.NotSent {
+				packet.bytes = ping
+			}
+		}
+	}
 	if again {
 		c.dropped++
 	}

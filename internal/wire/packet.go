@@ -11,6 +11,8 @@ import (
 const (
 	comQuit             = 0x01
 	comQuery            = 0x03
+	comPing             = 0x0e
+	comStmtExecute      = 0x17
 	comStmtSendLongData = 0x18
 	comStmtClose        = 0x19
 )
@@ -87,6 +89,9 @@ func uncompress(raw []byte) ([]byte, error) {
 	}
 	return io.ReadAll(r)
 }
+
+// ping is a command that changes nothing and has a reply of one packet.
+var ping = []byte{1, 0, 0, 0, comPing}
 
 // errorPacket is a reply that reports an error.
 func errorPacket(number uint16, message string) []byte {

@@ -33,6 +33,7 @@ type Proxy struct {
 	cutCommand, cutReply bool          // asked for, not done yet
 	failReply            []byte        // the error that replaces the next reply; nil if none does
 	repeat               bool          // send commands twice
+	interfere            func(query string) Interference
 }
 
 // New returns a proxy in front of the server at a TCP address, for one test.
@@ -189,6 +190,23 @@ func (p *Proxy) Repeat(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.repeat = on
+}
+
+// Interference is what a proxy that knows the protocol does to one statement.
+type Interference struct {
+	Repeat  bool   // send it twice and pass on the second reply alone
+	Error   uint16 // the error that replaces the reply; 0 if none does
+	NotSent bool   // answer with Error and do not send it
+}
+
+// Interfere calls choose for each statement and does what it returns; nil ends that.
+// The query of a prepared statement is "". Interference is for statements with a
+// reply of one packet (no rows), without compression. choose must not call methods
+// of the proxy.
+func (p *Proxy) Interfere(choose func(query string) Interference) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.interfere = choose
 }
 
 // Freeze holds all bytes in both directions while it is on; afterwards they go their way.

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/mysqllock/mysqllock"
+)
+
+const (
+	// queuedPool is the pool of each worker in a queued round.
+	queuedPool = 5
+	// overPool is for how long the server may see more connections of a worker than
+	// its pool allows: a ForceUnlock that is given up ends there within a second.
+	overPool = 2500 * time.Millisecond
+	// guardBound bounds a Guard beside a ForceUnlock that was given up.
+	guardBound = 4 * time.Second
+)
+
+// holdGuard keeps a transaction under the guard of a hot lock open, gives up a
+// ForceUnlock, and frees the lock: whoever asks for it waits in the server.
+func holdGuard(ctx context.Context, r *rand.Rand, t *torture) bool {
+	deadline, _ := ctx.Deadline()
+	ctx, cancel := context.WithDeadline(ctx, deadline.Add(3*time.Second))
+	defer cancel()
+	name := t.names.name("hot", r.IntN(t.names.Hot))
+	lock, err := t.locker.TryLock(ctx, name, 2*time.Second, mysqllock.AutoRenew)
+	if err != nil {
+		return false
+	}
+	defer lock.Unlock()
+	guarded := func(bound time.Duration) (tx *sql.Tx, err error) {
+		ctx, cancel := context.WithTimeout(ctx, bound)
+		defer cancel()
+		if tx, err = t.db.BeginTx(context.Background(), nil); err == nil {
+			if err = lock.Guard(ctx, tx); err != nil {
+				tx.Rollback()
+			}
+		}
+		return tx, err
+	}
+	tx, err := guarded(guardBound)
+	if err != nil {
+		return false
+	}
+	defer tx.Rollback()
+
+	brief, giveUp := context.WithTimeout(ctx, 10*time.Millisecond+exponential(r, 200*time.Millisecond))
+	e := event{Kind: "forcing", Holder: "nemesis", Name: name, Call: now()}
+	t.tell(e)
+	forced, _ := t.locker.ForceUnlock(brief, name)
+	giveUp()
+	e.Kind, e.Ret, e.Outcome = "force", now(), "free"
+	var one int
+	intact := tx.QueryRowContext(ctx, "SELECT 1").Scan(&one) == nil
+	switch {
+	case !intact:
+		e.Outcome = "unknown" // the transaction is over, and so is its guard
+	case forced:
+		t.fail(violation{"stale guard", name, fmt.Sprintf("ForceUnlock succeeded beside a transaction under guard, token %d", lock.Token())})
+	}
+	t.tell(e)
+	if !intact {
+		return false
+	}
+	if second, err := guarded(guardBound); err == nil {
+		second.Rollback()
+	} else if t.roundKind() == queued && errors.Is(err, context.DeadlineExceeded) {
+		t.fail(violation{"guard held up", name, fmt.Sprintf("for %v by a ForceUnlock that was given up: %v", guardBound, err)})
+	}
+	lock.Unlock()
+	sleep(ctx, time.Until(deadline))
+	return true
+}
+
+// roundKind is the kind of the present round.
+func (t *torture) roundKind() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.present
+}
+
+// watchConnections counts the connections of each worker that the server sees, and
+// finds those above the pool, until stop is called.
+func (t *torture) watchConnections(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		since := map[int]instant{} // it is above its pool, by worker
+		sleep(ctx, 2*time.Second)  // the connections of the round before end
+		for ctx.Err() == nil {
+			open, err := t.connectionsOfWorkers(ctx)
+			for i := range t.workers {
+				n := open[i]
+				t.mu.Lock()
+				t.report.connections = max(t.report.connections, n)
+				t.mu.Unlock()
+				switch {
+				case err != nil || n <= queuedPool:
+					delete(since, i)
+				case since[i] == 0:
+					since[i] = now()
+				case now().sub(since[i]) > overPool:
+					t.fail(violation{"connections", "", fmt.Sprintf("worker %d has %d, with a pool of %d, for %v", i, n, queuedPool, overPool)})
+					return
+				}
+			}
+			sleep(ctx, 100*time.Millisecond)
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// connectionsOfWorkers is how many connections the server sees of each worker.
+func (t *torture) connectionsOfWorkers(ctx context.Context) (map[int]int, error) {
+	rows, err := t.db.QueryContext(ctx, "SELECT user FROM information_schema.processlist WHERE user LIKE ?", account+"%")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	open := map[int]int{}
+	for rows.Next() {
+		var user string
+		if err := rows.Scan(&user); err != nil {
+			return nil, err
+		}
+		if i, err := strconv.Atoi(strings.TrimPrefix(user, account)); err == nil {
+			open[i]++
+		}
+	}
+	return open, rows.Err()
+}
+
+// takeDuringHandoffs has a worker hand a lock on between its goroutines, and takes
+// its row away again and again.
+func takeDuringHandoffs(ctx context.Context, r *rand.Rand, t *torture) bool {
+	deadline, _ := ctx.Deadline()
+	name := t.names.pick(r)
+	t.workers[r.IntN(len(t.workers))].process.Load().tell(order{Do: "burst", Name: name, Seed: r.Uint64(), For: time.Until(deadline)})
+	taken := false
+	for ctx.Err() == nil {
+		sleep(ctx, exponential(r, 100*time.Millisecond))
+		if r.IntN(2) == 0 {
+			taken = t.void("DELETE FROM mysqllock WHERE name = ?", name) || taken
+			continue
+		}
+		brief, cancel := context.WithTimeout(context.Background(), time.Second)
+		e := event{Kind: "forcing", Holder: "nemesis", Name: name, Call: now()}
+		t.tell(e)
+		held, err := t.locker.ForceUnlock(brief, name)
+		cancel()
+		e.Kind, e.Ret, e.Outcome = "force", now(), "free"
+		switch {
+		case err != nil:
+			e.Outcome = "unknown"
+		case held:
+			e.Outcome, taken = "freed", true
+		}
+		t.tell(e)
+	}
+	return taken
+}
