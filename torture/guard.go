@@ -26,17 +26,16 @@ const (
 // holdGuard keeps a transaction under the guard of a hot lock open, gives up a
 // ForceUnlock, and frees the lock: whoever asks for it waits in the server.
 func holdGuard(ctx context.Context, r *rand.Rand, t *torture) bool {
-	deadline, _ := ctx.Deadline()
-	ctx, cancel := context.WithDeadline(ctx, deadline.Add(3*time.Second))
-	defer cancel()
 	name := t.names.name("hot", r.IntN(t.names.Hot))
-	lock, err := t.locker.TryLock(ctx, name, 2*time.Second, mysqllock.AutoRenew)
+	attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+	defer cancel()
+	lock, err := t.locker.TryLock(attempt, name, 2*time.Second, mysqllock.AutoRenew)
 	if err != nil {
 		return false
 	}
 	defer lock.Unlock()
-	guarded := func(bound time.Duration) (tx *sql.Tx, err error) {
-		ctx, cancel := context.WithTimeout(ctx, bound)
+	guarded := func() (tx *sql.Tx, err error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), guardBound)
 		defer cancel()
 		if tx, err = t.db.BeginTx(context.Background(), nil); err == nil {
 			if err = lock.Guard(ctx, tx); err != nil {
@@ -45,20 +44,22 @@ func holdGuard(ctx context.Context, r *rand.Rand, t *torture) bool {
 		}
 		return tx, err
 	}
-	tx, err := guarded(guardBound)
+	tx, err := guarded()
 	if err != nil {
 		return false
 	}
 	defer tx.Rollback()
 
-	brief, giveUp := context.WithTimeout(ctx, 10*time.Millisecond+exponential(r, 200*time.Millisecond))
+	brief, giveUp := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Millisecond+exponential(r, 200*time.Millisecond))
 	e := event{Kind: "forcing", Holder: "nemesis", Name: name, Call: now()}
 	t.tell(e)
 	forced, _ := t.locker.ForceUnlock(brief, name)
 	giveUp()
 	e.Kind, e.Ret, e.Outcome = "force", now(), "free"
 	var one int
-	intact := tx.QueryRowContext(ctx, "SELECT 1").Scan(&one) == nil
+	asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), guardBound)
+	defer cancel()
+	intact := tx.QueryRowContext(asked, "SELECT 1").Scan(&one) == nil
 	switch {
 	case !intact:
 		e.Outcome = "unknown" // the transaction is over, and so is its guard
@@ -69,13 +70,13 @@ func holdGuard(ctx context.Context, r *rand.Rand, t *torture) bool {
 	if !intact {
 		return false
 	}
-	if second, err := guarded(guardBound); err == nil {
+	if second, err := guarded(); err == nil {
 		second.Rollback()
 	} else if t.roundKind() == queued && errors.Is(err, context.DeadlineExceeded) {
 		t.fail(violation{"guard held up", name, fmt.Sprintf("for %v by a ForceUnlock that was given up: %v", guardBound, err)})
 	}
 	lock.Unlock()
-	sleep(ctx, time.Until(deadline))
+	<-ctx.Done()
 	return true
 }
 
