@@ -290,6 +290,44 @@ func testRepeatedAcquire(t *testing.T, e env, limit int) {
 	require.NoError(t, last.Unlock())
 }
 
+// A release that a proxy sends twice is one. A lock that was taken away by force is
+// lost all the same.
+func TestRepeatedRelease(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		for _, limit := range []int{4, 1} { // in a pool of one, no release waits for a row
+			t.Run(fmt.Sprint("pool of ", limit), func(t *testing.T) {
+				name := fmt.Sprint("x ", limit)
+				proxy := wire.New(t, e.server.Addr())
+				db := e.through(t, proxy)
+				db.SetMaxOpenConns(limit)
+				l, other := newLocker(t, db), e.locker(t)
+				release := func() {
+					k := acquire(t, l, name, mysqllock.AutoRenew)
+					proxy.Repeat(true)
+					err := k.Unlock()
+					proxy.Repeat(false)
+					require.NoError(t, err)
+					requireHeld(t, other, name, false)
+				}
+				release()
+				for range 110 { // until the statement is prepared
+					require.NoError(t, acquire(t, l, name, mysqllock.AutoRenew).Unlock())
+				}
+				release()
+
+				k := acquire(t, l, name, mysqllock.AutoRenew)
+				held, err := other.ForceUnlock(ctx, name)
+				require.NoError(t, err)
+				require.True(t, held)
+				proxy.Repeat(true)
+				err = k.Unlock()
+				proxy.Repeat(false)
+				require.ErrorIs(t, err, mysqllock.ErrLost)
+			})
+		}
+	})
+}
+
 // waitingFor starts to wait for a lock that this process holds.
 func waitingFor(t *testing.T, l *mysqllock.Locker, name string, lease time.Duration) <-chan *mysqllock.Lock {
 	t.Helper()

@@ -225,7 +225,7 @@ func newTable(db *sql.DB, name, label string, me process, lease time.Duration) (
 	t.lifetime, t.end = context.WithCancel(context.Background())
 	// Hexadecimal digits are the same in every charset.
 	t.takeOften = t.query(sqlTake, "owner", "?", "label", t.label, "lease", "?", "name", "UNHEX(?)")
-	t.giveUp = t.query(sqlRelease, "name", "UNHEX(?)", "owner", "?")
+	t.giveUp = t.query(sqlRelease, "name", "UNHEX(?)", "owner", "?", "released", "?")
 	return t, nil
 }
 
@@ -365,10 +365,14 @@ SET {holds}l.expires_at = GREATEST(l.expires_at, ` + sqlNow + ` + INTERVAL {leas
 	// its place would, and the row stays as long as it is: one that grows or shrinks
 	// is written anew.
 	sqlFirst = `LEFT({r}waiters, 19)`
-	sqlFree  = `{r}owner = INSERT({r}owner, 1, 1, _ascii'-'), {r}holds = IF({r}waiters = x'', 0, 0 * LAST_INSERT_ID(` + sqlFirst + `)),
+	sqlFree  = `{r}owner = INSERT({r}owner, 1, 1, _ascii'-'), ` + sqlFreed
+	sqlFreed = `{r}holds = IF({r}waiters = x'', 0, 0 * LAST_INSERT_ID(` + sqlFirst + `)),
   {r}released_at = ` + sqlNow + `, {r}expires_at = '1970-01-01'`
 
-	sqlRelease    = `UPDATE {t} SET ` + sqlFree + ` WHERE name = {name} AND owner = {owner} AND @@autocommit`
+	// What was released may be released again: a proxy that has lost the reply may
+	// send the statement twice. sqlForce leaves another sign than the dash, so a
+	// holder whose lock was taken away does not find it released.
+	sqlRelease    = `UPDATE {t} SET ` + sqlFree + ` WHERE name = {name} AND owner IN ({owner}, {released}) AND @@autocommit`
 	sqlReleaseAll = sqlMine + `
 SET ` + sqlFree
 
@@ -432,7 +436,7 @@ SET ` + sqlStruck
 	// server ends the statement after a second, whatever the limit of the session.
 	sqlHolder = `SELECT CAST(owner AS BINARY) AS owner, token + 0 AS token FROM {t} FORCE INDEX (PRIMARY) WHERE name = {name} AND expires_at > ` + sqlNow + ` LIMIT 1`
 	sqlSeize  = `/*M! SET STATEMENT max_statement_time = 1 FOR */ SELECT /*+ MAX_EXECUTION_TIME(1000) */ token + 0 AS token FROM {t} FORCE INDEX (guard) WHERE token = {token} AND name = {name} LIMIT 1 FOR UPDATE`
-	sqlForce  = `UPDATE {t} SET token = token + 256, ` + sqlFree + `
+	sqlForce  = `UPDATE {t} SET token = token + 256, owner = INSERT(owner, 1, 1, _ascii'!'), ` + sqlFreed + `
 WHERE name = {name} AND token = {token} AND expires_at > ` + sqlNow + ``
 
 	sqlInfo = `SELECT CAST(name AS BINARY) AS name, CAST(owner AS BINARY) AS owner, CAST(holder AS BINARY) AS holder,
@@ -994,8 +998,10 @@ func (t *table) release(ctx context.Context, c claim) (freed bool, next process,
 		}
 	}
 	cmd := command{
-		text:  func() string { return t.query(sqlRelease, "name", literal(c.name), "owner", literal(c.owner)) },
-		often: t.giveUp, args: []any{hex.EncodeToString([]byte(c.name)), c.owner},
+		text: func() string {
+			return t.query(sqlRelease, "name", literal(c.name), "owner", literal(c.owner), "released", literal(released(c.owner)))
+		},
+		often: t.giveUp, args: []any{hex.EncodeToString([]byte(c.name)), c.owner, released(c.owner)},
 	}
 	// On the caller's goroutine: the switches to another and back would cost a tenth
 	// of an uncontended acquire and release.
@@ -1014,8 +1020,16 @@ func (t *table) release(ctx context.Context, c claim) (freed bool, next process,
 	return n > 0, next, err
 }
 
+// released is what sqlFree makes of an owner id.
+func released(owner string) string { return "-" + owner[1:] }
+
 func (t *table) releaseAll(ctx context.Context, cs []claim) (freed int64, next process, err error) {
-	freed, next, err = t.free(ctx, true, t.command(sqlReleaseAll, append(lists(cs), "r", "l.")...))
+	owners := make([]string, 0, 2*len(cs))
+	for _, c := range cs {
+		owners = append(owners, c.owner, released(c.owner))
+	}
+	freed, next, err = t.free(ctx, true, t.command(sqlReleaseAll,
+		"names", literals(namesOf(cs)), "owners", literals(owners), "count", strconv.Itoa(len(cs)), "r", "l."))
 	if freed == int64(len(cs)) {
 		t.waitOver(cs, false)
 	}

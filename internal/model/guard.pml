@@ -52,6 +52,7 @@ bool used[32];
 bool tokens_rise = true;
 bool no_token_repeats = true;
 bool no_stale_guard_commits = true;
+bool a_loss_is_final = true;
 
 #ifdef FAILOVER
 bool keptThere = true, keptHeld;
@@ -104,22 +105,30 @@ inline end(q) {
 	p[q].read = 0; p[q].began = 0
 }
 
-/* pass: the next local waiter goes on with the row as it is. If others have got
-   the lock since, because the clock was moved or the lock taken by force, he is
-   stale from the start: then his token is lower than theirs, and nobody's. */
+/* pass: the next local waiter goes on with the row as it is. If the grants of others
+   were lost with the primary, it is stale from the start: then its token is lower
+   than theirs, and nobody's. */
 inline pass(q) {
 	new = p[q].last + 1;
 	if
+#ifdef FAILOVER
 	:: new < highest && p[q].row != newest ->
 		no_token_repeats = !used[new];
 		assert(no_token_repeats);
 		used[new] = true;
 		p[q].last = new; p[q].guarded = false; new = 0
+#endif
 	:: else -> given(q)
 	fi
 }
 
-#define CAN_PASS(q) (p[q].last + 1 < p[q].base + RANGE)
+/* The row was seen to be the process's own, a moment ago. */
+#ifdef BUG_HANDOFF_NOT_CONFIRMED
+#define CONFIRMED(q) true
+#else
+#define CONFIRMED(q) (there && owner == p[q].row)
+#endif
+#define CAN_PASS(q) (p[q].last + 1 < p[q].base + RANGE && CONFIRMED(q))
 
 proctype Process_(byte q) {
 	do
@@ -178,6 +187,7 @@ proctype Process_(byte q) {
 }
 
 proctype Transaction_(byte x) {
+	byte q = 0;
 	do
 	/* sqlGuard */
 #ifdef BUG_GUARD_WITHOUT_TOKEN
@@ -190,7 +200,26 @@ proctype Transaction_(byte x) {
 		no_stale_guard_commits = (t[x].holder == holders);
 		assert(no_stale_guard_commits);
 		t[x].at = NONE; t[x].base = 0; t[x].holder = 0 }
-	/* refused, rolled back, or cut off */
+	/* It matches nothing: the hold is lost. */
+	:: d_step { t[x].at == SENT && !(there && token == t[x].base) ->
+		q = 0;
+		do
+		:: q < PROCESSES ->
+			if
+			:: p[q].at == HOLDING && p[q].holder == t[x].holder ->
+#ifndef BUG_GUARD_ENDS_NOTHING
+				end(q);
+#endif
+				a_loss_is_final = (p[q].at != HOLDING)
+			:: else
+			fi;
+			q++
+		:: else -> break
+		od;
+		q = 0;
+		assert(a_loss_is_final);
+		t[x].at = NONE; t[x].base = 0; t[x].holder = 0 }
+	/* rolled back, or cut off */
 	:: d_step { t[x].at != NONE -> t[x].at = NONE; t[x].base = 0; t[x].holder = 0 }
 	od
 }

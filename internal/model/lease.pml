@@ -56,6 +56,7 @@ short x;
 
 bool one_holder_trusts = true;
 bool loss_is_told = true;
+bool one_statement_waits = true;
 
 #define FREE(m) s[m].kind = NONE; s[m].client = 0; s[m].id = 0; s[m].at = SENT; s[m].age = 0; s[m].begun = 0; s[m].yes = false; s[m].left = 0
 #define FORGET(p) c[p].at = IDLE; c[p].id = 0; c[p].trust = 0; c[p].since = 0; c[p].taken = false; c[p].told = 0
@@ -83,6 +84,31 @@ inline fresh(p) {
 	:: else
 	fi
 }
+
+#ifdef PLACES
+/* place sets k to 0 if an ACQUIRE of client p, which goes on asking when a caller has
+   left, may yet wait in the server. It counts those that do in n. */
+inline place(p) {
+	i = 0; n = 0;
+	do
+	:: i < STATEMENTS ->
+		if
+		:: s[i].kind == ACQUIRE && s[i].client == p && s[i].at != ANSWERED -> n++
+		:: else
+		fi;
+		i++
+	:: else -> break
+	od;
+#ifndef BUG_PLACE_LEFT_WITH_CALLER
+	if
+	:: n > 0 -> k = 0
+	:: else
+	fi;
+#endif
+	one_statement_waits = (k == 0 || j == STATEMENTS || n == 0);
+	assert(one_statement_waits)
+}
+#endif
 
 inline send(p, what) {
 	s[j].kind = what; s[j].client = p; s[j].id = c[p].id
@@ -297,6 +323,9 @@ inline tick() {
 proctype Client_(byte p) {
 	do
 	:: d_step { c[p].at == IDLE -> slot(); fresh(p);
+#ifdef PLACES
+		place(p);
+#endif
 		if
 		:: j < STATEMENTS && k > 0 -> c[p].at = ASKING; c[p].id = k; send(p, ACQUIRE)
 		:: else

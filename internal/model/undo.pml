@@ -60,8 +60,22 @@ active proctype Ghost() {
 #endif
 	:: d_step { ghost == BEGUN && !locked && !down ->
 		if
-		:: left + begun == 0 || owner == 0 -> owner = MINE; left = (begun < LEASE -> LEASE - begun : 0)
-		:: else
+		:: left + begun == 0 || owner == 0 ->
+			owner = MINE; left = (begun < LEASE -> LEASE - begun : 0);
+			if
+			:: true	/* the answer is lost, or is an error that does not tell */
+#ifdef BUG_ERROR_IS_REFUSAL
+			:: wanted = false
+#endif
+#ifdef BUG_REPEATED_IS_REFUSED
+			:: left > 0 -> wanted = false	/* sent twice: the answer to the second is read */
+#endif
+			fi
+		:: else ->
+			if
+			:: true
+			:: wanted = false	/* refused */
+			fi
 		fi;
 		ghost = NONE; begun = 0; check() }
 	:: d_step { ghost == SENT -> ghost = NONE; check() }	/* it never arrives */

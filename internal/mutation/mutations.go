@@ -11,7 +11,7 @@ type mutation struct {
 var mutations = []mutation{
 	{
 		"owner check in release", "repository.go",
-		"sqlFree + ` WHERE name = {name} AND owner = {owner} AND @@autocommit`", "sqlFree + ` WHERE name = {name} AND LENGTH({owner}) > 0 AND @@autocommit`",
+		"sqlFree + ` WHERE name = {name} AND owner IN ({owner}, {released}) AND @@autocommit`", "sqlFree + ` WHERE name = {name} AND LENGTH({owner}) + LENGTH({released}) > 0 AND @@autocommit`",
 		"TestOnlyTheHolderReleases",
 	},
 	{
@@ -102,7 +102,7 @@ var mutations = []mutation{
 	},
 	{
 		"ForceUnlock moves the token", "repository.go",
-		"`UPDATE {t} SET token = token + 256, ` + sqlFree", "`UPDATE {t} SET ` + sqlFree",
+		"`UPDATE {t} SET token = token + 256, owner", "`UPDATE {t} SET owner",
 		"TestForceUnlock$|TestGuard$",
 	},
 	{
@@ -349,6 +349,21 @@ var mutations = []mutation{
 		"errors of a proxy's client library are waited out", "repository.go",
 		"return 2000 <= n && n < 3000", "return false",
 		"TestLostBackend",
+	},
+	{
+		"a release that is sent twice recognizes the row that it freed", "repository.go",
+		"owner IN ({owner}, {released})", "owner IN ({owner}, {owner})",
+		"TestRepeatedRelease",
+	},
+	{
+		"a release without waiting that is sent twice recognizes it too", "repository.go",
+		"owners = append(owners, c.owner, released(c.owner))", "owners = append(owners, c.owner)",
+		"TestRepeatedRelease",
+	},
+	{
+		"a lock that was taken away by force is not found released", "repository.go",
+		"owner = INSERT(owner, 1, 1, _ascii'!'), ` + sqlFreed", "owner = INSERT(owner, 1, 1, _ascii'-'), ` + sqlFreed",
+		"TestRepeatedRelease",
 	},
 	{
 		"an acquire that is sent twice recognizes its grant", "repository.go",
