@@ -58,7 +58,7 @@ active proctype Ghost() {
 #else
 	:: d_step { ghost == SENT && !down && !told -> ghost = BEGUN; begun = 0 }
 #endif
-	:: d_step { ghost == BEGUN && !locked && !down ->
+	:: atomic { ghost == BEGUN && !locked && !down ->	/* its answer is one of several */
 		if
 		:: left + begun == 0 || owner == 0 ->
 			owner = MINE; left = (begun < LEASE -> LEASE - begun : 0);
