@@ -109,7 +109,7 @@ func (t *torture) watchConnections(ctx context.Context) (stop func()) {
 				case since[i] == 0:
 					since[i] = now()
 				case now().sub(since[i]) > overPool:
-					t.fail(violation{"connections", "", fmt.Sprintf("worker %d has %d, with a pool of %d, for %v", i, n, queuedPool, overPool)})
+					t.fail(violation{"connections", "", fmt.Sprintf("worker %d has %d, with a pool of %d, for %v: %s", i, n, queuedPool, overPool, t.statements(ctx, i))})
 					return
 				}
 			}
@@ -120,6 +120,24 @@ func (t *torture) watchConnections(ctx context.Context) (stop func()) {
 		cancel()
 		<-done
 	}
+}
+
+// statements is what the server does for a worker.
+func (t *torture) statements(ctx context.Context, worker int) string {
+	rows, err := t.db.QueryContext(ctx, "SELECT CONCAT_WS(' ', id, host, command, time, state, LEFT(info, 120)) FROM information_schema.processlist WHERE user = ?", fmt.Sprint(account, worker))
+	if err != nil {
+		return err.Error()
+	}
+	defer rows.Close()
+	var all []string
+	for rows.Next() {
+		var one string
+		if err := rows.Scan(&one); err != nil {
+			return err.Error()
+		}
+		all = append(all, one)
+	}
+	return strings.Join(all, "; ")
 }
 
 // connectionsOfWorkers is how many connections the server sees of each worker.
