@@ -94,6 +94,7 @@ func (t *torture) watchConnections(ctx context.Context) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		logged := false
 		since := map[int]instant{} // it is above its pool, by worker
 		sleep(ctx, 2*time.Second)  // the connections of the round before end
 		for ctx.Err() == nil {
@@ -108,6 +109,9 @@ func (t *torture) watchConnections(ctx context.Context) (stop func()) {
 					delete(since, i)
 				case since[i] == 0:
 					since[i] = now()
+				case !logged && now().sub(since[i]) > time.Second:
+					logged = true
+					t.log("worker %d has %d connections: %s", i, n, t.statements(ctx, i))
 				case now().sub(since[i]) > overPool:
 					t.fail(violation{"connections", "", fmt.Sprintf("worker %d has %d, with a pool of %d, for %v: %s", i, n, queuedPool, overPool, t.statements(ctx, i))})
 					return
