@@ -115,6 +115,15 @@ func newHistory(events []event) (*history, []violation) {
 	for _, e := range forcing {
 		h.voids = append(h.voids, void{e.Name, false, span{e.Call, never}})
 	}
+	// Of a release that was sent twice, the second finds the lock lost if another took
+	// it after the first.
+	for _, e := range events {
+		for _, t := range h.terms {
+			if e.Kind == "fault" && e.Name == "repeated statements" && t.outcome == "lost" && t.unlock.meets(span{e.Call, e.Ret}) {
+				t.promised = min(t.promised, t.unlock.from)
+			}
+		}
+	}
 	h.arrange()
 	return h, wrong
 }
