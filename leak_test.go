@@ -2,6 +2,7 @@ package mysqllock_test
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -166,7 +167,9 @@ func (e env) work(t *testing.T, probe *sql.DB, pairs, waits int) {
 					l = holder
 				}
 				_, err := l.TryLock(ctx, held[i%20].Name(), time.Duration(1+i%40)*time.Millisecond, mysqllock.AutoRenew)
-				assert.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+				if !errors.Is(err, mysqllock.ErrUnavailable) { // 1,000 ask at once
+					assert.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+				}
 			}
 		})
 	}
