@@ -832,8 +832,13 @@ func (c *call) note(a *attempt) {
 // waits for a locked row. The timer that it returns stops that.
 func (a *attempt) cutAfter(d time.Duration) *time.Timer {
 	began := time.Now()
+	var mu sync.Mutex // guards timer
 	var timer *time.Timer
+	mu.Lock()
+	defer mu.Unlock()
 	timer = time.AfterFunc(d, func() {
+		mu.Lock()
+		defer mu.Unlock()
 		if a.locked.Load() && time.Since(began) < lockWaitLimit && a.ctx.Err() == nil {
 			timer.Reset(probeInterval)
 		} else {
