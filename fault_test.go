@@ -159,25 +159,33 @@ func TestConnectionLimitOfTheAccount(t *testing.T) {
 		require.ErrorAs(t, err, &refused)
 		require.EqualValues(t, 1226, refused.Number)
 
-		ended := make(chan error, 1)
-		go func() {
-			k, err := l.TryLock(ctx, "x", 20*time.Second, mysqllock.AutoRenew)
-			if err == nil {
-				err = k.Unlock()
-			}
-			ended <- err
-		}()
-		select {
-		case err := <-ended:
-			require.FailNow(t, "not waited", "%v", err)
-		case <-time.After(300 * time.Millisecond):
-		}
+		ended := waitingOut(t, l)
 		for _, conn := range conns {
 			require.NoError(t, conn.Close())
 		}
 		require.NoError(t, db.Close())
 		require.NoError(t, <-ended)
 	})
+}
+
+// waitingOut starts an acquire and release of "x", which must not end at once, and
+// returns where their error will be.
+func waitingOut(t *testing.T, l *mysqllock.Locker) <-chan error {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() {
+		k, err := l.TryLock(ctx, "x", 20*time.Second, mysqllock.AutoRenew)
+		if err == nil {
+			err = k.Unlock()
+		}
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		require.FailNow(t, "not waited", "%v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	return ended
 }
 
 // A server that is put into offline mode throws everybody out. Calls wait until it
@@ -193,19 +201,7 @@ func TestOfflineMode(t *testing.T) {
 	root := e.db(t, "")
 	_, err := root.Exec("SET GLOBAL offline_mode = ON")
 	require.NoError(t, err)
-	ended := make(chan error, 1)
-	go func() {
-		k, err := l.TryLock(ctx, "x", 20*time.Second, mysqllock.AutoRenew)
-		if err == nil {
-			err = k.Unlock()
-		}
-		ended <- err
-	}()
-	select {
-	case err := <-ended:
-		require.FailNow(t, "not waited", "%v", err)
-	case <-time.After(300 * time.Millisecond):
-	}
+	ended := waitingOut(t, l)
 	_, err = root.Exec("SET GLOBAL offline_mode = OFF")
 	require.NoError(t, err)
 	require.NoError(t, <-ended)
