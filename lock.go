@@ -925,10 +925,11 @@ func (a *attempt) perform() {
 
 // unanswered is the error of a statement whose time was over before its answer.
 func unanswered(err error) error {
-	never := notSent{}
 	switch {
-	case errors.As(err, &never):
+	case errors.As(err, new(poolUsedUp)):
 		return notSent{errNoConnection}
+	case errors.As(err, new(notSent)):
+		return notSent{errNoAnswer}
 	case err == context.DeadlineExceeded || err == context.Canceled:
 		return errNoAnswer
 	default:

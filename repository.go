@@ -1289,8 +1289,13 @@ func (t *table) run(ctx context.Context, spare bool, fn func(context.Context, *s
 		defer cancel()
 	}
 	for try := 1; ; try++ {
+		usedUp := t.usedUp()
 		conn, err := t.borrowOther(ctx, spare && try == 1)
-		if err != nil {
+		switch {
+		case err == nil:
+		case isTimeout(err) && usedUp:
+			return notSent{poolUsedUp{err}}
+		default:
 			return told(notSent{err})
 		}
 		err = t.use(ctx, conn, spare, fn)
@@ -1518,6 +1523,12 @@ func demoted(err error) bool {
 type notSent struct{ error }
 
 func (e notSent) Unwrap() error { return e.error }
+
+// poolUsedUp marks the end of a wait for a connection while the pool could open no
+// more. Without that, a connection was being opened, and took too long.
+type poolUsedUp struct{ error }
+
+func (e poolUsedUp) Unwrap() error { return e.error }
 
 // told puts the class of a server's error into words. The numbers are those of
 // https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html.

@@ -67,6 +67,23 @@ func (c ending) assertClass(t *testing.T, err, is, isNot error) {
 	}
 }
 
+// connected returns a pool that has n connections already: on a busy machine the
+// first statement on a new one can take longer than a short wait.
+func (e env) connected(t *testing.T, n int) *sql.DB {
+	db := e.db(t, "")
+	db.SetMaxIdleConns(n)
+	conns := make([]*sql.Conn, n)
+	for i := range conns {
+		var err error
+		conns[i], err = db.Conn(ctx)
+		require.NoError(t, err)
+	}
+	for _, conn := range conns {
+		require.NoError(t, conn.Close())
+	}
+	return db
+}
+
 // crowd calls from many goroutines at once.
 func (c ending) crowd(l *mysqllock.Locker, name string, n int) []error {
 	errs := make([]error, n)
@@ -158,7 +175,7 @@ func TestLockThatIsBusy(t *testing.T) {
 			},
 		} {
 			t.Run(busy, func(t *testing.T) {
-				l := e.locker(t)
+				l := newLocker(t, e.connected(t, len(endings)))
 				for name, c := range endings {
 					if name == "context before answer" {
 						continue // nobody knows yet what is in the way
@@ -177,7 +194,9 @@ func TestLockThatIsBusy(t *testing.T) {
 		}
 		t.Run("hot", func(t *testing.T) {
 			t.Parallel()
-			lockers := []*mysqllock.Locker{e.locker(t), e.locker(t)}
+			lockers := []*mysqllock.Locker{newLocker(t, e.connected(t, 4)), newLocker(t, e.connected(t, 4))}
+			k := acquire(t, lockers[0], "hot", mysqllock.AutoRenew)
+			time.AfterFunc(200*time.Millisecond, func() { assert.NoError(t, k.Unlock()) })
 			var refused atomic.Int64
 			var wg sync.WaitGroup
 			for i := range 40 {
