@@ -507,34 +507,43 @@ func duration(micros int64) time.Duration {
 }
 
 func (t *table) acquire(ctx context.Context, b bid) (g grant, err error) {
-	err = t.on(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+	var answer int64
+	err = t.on(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		take := t.takeUnlocked
 		if t.rowWaits.enter(acquireWaits, b.name, t.acquirePlaces()) {
 			take = t.takeInPlace
 		}
-		answer, sent, err := take(ctx, conn, b)
-		if err != nil {
-			return err
+		answer, g.sent, err = take(ctx, conn, b)
+		if err == nil && answer > 0 {
+			t.granted() // before conn goes back: it may stay as the spare
 		}
-		g.sent = sent
-		switch {
-		case answer > 0:
-			g.token = uint64(answer)
-			t.mu.Lock()
-			t.terms++ // before conn goes back: it may stay as the spare
-			t.mu.Unlock()
-		case answer == locked:
-			g.locked = true
-		case answer == reserved:
-			g.left, g.reserved = handover, true
-		case answer < 0:
-			g.left = duration(-answer)
-		case b.from == "":
-			return errAutocommit
-		}
-		return nil
+		return err
 	})
-	return g, err
+	if err == nil && answer == absent {
+		answer, g.sent, err = t.takeFirst(ctx, b)
+	}
+	switch {
+	case err != nil:
+		return grant{}, err
+	case answer > 0:
+		g.token = uint64(answer)
+	case answer == locked:
+		g.locked = true
+	case answer == reserved:
+		g.left, g.reserved = handover, true
+	case answer < 0:
+		g.left = duration(-answer)
+	case b.from == "":
+		return grant{}, errAutocommit
+	}
+	return g, nil
+}
+
+// granted counts what is held, until relinquish.
+func (t *table) granted() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.terms++
 }
 
 // takeInPlace is take with a place in rowWaits, which it gives up if the
@@ -595,8 +604,49 @@ func (t *table) take(ctx context.Context, conn *sqlx.Conn, b bid) (answer int64,
 	if err == nil && answer == -1 {
 		answer, sent, err = t.ask(ctx, conn, ask)
 	}
-	if err == nil && answer == 0 && b.from == "" {
+	if answer == 0 && b.from == "" {
+		answer = absent
+	}
+	return answer, sent, err
+}
+
+// takeFirst acquires a lock that has no row yet. Its statement also needs the
+// high-water row and a gap in the index, which a transaction may have locked; what
+// it waits for cannot be told from outside. So it is not cut off: it runs to its
+// end with its connection, and as many others wait for a place here, not in the
+// server.
+func (t *table) takeFirst(ctx context.Context, b bid) (answer int64, sent time.Time, err error) {
+	most := max(1, t.acquirePlaces())
+	switch ok, err := t.rowWaits.enterFirst(ctx, b.name, most); {
+	case err != nil:
+		return 0, sent, notSent{err}
+	case !ok:
+		return locked, time.Now(), nil
+	}
+	var mu sync.Mutex // guards the following
+	granted, gone := false, false
+	own, cancel := context.WithTimeout(t.lifetime, lockWaitLimit)
+	began := time.Now()
+	answer, err = detach(ctx, t, own, cancel, false, func(ctx context.Context, conn *sqlx.Conn) (answer int64, err error) {
 		answer, sent, err = t.ask(ctx, conn, command{text: t.bidding(b, sqlInsert, t.name+".")})
+		mu.Lock()
+		defer mu.Unlock()
+		granted = answer > 0 && !gone
+		switch {
+		case granted:
+			t.granted()
+		case answer > 0: // nobody wants it any more
+			_, _, err = t.freeOn(ctx, conn, t.releasing(b.claim))
+		}
+		return answer, err
+	}, func(sent bool, err error) {
+		t.leavePlace(firstGrantWaits, b.name, began, sent && isTimeout(err))
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	gone = true
+	if err != nil && granted {
+		t.relinquish()
 	}
 	return answer, sent, err
 }
@@ -626,8 +676,7 @@ func (t *table) takeUnlocked(ctx context.Context, conn *sqlx.Conn, b bid) (answe
 	err = conn.GetContext(ctx, &why, t.query(sqlWhyNot, "name", literal(b.name)))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		// Nobody has locked a row that is not there, but for an instant.
-		return t.ask(ctx, conn, command{text: t.bidding(b, sqlInsert, t.name+".")})
+		return absent, sent, nil
 	case err != nil:
 		return 0, sent, err
 	case !why.Autocommit:
@@ -668,6 +717,9 @@ const reserved = -1 << 62
 // locked is the answer of a row that nobody holds but which a transaction has
 // locked.
 const locked = reserved + 1
+
+// absent is the answer where there is no row.
+const absent = reserved + 2
 
 var (
 	errAutocommit = errors.New("this session has autocommit off, so that a lock would not be visible to others: set autocommit=1 in the DSN")
@@ -844,12 +896,18 @@ func inPlace[T any](ctx context.Context, t *table, c claim, fn func(context.Cont
 		delete(t.waiting, c.name)
 		left := sent && isTimeout(err) && !over
 		t.mu.Unlock()
-		if rest := lockWaitLimit - time.Since(began); left && t.lifetime.Err() == nil && rest > 0 {
-			time.AfterFunc(rest, func() { t.rowWaits.leave(holdWaits, c.name) }) // in a pool of one
-		} else {
-			t.rowWaits.leave(holdWaits, c.name)
-		}
+		t.leavePlace(holdWaits, c.name, began, left)
 	})
+}
+
+// leavePlace gives up the place of a statement that has ended. If it was cut off, as
+// in a pool of one, it may go on in the server for what is left of its time.
+func (t *table) leavePlace(class waitClass, name string, began time.Time, cutOff bool) {
+	if rest := lockWaitLimit - time.Since(began); cutOff && t.lifetime.Err() == nil && rest > 0 {
+		time.AfterFunc(rest, func() { t.rowWaits.leave(class, name) })
+	} else {
+		t.rowWaits.leave(class, name)
+	}
 }
 
 func isTimeout(err error) bool {
@@ -997,18 +1055,12 @@ func (t *table) release(ctx context.Context, c claim) (freed bool, next process,
 			return false, 0, notSent{errRowLocked}
 		}
 	}
-	cmd := command{
-		text: func() string {
-			return t.query(sqlRelease, "name", literal(c.name), "owner", literal(c.owner), "released", literal(released(c.owner)))
-		},
-		often: t.giveUp, args: []any{hex.EncodeToString([]byte(c.name)), c.owner, released(c.owner)},
-	}
 	// On the caller's goroutine: the switches to another and back would cost a tenth
 	// of an uncontended acquire and release.
 	kept := false
 	var n int64
 	err = t.run(ctx, t.sole(), func(ctx context.Context, conn *sqlx.Conn) (err error) {
-		n, next, err = t.freeOn(ctx, conn, cmd)
+		n, next, err = t.freeOn(ctx, conn, t.releasing(c))
 		if kept = err != nil && ctx.Err() != nil && !errors.Is(err, driver.ErrBadConn); kept {
 			err = &leftWaiting{err, c, holdWaits}
 		}
@@ -1018,6 +1070,15 @@ func (t *table) release(ctx context.Context, c claim) (freed bool, next process,
 		t.rowWaits.leave(holdWaits, c.name)
 	}
 	return n > 0, next, err
+}
+
+func (t *table) releasing(c claim) command {
+	return command{
+		text: func() string {
+			return t.query(sqlRelease, "name", literal(c.name), "owner", literal(c.owner), "released", literal(released(c.owner)))
+		},
+		often: t.giveUp, args: []any{hex.EncodeToString([]byte(c.name)), c.owner, released(c.owner)},
+	}
 }
 
 // released is what sqlFree makes of an owner id.

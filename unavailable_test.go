@@ -316,48 +316,90 @@ func TestStatementsBehindLockedRows(t *testing.T) {
 					return before <= 4 // of other Lockers and of the transaction
 				})
 
-				db := e.db(t, "")
-				db.SetMaxOpenConns(c.open)
-				l := newLocker(t, db)
-				var wg sync.WaitGroup
-				end := time.Now().Add(4 * time.Second)
-				for i := range 2 * names {
-					wg.Go(func() {
-						for time.Now().Before(end) {
-							ctx, cancel := context.WithTimeout(ctx, time.Millisecond+rand.N(300*time.Millisecond))
-							wait := mysqllock.WaitForever
-							if rand.N(2) == 0 {
-								wait = rand.N(200 * time.Millisecond)
-							}
-							_, err := l.TryLock(ctx, fmt.Sprint(pool, i%names), wait, mysqllock.AutoRenew)
-							cancel()
-							assert.Error(t, err)
-						}
-					})
-				}
-				// A connection that was closed stays in the list for a moment.
-				mostConnections, mostWaiting, last := 0, 0, 0
-				for time.Now().Before(end) {
-					connections, waiting := waitingStatements(t, server, e)
-					mostConnections, mostWaiting = max(mostConnections, min(last, connections)-before), max(mostWaiting, waiting)
-					last = connections
-					time.Sleep(20 * time.Millisecond)
-				}
-				wg.Wait()
-				t.Logf("at most %d connections, %d statements that waited", mostConnections, mostWaiting)
-				require.LessOrEqual(t, mostWaiting, c.most)
-				if c.open > 0 {
-					require.LessOrEqual(t, mostConnections, c.open)
-				}
-
-				// What was left behind is undone when it is granted.
-				require.NoError(t, tx.Rollback())
-				for i := range names {
-					require.NoError(t, acquire(t, l, fmt.Sprint(pool, i), mysqllock.AutoRenew).Unlock())
-				}
+				crowdBehindLockedRows(t, e, server, tx, pool, c.open, c.most, before)
 			})
 		}
 	})
+}
+
+// The same for locks that have no row yet. Their statements need the high-water
+// row, which a Purge has locked, and the gap in the index where the row is to be.
+func TestFirstGrantsBehindLockedRows(t *testing.T) {
+	onOwnServers(t, func(t *testing.T, e env) {
+		_, err := e.locker(t).Purge(ctx, time.Hour)
+		require.NoError(t, err)
+		for what, lock := range map[string]string{
+			"high-water row": "SELECT name FROM mysqllock WHERE name = '' FOR UPDATE",
+			"gap":            "SELECT name FROM mysqllock WHERE name > 'g' AND name < 'h' FOR UPDATE",
+		} {
+			for pool, c := range map[string]struct{ open, most int }{
+				"one":       {1, 1},
+				"five":      {5, 1},
+				"unlimited": {0, 8},
+			} {
+				t.Run(what+", "+pool, func(t *testing.T) {
+					server, err := sql.Open("mysql", e.server.DSN("", ""))
+					require.NoError(t, err)
+					defer server.Close()
+					tx, err := server.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+					require.NoError(t, err)
+					defer tx.Rollback()
+					_, err = tx.Exec("USE " + e.database)
+					require.NoError(t, err)
+					_, err = tx.Exec(lock)
+					require.NoError(t, err)
+					before, _ := waitingStatements(t, server, e)
+					crowdBehindLockedRows(t, e, server, tx, "gap of "+what+pool, c.open, c.most, before)
+				})
+			}
+		}
+	})
+}
+
+// crowdBehindLockedRows has many callers ask, and give up, for 30 locks whose rows tx
+// has locked, on a pool of so many connections. It requires that no more than most of
+// their statements wait in the server, which has before other connections.
+func crowdBehindLockedRows(t *testing.T, e env, server *sql.DB, tx *sql.Tx, prefix string, open, most, before int) {
+	const names = 30
+	db := e.db(t, "")
+	db.SetMaxOpenConns(open)
+	l := newLocker(t, db)
+	var wg sync.WaitGroup
+	end := time.Now().Add(4 * time.Second)
+	for i := range 2 * names {
+		wg.Go(func() {
+			for time.Now().Before(end) {
+				ctx, cancel := context.WithTimeout(ctx, time.Millisecond+rand.N(300*time.Millisecond))
+				wait := mysqllock.WaitForever
+				if rand.N(2) == 0 {
+					wait = rand.N(200 * time.Millisecond)
+				}
+				_, err := l.TryLock(ctx, fmt.Sprint(prefix, i%names), wait, mysqllock.AutoRenew)
+				cancel()
+				assert.Error(t, err)
+			}
+		})
+	}
+	// A connection that was closed stays in the list for a moment.
+	mostConnections, mostWaiting, last := 0, 0, 0
+	for time.Now().Before(end) {
+		connections, waiting := waitingStatements(t, server, e)
+		mostConnections, mostWaiting = max(mostConnections, min(last, connections)-before), max(mostWaiting, waiting)
+		last = connections
+		time.Sleep(20 * time.Millisecond)
+	}
+	wg.Wait()
+	t.Logf("at most %d connections, %d statements that waited", mostConnections, mostWaiting)
+	require.LessOrEqual(t, mostWaiting, most)
+	if open > 0 {
+		require.LessOrEqual(t, mostConnections, open)
+	}
+
+	// What was left behind is undone when it is granted.
+	require.NoError(t, tx.Rollback())
+	for i := range names {
+		require.NoError(t, acquire(t, l, fmt.Sprint(prefix, i), mysqllock.AutoRenew).Unlock())
+	}
 }
 
 // A statement that was cut off behind a locked row goes on to wait in the server.

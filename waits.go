@@ -1,6 +1,10 @@
 package mysqllock
 
-import "sync"
+import (
+	"context"
+	"slices"
+	"sync"
+)
 
 // A statement that needs a row which a transaction has locked waits in the
 // server. When its caller gives up, the driver can close the connection, but the
@@ -13,6 +17,7 @@ type rowWaits struct {
 	mu    sync.Mutex // guards the following
 	rows  map[string]struct{}
 	count [waitClasses]int
+	queue []chan struct{} // first grants without a place; each is closed when one is left
 }
 
 // A waitClass has places of its own, so that attempts to acquire cannot use up
@@ -20,8 +25,9 @@ type rowWaits struct {
 type waitClass int
 
 const (
-	acquireWaits waitClass = iota // statements that acquire
-	holdWaits                     // statements that renew, extend or release
+	acquireWaits    waitClass = iota // statements that acquire
+	firstGrantWaits                  // statements that acquire a lock which has no row yet
+	holdWaits                        // statements that renew, extend or release
 	waitClasses
 )
 
@@ -32,6 +38,11 @@ const (
 func (w *rowWaits) enter(class waitClass, name string, most int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return w.reserve(class, name, most)
+}
+
+// reserve is enter for a caller who holds mu.
+func (w *rowWaits) reserve(class waitClass, name string, most int) bool {
 	if _, taken := w.rows[name]; taken || w.count[class] >= most {
 		return false
 	}
@@ -43,9 +54,47 @@ func (w *rowWaits) enter(class waitClass, name string, most int) bool {
 	return true
 }
 
+// enterFirst is enter for a first grant. While as many as may be wait for other
+// rows, it blocks, until ctx ends.
+func (w *rowWaits) enterFirst(ctx context.Context, name string, most int) (bool, error) {
+	for {
+		w.mu.Lock()
+		if _, taken := w.rows[name]; taken || w.count[firstGrantWaits] < most {
+			defer w.mu.Unlock()
+			return w.reserve(firstGrantWaits, name, most), nil
+		}
+		left := make(chan struct{})
+		w.queue = append(w.queue, left)
+		w.mu.Unlock()
+		select {
+		case <-left:
+		case <-ctx.Done():
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if i := slices.Index(w.queue, left); i >= 0 {
+				w.queue = slices.Delete(w.queue, i, i+1)
+			} else {
+				w.callNext()
+			}
+			return false, ctx.Err()
+		}
+	}
+}
+
+// callNext makes the first grant that has come first try again. The caller holds mu.
+func (w *rowWaits) callNext() {
+	if len(w.queue) > 0 {
+		close(w.queue[0])
+		w.queue = w.queue[1:]
+	}
+}
+
 func (w *rowWaits) leave(class waitClass, name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.rows, name)
 	w.count[class]--
+	if class == firstGrantWaits {
+		w.callNext()
+	}
 }

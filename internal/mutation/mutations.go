@@ -525,4 +525,14 @@ var mutations = []mutation{
 		"true, false, nil, time.Now()\n\t\tw.failed = nil\n", "true, false, nil, time.Now()\n",
 		"TestBusyAfterAnOutage",
 	},
+	{
+		"first grants that wait in the server have few places", "repository.go",
+		"most := max(1, t.acquirePlaces())", "most := 1000",
+		"TestFirstGrantsBehindLockedRows",
+	},
+	{
+		"a first grant that waits keeps its connection", "repository.go",
+		"own, cancel := context.WithTimeout(t.lifetime, lockWaitLimit)\n\tbegan := time.Now()\n\tanswer, err", "own, cancel := context.WithCancel(ctx)\n\tbegan := time.Now()\n\tanswer, err",
+		"TestFirstGrantsBehindLockedRows",
+	},
 }
