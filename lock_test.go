@@ -613,6 +613,32 @@ func TestPurge(t *testing.T) {
 	})
 }
 
+// Purge waits for no row that somebody has locked, also where it deletes so many
+// that the optimizer would rather read the whole table: while it waits, first grants
+// wait for it.
+func TestPurgeBesideALockedRow(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l := e.locker(t)
+		for i := range 60 {
+			require.NoError(t, acquire(t, l, fmt.Sprint("idle", i), mysqllock.AutoRenew).Unlock())
+		}
+		db := e.db(t, "")
+		_, err := db.Exec("ANALYZE TABLE mysqllock")
+		require.NoError(t, err)
+		tx, err := db.Begin()
+		require.NoError(t, err)
+		defer tx.Rollback()
+		var name string
+		require.NoError(t, tx.QueryRow("SELECT name FROM mysqllock WHERE name = 'idle7' FOR UPDATE").Scan(&name))
+		time.Sleep(10 * time.Millisecond)
+		purging, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		n, err := l.Purge(purging, time.Millisecond)
+		require.NoError(t, err)
+		require.EqualValues(t, 59, n)
+	})
+}
+
 // Tokens must not fall when rows are purged while they are taken anew.
 func TestPurgeRace(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {

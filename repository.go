@@ -461,8 +461,12 @@ WHERE name > {name} AND ` + sqlIdle + ` ORDER BY {t}.name LIMIT {count}`
 	sqlHighWater = `SELECT token + 0 AS token FROM {t} WHERE name = x'' LIMIT 1 FOR UPDATE`
 	sqlIdleLock  = `SELECT CAST(name AS BINARY) AS name, token + 0 AS token FROM {t} FORCE INDEX (guard)
 WHERE token IN ({tokens}) AND ` + sqlIdle + ` LIMIT 18446744073709551615 FOR UPDATE SKIP LOCKED`
-	sqlRaise  = `UPDATE {t} SET token = GREATEST(token, {token}) WHERE name = x''`
-	sqlDelete = `DELETE FROM {t} WHERE name IN ({names})`
+	sqlRaise = `UPDATE {t} SET token = GREATEST(token, {token}) WHERE name = x''`
+	// Looked for directly, many names would be looked for in the whole table, and
+	// every locked row of it waited for.
+	sqlDelete = `/*M! SET STATEMENT sql_safe_updates = 0 FOR */ DELETE l FROM (
+  SELECT name FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) LIMIT {count} FOR UPDATE SKIP LOCKED
+) AS mine STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name`
 
 	sqlSession = sqlUnlimited + ` @@autocommit AS autocommit, @@completion_type = 'CHAIN' AS chained, CAST(NOW(6) AS CHAR) AS instant,
   @@character_set_connection IN ('utf16', 'utf16le', 'utf32', 'ucs2') AS wide, CAST(@@version AS BINARY) AS version`
@@ -1895,7 +1899,7 @@ func (t *table) deleteIdle(ctx context.Context, found []idleRow, idle time.Durat
 		if _, err := conn.ExecContext(ctx, t.query(sqlRaise, "token", strconv.FormatUint(mark, 10))); err != nil {
 			return err
 		}
-		res, err := conn.ExecContext(ctx, t.query(sqlDelete, "names", literals(names)))
+		res, err := conn.ExecContext(ctx, t.query(sqlDelete, "names", literals(names), "count", strconv.Itoa(len(names))))
 		if err == nil {
 			deleted, err = res.RowsAffected()
 		}

@@ -535,4 +535,9 @@ var mutations = []mutation{
 		"own, cancel := context.WithTimeout(t.lifetime, lockWaitLimit)\n\tbegan := time.Now()\n\tanswer, err", "own, cancel := context.WithCancel(ctx)\n\tbegan := time.Now()\n\tanswer, err",
 		"TestFirstGrantsBehindLockedRows",
 	},
+	{
+		"Purge deletes without waiting for rows that others have locked", "repository.go",
+		"IN ({names}) LIMIT {count} FOR UPDATE SKIP LOCKED", "IN ({names}) LIMIT {count} FOR UPDATE",
+		"TestPurgeBesideALockedRow",
+	},
 }
