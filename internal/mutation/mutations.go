@@ -82,7 +82,7 @@ var mutations = []mutation{
 	},
 	{
 		"rows that somebody has locked are passed over", "repository.go",
-		"LIMIT {count} FOR UPDATE SKIP LOCKED\n) AS mine", "LIMIT {count} FOR UPDATE\n) AS mine",
+		"AND @@autocommit\n  LIMIT {count} FOR UPDATE SKIP LOCKED\n) AS mine", "AND @@autocommit\n  LIMIT {count} FOR UPDATE\n) AS mine",
 		"TestRowLocks|TestGuard|TestTenThousandHeld",
 	},
 	{
@@ -107,7 +107,7 @@ var mutations = []mutation{
 	},
 	{
 		"a lease counts from before the request", "repository.go",
-		"\t\tg.sent = sent\n", "\t\tg.sent = sent.Add(time.Since(sent))\n",
+		"\tcase answer > 0:\n\t\tg.token =", "\tcase answer > 0:\n\t\tg.sent = time.Now()\n\t\tg.token =",
 		"TestLeaseCountsFromTheRequest",
 	},
 	{
