@@ -365,7 +365,7 @@ func (t *torture) round(ctx context.Context, kind string) error {
 	case calm:
 		t.orders.Pool = 2 * turnTakers
 	case queued:
-		t.orders.Pool = queuedPool
+		t.orders.Pool, t.orders.Stay = queuedPool, true
 	}
 	t.mu.Unlock()
 	for _, w := range t.workers {

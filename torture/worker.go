@@ -42,6 +42,7 @@ type order struct {
 	Names names         `json:",omitzero"`
 	Calm  bool          `json:",omitempty"` // only short holds: whoever waits is served soon
 	Pool  int           `json:",omitempty"`
+	Stay  bool          `json:",omitempty"` // close no Locker: what it waits for goes on in the server, with a connection beyond the pool
 	Lease time.Duration `json:",omitempty"` // of AutoRenew
 	For   time.Duration `json:",omitempty"`
 	Name  string        `json:",omitempty"` // of the lock to hand on
@@ -224,7 +225,7 @@ func (c *cycle) disturb(r *rand.Rand) {
 		l := c.locker.Load()
 		ctx, cancel := context.WithTimeout(context.Background(), exponential(r, 500*time.Millisecond)+time.Millisecond)
 		switch n := r.IntN(10); {
-		case n < 2 && !c.order.Calm:
+		case n < 2 && !c.order.Calm && !c.order.Stay:
 			last := c.renew()
 			if err := last.Close(); err != nil {
 				c.tell(event{Kind: "gaveup", Holder: last.holder, Outcome: err.Error()})
