@@ -627,22 +627,26 @@ func (t *table) takeFirst(ctx context.Context, b bid) (answer int64, sent time.T
 	case !ok:
 		return locked, time.Now(), nil
 	}
+	type result struct {
+		answer int64
+		sent   time.Time
+	}
 	var mu sync.Mutex // guards the following
 	granted, gone := false, false
 	own, cancel := context.WithTimeout(t.lifetime, lockWaitLimit)
 	began := time.Now()
-	answer, err = detach(ctx, t, own, cancel, false, func(ctx context.Context, conn *sqlx.Conn) (answer int64, err error) {
-		answer, sent, err = t.ask(ctx, conn, command{text: t.bidding(b, sqlInsert, t.name+".")})
+	r, err := detach(ctx, t, own, cancel, false, func(ctx context.Context, conn *sqlx.Conn) (r result, err error) {
+		r.answer, r.sent, err = t.ask(ctx, conn, command{text: t.bidding(b, sqlInsert, t.name+".")})
 		mu.Lock()
 		defer mu.Unlock()
-		granted = answer > 0 && !gone
+		granted = r.answer > 0 && !gone
 		switch {
 		case granted:
 			t.granted()
-		case answer > 0: // nobody wants it any more
+		case r.answer > 0: // nobody wants it any more
 			_, _, err = t.freeOn(ctx, conn, t.releasing(b.claim))
 		}
-		return answer, err
+		return r, err
 	}, func(sent bool, err error) {
 		t.leavePlace(firstGrantWaits, b.name, began, sent && isTimeout(err))
 	})
@@ -652,7 +656,7 @@ func (t *table) takeFirst(ctx context.Context, b bid) (answer int64, sent time.T
 	if err != nil && granted {
 		t.relinquish()
 	}
-	return answer, sent, err
+	return r.answer, r.sent, err
 }
 
 // takeUnlocked acquires by statements that wait for nobody.

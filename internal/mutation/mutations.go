@@ -532,7 +532,7 @@ var mutations = []mutation{
 	},
 	{
 		"a first grant that waits keeps its connection", "repository.go",
-		"own, cancel := context.WithTimeout(t.lifetime, lockWaitLimit)\n\tbegan := time.Now()\n\tanswer, err", "own, cancel := context.WithCancel(ctx)\n\tbegan := time.Now()\n\tanswer, err",
+		"own, cancel := context.WithTimeout(t.lifetime, lockWaitLimit)\n\tbegan := time.Now()\n\tr, err", "own, cancel := context.WithCancel(ctx)\n\tbegan := time.Now()\n\tr, err",
 		"TestFirstGrantsBehindLockedRows",
 	},
 	{
