@@ -1102,3 +1102,56 @@ func TestPlaceOfAStatementOnADeadConnection(t *testing.T) {
 		require.Zero(t, db.Stats().InUse)
 	})
 }
+
+// gated is a deadEnd that answers when it is let.
+type gated struct {
+	deadEnd
+	asked, let chan struct{}
+}
+
+func (g *gated) Connect(context.Context) (driver.Conn, error) { return g, nil }
+
+func (g *gated) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if strings.Contains(query, "SKIP LOCKED") {
+		close(g.asked)
+		<-g.let
+	}
+	return g.deadEnd.ExecContext(ctx, query, args)
+}
+
+// A renewal does not wait for the statement that runs next on its connection: to count
+// the rows afterwards would, now and then.
+func TestRenewalLeavesItsConnection(t *testing.T) {
+	for range 500 {
+		g := &gated{asked: make(chan struct{}), let: make(chan struct{})}
+		db := sql.OpenDB(g)
+		db.SetMaxOpenConns(1)
+		tbl, err := newTable(db, "mysqllock", "label", newProcess(), DefaultLease)
+		require.NoError(t, err)
+		tbl.trusted.Store(true)
+		renewed := make(chan error, 1)
+		go func() {
+			_, _, err := tbl.renew(bg, []claim{{"x", "owner"}}, DefaultLease, 0)
+			renewed <- err
+		}()
+		<-g.asked
+		app, stop := context.WithCancel(bg)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			db.ExecContext(app, "which has no answer")
+		}()
+		require.Eventually(t, func() bool { return db.Stats().WaitCount == 1 }, 20*time.Second, 100*time.Microsecond)
+		close(g.let)
+		select {
+		case err := <-renewed:
+			require.NoError(t, err)
+		case <-time.After(20 * time.Second):
+			require.Fail(t, "it waits")
+		}
+		stop()
+		<-ended
+		tbl.close()
+		require.NoError(t, db.Close())
+	}
+}

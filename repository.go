@@ -1042,12 +1042,8 @@ func (t *table) renew(ctx context.Context, cs []claim, lease time.Duration, hold
 	if holds > 0 {
 		assign = "l.holds = " + strconv.Itoa(holds) + ", "
 	}
-	res, sent, err := t.change(ctx, true, t.command(sqlRenew, append(lists(cs), "lease", micros(lease), "holds", assign)...))
-	if err != nil {
-		return 0, sent, err
-	}
-	n, err := res.RowsAffected()
-	if n == int64(len(cs)) {
+	n, sent, err := t.change(ctx, true, t.command(sqlRenew, append(lists(cs), "lease", micros(lease), "holds", assign)...))
+	if err == nil && n == int64(len(cs)) {
 		t.waitOver(cs, false)
 	}
 	return int(n), sent, err
@@ -1120,14 +1116,19 @@ func lists(cs []claim) []string {
 	return []string{"names", literals(namesOf(cs)), "owners", literals(owners), "count", strconv.Itoa(len(cs))}
 }
 
-// change runs a statement on behalf of what is held.
-func (t *table) change(ctx context.Context, spare bool, c command) (res sql.Result, sent time.Time, err error) {
-	err = t.run(ctx, spare, func(ctx context.Context, conn *sqlx.Conn) (err error) {
+// change runs a statement on behalf of what is held, and returns how many rows it
+// matched. They are counted while the connection is ours: a Result waits for whatever
+// statement runs on it later.
+func (t *table) change(ctx context.Context, spare bool, c command) (rows int64, sent time.Time, err error) {
+	err = t.run(ctx, spare, func(ctx context.Context, conn *sqlx.Conn) error {
 		sent = time.Now()
-		res, err = t.exec(ctx, conn, c)
+		res, err := t.exec(ctx, conn, c)
+		if err == nil {
+			rows, err = res.RowsAffected()
+		}
 		return err
 	})
-	return res, sent, err
+	return rows, sent, err
 }
 
 // free is change for statements that may free rows for which others wait.

@@ -540,4 +540,9 @@ var mutations = []mutation{
 		"IN ({names}) LIMIT {count} FOR UPDATE SKIP LOCKED", "IN ({names}) LIMIT {count} FOR UPDATE",
 		"TestPurgeBesideALockedRow",
 	},
+	{
+		"rows are counted while the connection is ours", "repository.go",
+		"\terr = t.run(ctx, spare, func(ctx context.Context, conn *sqlx.Conn) error {\n\t\tsent = time.Now()\n\t\tres, err := t.exec(ctx, conn, c)\n\t\tif err == nil {\n\t\t\trows, err = res.RowsAffected()\n\t\t}\n\t\treturn err\n\t})\n\treturn rows, sent, err", "\tvar res sql.Result\n\terr = t.run(ctx, spare, func(ctx context.Context, conn *sqlx.Conn) (err error) {\n\t\tsent = time.Now()\n\t\tres, err = t.exec(ctx, conn, c)\n\t\treturn err\n\t})\n\tif err == nil {\n\t\trows, err = res.RowsAffected()\n\t}\n\treturn rows, sent, err",
+		"TestRenewalLeavesItsConnection",
+	},
 }
