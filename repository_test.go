@@ -3,6 +3,7 @@ package mysqllock_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"net/url"
@@ -266,17 +267,20 @@ func TestSessionsRefused(t *testing.T) {
 			}
 			requireHeld(t, e.locker(t), "x", false)
 		}
-		// One that turns bad later is refused too.
-		db := e.db(t, "")
-		db.SetMaxOpenConns(1)
-		l := newLocker(t, db)
-		require.NoError(t, acquire(t, l, "x", mysqllock.AutoRenew).Unlock())
-		_, err := db.Exec("SET autocommit = 0")
-		require.NoError(t, err)
-		for _, name := range []string{"x", "new"} {
-			_, err = l.TryLock(ctx, name, time.Minute, mysqllock.AutoRenew)
-			require.ErrorContains(t, err, "autocommit")
-			requireHeld(t, e.locker(t), name, false)
+		// One that turns bad later is refused too: by what the driver knows of it, or by
+		// the statements.
+		opaque := func(conn driver.Conn) driver.Conn { return opaqueConn{conn} }
+		for open, db := range map[int]*sql.DB{1: e.db(t, ""), 4: e.wrappedBy(t, opaque)} { // in a pool of one, none waits for a row
+			db.SetMaxOpenConns(open)
+			l := newLocker(t, db)
+			require.NoError(t, acquire(t, l, "x", mysqllock.AutoRenew).Unlock())
+			_, err := db.Exec("SET autocommit = 0")
+			require.NoError(t, err)
+			for _, name := range []string{"x", "new"} {
+				_, err = l.TryLock(ctx, name, time.Minute, mysqllock.AutoRenew)
+				require.ErrorContains(t, err, "autocommit")
+				requireHeld(t, e.locker(t), name, false)
+			}
 		}
 	})
 }

@@ -13,33 +13,43 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// A wrappedConn is a connection of a driver that wraps another, as those do that
-// trace statements.
-type wrappedConn struct{ driver.Conn }
+// An opaqueConn is a connection of a driver that wraps another, as those do that
+// trace statements, and does not give it away.
+type opaqueConn struct{ driver.Conn }
+
+// A wrappedConn does.
+type wrappedConn struct{ opaqueConn }
 
 func (c wrappedConn) Raw() driver.Conn { return c.Conn }
 
-func (c wrappedConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+func (c opaqueConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
 }
 
-func (c wrappedConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+func (c opaqueConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
 }
 
-type wrappingConnector struct{ driver.Connector }
+type wrappingConnector struct {
+	driver.Connector
+	wrap func(driver.Conn) driver.Conn
+}
 
 func (c wrappingConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
-	return wrappedConn{conn}, err
+	return c.wrap(conn), err
 }
 
 func (e env) wrapped(t testing.TB) *sql.DB {
+	return e.wrappedBy(t, func(conn driver.Conn) driver.Conn { return wrappedConn{opaqueConn{conn}} })
+}
+
+func (e env) wrappedBy(t testing.TB, wrap func(driver.Conn) driver.Conn) *sql.DB {
 	config, err := mysql.ParseDSN(e.server.DSN(e.database, ""))
 	require.NoError(t, err)
 	connector, err := mysql.NewConnector(config)
 	require.NoError(t, err)
-	db := sql.OpenDB(wrappingConnector{connector})
+	db := sql.OpenDB(wrappingConnector{connector, wrap})
 	t.Cleanup(func() { db.Close() })
 	return db
 }
