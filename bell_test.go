@@ -11,15 +11,17 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/store"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
 // dead is a process that waits, as the rows say, and has died.
-const dead process = 5123456789012345678
+const dead store.Process = 5123456789012345678
 
 // list adds a process to those who wait for a row.
-func (f *fakeRepo) list(name string, p process) {
+func (f *fakeRepo) list(name string, p store.Process) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.rows[name]
@@ -28,10 +30,10 @@ func (f *fakeRepo) list(name string, p process) {
 }
 
 // listed tells which processes wait, as the row says.
-func (f *fakeRepo) listed(name string) []process {
+func (f *fakeRepo) listed(name string) []store.Process {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var all []process
+	var all []store.Process
 	for r := f.rows[name]; r.waiters != ""; r.waiters = r.waiters[19:] {
 		all = append(all, r.heir())
 	}
@@ -39,14 +41,14 @@ func (f *fakeRepo) listed(name string) []process {
 }
 
 // awake makes a process one that can be rung, and never comes.
-func (f *fakeRepo) awake(p process) {
+func (f *fakeRepo) awake(p store.Process) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.bells[p] = make(chan struct{}, 1)
 }
 
 // bell tells whether a process can be rung.
-func (f *fakeRepo) bell(p process) bool {
+func (f *fakeRepo) bell(p store.Process) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.bells[p] != nil
@@ -155,7 +157,7 @@ func TestStatementsOfAWait(t *testing.T) {
 		f.anew()
 		p = f.try(b, bg, "x", WaitForever, AutoRenew)
 		require.Equal(t, "acquire 1", f.counts(), "contended; the last listening is under way")
-		require.Equal(t, []process{b.process}, f.listed("x"))
+		require.Equal(t, []store.Process{b.process}, f.listed("x"))
 		require.NoError(t, k.Unlock())
 		k = p.granted(60 * ms)
 
@@ -211,7 +213,7 @@ func TestRingEndsSoonLooks(t *testing.T) {
 			f.try(b, bg, name, WaitForever, AutoRenew)
 		}
 		f.until(50 * ms)
-		_, err := f.ring(bg, b.process)
+		_, err := f.Signal(bg, b.process)
 		require.NoError(t, err)
 		f.until(3 * time.Second)
 		require.Equal(t, "0s 50ms*2 100ms*2 1.1s*2 2.1s*2", f.sent("listen"))
@@ -264,7 +266,7 @@ func TestStatementsOfWaiting(t *testing.T) {
 				}
 				f.until(5 * ms)
 				if c.rung {
-					_, err := f.ring(bg, b.process)
+					_, err := f.Signal(bg, b.process)
 					require.NoError(t, err)
 				}
 				f.until(2200 * ms)
@@ -293,7 +295,7 @@ func TestRingBeforeListening(t *testing.T) {
 		f.meet(nth(2, slow(50*ms)), "acquire")
 		p := f.try(b, bg, "x", WaitForever, AutoRenew)
 		f.until(25 * ms)
-		require.Equal(t, []process{b.process}, f.listed("x"))
+		require.Equal(t, []store.Process{b.process}, f.listed("x"))
 		require.NoError(t, k.Unlock())
 		p.granted(50 * ms)
 		synctest.Wait()
@@ -314,7 +316,7 @@ func TestRingBeforeListeningProvesNothing(t *testing.T) {
 		f.meet(nth(1, slow(50*ms)), "acquire") // it lists: the last grant was waited for
 		p = f.try(b, bg, "x", WaitForever, AutoRenew)
 		f.until(5025 * ms)
-		require.Equal(t, []process{b.process}, f.listed("x"))
+		require.Equal(t, []store.Process{b.process}, f.listed("x"))
 		require.NoError(t, k.Unlock())
 		require.NoError(t, p.granted(5050*ms).Unlock())
 		f.until(10 * time.Second)
@@ -341,7 +343,7 @@ func TestRingBesideOtherNames(t *testing.T) {
 				f.meet(nth(2, slow(50*ms)), "acquire")
 				p := f.try(b, bg, "x", WaitForever, AutoRenew)
 				f.until(2025 * ms)
-				require.Equal(t, []process{b.process}, f.listed("x"))
+				require.Equal(t, []store.Process{b.process}, f.listed("x"))
 				require.NoError(t, k.Unlock())
 				p.granted(2050 * ms)
 			})
@@ -384,7 +386,7 @@ func TestListenForMoreThanABatch(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withSignal)
 		var waiters []*pending
-		for i := range 3 * batchSize {
+		for i := range 3 * store.BatchSize {
 			f.take(fmt.Sprint(i), time.Hour)
 			waiters = append(waiters, f.try(l, bg, fmt.Sprint(i), WaitForever, AutoRenew))
 		}
@@ -440,10 +442,10 @@ func TestWaiterIsListedAgain(t *testing.T) {
 		k := f.acquired(a, bg, "x", AutoRenew)
 		p := f.try(b, bg, "x", WaitForever, AutoRenew)
 		f.until(1800 * ms)
-		_, _, err := side{f, a.process}.strike(bg, []string{"x"}, b.process)
+		_, _, err := side{f, a.process}.RemoveWaiter(bg, []string{"x"}, b.process)
 		require.NoError(t, err)
 		f.until(2600 * ms)
-		require.Equal(t, []process{b.process}, f.listed("x"))
+		require.Equal(t, []store.Process{b.process}, f.listed("x"))
 		require.NoError(t, k.Unlock())
 		p.granted(2600 * ms)
 	})
@@ -456,7 +458,7 @@ func TestDeadHeads(t *testing.T) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
 		for i := range 3 {
-			f.list("x", dead+process(i))
+			f.list("x", dead+store.Process(i))
 		}
 		p := f.try(b, bg, "x", WaitForever, AutoRenew)
 		f.list("x", dead+3)
@@ -466,7 +468,7 @@ func TestDeadHeads(t *testing.T) {
 		p.granted(1800 * ms)
 		synctest.Wait()
 		require.Equal(t, "acquire 1, release 1, ring 4, strike 3", f.counts())
-		require.Equal(t, []process{dead + 3}, f.listed("x"))
+		require.Equal(t, []store.Process{dead + 3}, f.listed("x"))
 	})
 }
 
@@ -492,14 +494,14 @@ func TestDeadHeadBeforeOneself(t *testing.T) {
 // can only look for 1.5 s; who takes it then strikes it off.
 func TestHeadThatDoesNotCome(t *testing.T) {
 	for name, c := range map[string]struct {
-		head     process
+		head     store.Process
 		free, at time.Duration
 		rings    string
 	}{
 		"looks later":             {dead, 2249 * ms, 2500 * ms, "2.249s"},
 		"looks too early":         {dead, 2250 * ms, 3500 * ms, "2.25s"},
-		"silent, looks later":     {dead.silent(), 999 * ms, 2500 * ms, ""},
-		"silent, looks too early": {dead.silent(), 1000 * ms, 3500 * ms, ""},
+		"silent, looks later":     {dead.Polling(), 999 * ms, 2500 * ms, ""},
+		"silent, looks too early": {dead.Polling(), 1000 * ms, 3500 * ms, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -511,7 +513,7 @@ func TestHeadThatDoesNotCome(t *testing.T) {
 				f.until(c.free)
 				require.NoError(t, k.Unlock())
 				synctest.Wait()
-				require.Equal(t, []process{c.head, b.process}, f.listed("x"))
+				require.Equal(t, []store.Process{c.head, b.process}, f.listed("x"))
 				p.granted(c.at)
 				require.Empty(t, f.listed("x"))
 				require.Equal(t, c.rings, f.sent("ring"))
@@ -525,7 +527,7 @@ func TestHeadThatDoesNotCome(t *testing.T) {
 // truth: refused if that one came, granted if not.
 func TestNoWaitWhileReserved(t *testing.T) {
 	for name, c := range map[string]struct {
-		head     process
+		head     store.Process
 		comes    time.Duration
 		granted  bool
 		at       time.Duration
@@ -533,8 +535,8 @@ func TestNoWaitWhileReserved(t *testing.T) {
 	}{
 		"comes":                 {dead, 20 * ms, false, 30 * ms, "0s 10ms 20ms 30ms"},
 		"does not come":         {dead, 0, true, 310 * ms, "0s 10ms 30ms 70ms 150ms 310ms"},
-		"silent, comes":         {dead.silent(), 500 * ms, false, 560 * ms, "0s 10ms 30ms 70ms 150ms 310ms 500ms 560ms"},
-		"silent, does not come": {dead.silent(), 0, false, patience, "0s 10ms 30ms 70ms 150ms 310ms 560ms"},
+		"silent, comes":         {dead.Polling(), 500 * ms, false, 560 * ms, "0s 10ms 30ms 70ms 150ms 310ms 500ms 560ms"},
+		"silent, does not come": {dead.Polling(), 0, false, patience, "0s 10ms 30ms 70ms 150ms 310ms 560ms"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -550,10 +552,10 @@ func TestNoWaitWhileReserved(t *testing.T) {
 				require.False(t, p.over())
 				if c.comes > 0 {
 					f.until(c.comes)
-					g, err := head.acquire(bg, bid{claim: claim{"x", "head"}, lease: time.Hour})
+					g, err := head.Acquire(bg, store.AcquireRequest{Claim: store.Claim{Name: "x", Owner: "head"}, Lease: time.Hour})
 					require.NoError(t, err)
-					require.NotZero(t, g.token)
-					head.relinquish()
+					require.NotZero(t, g.Token)
+					head.HoldEnded()
 				}
 				if c.granted {
 					p.granted(c.at)
@@ -579,17 +581,17 @@ func TestWaitWhileReserved(t *testing.T) {
 		p := f.try(b, bg, "x", WaitForever, AutoRenew)
 		f.until(20 * ms)
 		head := side{f, dead}
-		claim := claim{"x", "head"}
-		g, err := head.acquire(bg, bid{claim: claim, lease: 10 * time.Second})
+		claim := store.Claim{Name: "x", Owner: "head"}
+		g, err := head.Acquire(bg, store.AcquireRequest{Claim: claim, Lease: 10 * time.Second})
 		require.NoError(t, err)
-		require.NotZero(t, g.token)
-		head.relinquish()
+		require.NotZero(t, g.Token)
+		head.HoldEnded()
 		f.until(9 * time.Second)
 		require.Equal(t, "0s 0s 20ms", f.sent("acquire"))
-		_, heir, err := head.release(bg, claim)
+		_, heir, err := head.Release(bg, claim)
 		require.NoError(t, err)
 		require.Equal(t, b.process, heir)
-		_, err = head.ring(bg, heir)
+		_, err = head.Signal(bg, heir)
 		require.NoError(t, err)
 		p.granted(9 * time.Second)
 	})
@@ -686,7 +688,7 @@ func TestListenInASmallPool(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withSignal)
 		f.take("x", time.Hour)
-		f.meet(fails(errSmallPool), "listen")
+		f.meet(fails(store.ErrPoolTooSmall), "listen")
 		f.try(l, bg, "x", WaitForever, AutoRenew)
 		f.until(3 * time.Minute)
 		require.Equal(t, "0s 1m0.5s 2m1s", f.sent("listen"))
@@ -699,7 +701,7 @@ func TestListenInAUsedUpPool(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
-		f.meet(first(2, fails(errUsedUp), none), "listen")
+		f.meet(first(2, fails(store.ErrPoolInUse), none), "listen")
 		p := f.try(b, bg, "x", WaitForever, AutoRenew)
 		f.until(4500 * ms)
 		require.Equal(t, "0s 1.5s 4s", f.sent("listen")) // with the looks after 1 s and 2 s
@@ -713,7 +715,7 @@ func (f *fakeRepo) silent(opts ...Option) *Locker {
 	f.t.Helper()
 	l := f.locker(append(opts, withSignal)...)
 	f.take("deaf", time.Hour)
-	f.meet(fails(errSmallPool), "listen")
+	f.meet(fails(store.ErrPoolTooSmall), "listen")
 	f.try(l, bg, "deaf", ms, AutoRenew).refused(f.now()+ms, ErrNotAcquired)
 	synctest.Wait()
 	f.meet(none, "listen")
@@ -730,7 +732,7 @@ func TestSilentWaiter(t *testing.T) {
 		k := f.acquired(a, bg, "x", AutoRenew)
 		p := f.try(b, bg, "x", WaitForever, AutoRenew)
 		next := f.try(c, bg, "x", WaitForever, AutoRenew)
-		require.Equal(t, []process{b.process.silent(), c.process}, f.listed("x"))
+		require.Equal(t, []store.Process{b.process.Polling(), c.process}, f.listed("x"))
 		f.until(1601 * ms) // b looks at 1.501 s and 2.501 s, c at 2.501 s
 		f.anew()
 		require.NoError(t, k.Unlock())
@@ -738,7 +740,7 @@ func TestSilentWaiter(t *testing.T) {
 		require.Equal(t, "release 1", f.counts())
 		k = p.granted(2501 * ms)
 		require.False(t, next.over())
-		require.Equal(t, []process{c.process}, f.listed("x"))
+		require.Equal(t, []store.Process{c.process}, f.listed("x"))
 
 		// It rings others.
 		require.NoError(t, k.Unlock())
@@ -752,11 +754,11 @@ func TestWaiterThatGoesSilent(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b, c := f.locker(withSignal), f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
-		f.meet(fails(errSmallPool), "listen")
+		f.meet(fails(store.ErrPoolTooSmall), "listen")
 		p := f.try(b, bg, "x", WaitForever, AutoRenew)
 		f.meet(none, "listen")
 		next := f.try(c, bg, "x", WaitForever, AutoRenew)
-		require.Equal(t, []process{b.process, c.process}, f.listed("x"))
+		require.Equal(t, []store.Process{b.process, c.process}, f.listed("x"))
 		f.until(1600 * ms)
 		f.anew()
 		require.NoError(t, k.Unlock())
@@ -764,7 +766,7 @@ func TestWaiterThatGoesSilent(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, "acquire 1, release 1, ring 2, strike 1", f.counts())
 		f.until(2600 * ms)
-		require.Equal(t, []process{b.process.silent()}, f.listed("x"))
+		require.Equal(t, []store.Process{b.process.Polling()}, f.listed("x"))
 		require.NoError(t, k.Unlock())
 		p.granted(2800 * ms) // as one who begins to watch, it looks sooner
 	})
@@ -777,10 +779,10 @@ func TestSilentWaiterThatGoes(t *testing.T) {
 		k := f.acquired(a, bg, "x", AutoRenew)
 		gone := f.try(b, bg, "x", 100*ms, AutoRenew)
 		p := f.try(c, bg, "x", WaitForever, AutoRenew)
-		require.Equal(t, []process{b.process.silent(), c.process}, f.listed("x"))
+		require.Equal(t, []store.Process{b.process.Polling(), c.process}, f.listed("x"))
 		gone.refused(f.now()+100*ms, ErrNotAcquired)
 		synctest.Wait()
-		assert.Equal(t, []process{c.process}, f.listed("x"))
+		assert.Equal(t, []store.Process{c.process}, f.listed("x"))
 		f.until(1800 * ms)
 		require.NoError(t, k.Unlock())
 		p.granted(1800 * ms)
@@ -839,7 +841,7 @@ func TestRungForNothing(t *testing.T) {
 		f.try(b, bg, "x", WaitForever, AutoRenew)
 		ringer := side{f, dead}
 		ring := func() {
-			alive, err := ringer.ring(bg, b.process)
+			alive, err := ringer.Signal(bg, b.process)
 			require.NoError(t, err)
 			require.True(t, alive)
 			synctest.Wait()
@@ -870,7 +872,7 @@ func TestDeafnessProvesNothing(t *testing.T) {
 		b := f.locker(withSignal)
 		f.take("x", time.Hour)
 		p := f.try(b, bg, "x", 20*time.Second, AutoRenew)
-		_, err := f.ring(bg, b.process)
+		_, err := f.Signal(bg, b.process)
 		require.NoError(t, err)
 		f.until(500 * ms)
 		f.meet(first(2, fails(errBroken), none), "listen")
@@ -894,7 +896,7 @@ func TestEarlierExpiryIsForgotten(t *testing.T) {
 		f.try(b, bg, "x", WaitForever, AutoRenew)
 		f.until(time.Second)
 		f.take("x", time.Hour)
-		_, err := f.ring(bg, b.process)
+		_, err := f.Signal(bg, b.process)
 		require.NoError(t, err)
 		f.until(10 * time.Second)
 		require.Equal(t, "0s 0s 1s", f.sent("acquire"))
@@ -928,7 +930,7 @@ func TestWaiterThatGoesIsStruckOff(t *testing.T) {
 		cancel()
 		head.refused(time.Second, ErrNotAcquired, context.Canceled)
 		synctest.Wait()
-		require.Equal(t, []process{b.process}, f.listed("x"))
+		require.Equal(t, []store.Process{b.process}, f.listed("x"))
 		require.Empty(t, f.sent("strike"))
 		next.refused(2*time.Second, ErrNotAcquired)
 		synctest.Wait()
@@ -947,7 +949,7 @@ func TestAbandonedAttemptIsStruckOff(t *testing.T) {
 		f.meet(nth(2, slow(500*ms)), "acquire")
 		p := f.try(b, ctx, "x", WaitForever, AutoRenew)
 		f.until(100 * ms)
-		require.Equal(t, []process{b.process}, f.listed("x"))
+		require.Equal(t, []store.Process{b.process}, f.listed("x"))
 		cancel()
 		p.refused(100*ms+evidenceWait/20, context.Canceled)
 		f.until(510 * ms)
@@ -985,7 +987,7 @@ func TestPlaceInTheListPassesOn(t *testing.T) {
 		f.meet(nth(2, slow(500*ms)), "acquire")
 		head := f.try(b, ctx, "x", WaitForever, AutoRenew)
 		impatient := f.try(b, bg, "x", 0, AutoRenew)
-		require.Equal(t, []process{b.process}, f.listed("x"))
+		require.Equal(t, []store.Process{b.process}, f.listed("x"))
 		f.until(100 * ms)
 		cancel()
 		head.refused(100*ms+evidenceWait/20, context.Canceled)
@@ -1004,7 +1006,7 @@ func TestStruckOffInBatches(t *testing.T) {
 		f.take("first", time.Hour)
 		first := f.try(b, bg, "first", time.Second, AutoRenew)
 		var waiters []*pending
-		for i := range batchSize + 1 {
+		for i := range store.BatchSize + 1 {
 			f.take(fmt.Sprint(i), time.Hour)
 			waiters = append(waiters, f.try(b, ctx, fmt.Sprint(i), WaitForever, AutoRenew))
 		}
@@ -1016,7 +1018,7 @@ func TestStruckOffInBatches(t *testing.T) {
 			p.refused(1050*ms, context.Canceled)
 		}
 		f.until(1100 * ms)
-		require.Equal(t, fmt.Sprintf("1s 1.1s*%d 1.1s", batchSize), f.sent("strike"))
+		require.Equal(t, fmt.Sprintf("1s 1.1s*%d 1.1s", store.BatchSize), f.sent("strike"))
 		require.Empty(t, f.listed("0"))
 	})
 }
@@ -1134,7 +1136,7 @@ func TestStrikeThatFails(t *testing.T) {
 		f.meet(nth(1, fails(errDenied)), "strike")
 		f.try(b, bg, "x", 100*ms, AutoRenew).refused(100*ms, ErrNotAcquired)
 		p := f.try(c, bg, "x", WaitForever, AutoRenew)
-		require.Equal(t, []process{b.process, c.process}, f.listed("x"))
+		require.Equal(t, []store.Process{b.process, c.process}, f.listed("x"))
 		f.until(5 * time.Second)
 		require.False(t, f.bell(b.process))
 		require.NoError(t, k.Unlock())
@@ -1211,7 +1213,7 @@ func (c closing) run(t *testing.T, f *fakeRepo) {
 	f.take("x", time.Hour)
 	if c.proven { // and not listening any more
 		p := f.try(b, bg, "x", 50*ms, AutoRenew)
-		_, err := f.ring(bg, b.process)
+		_, err := f.Signal(bg, b.process)
 		require.NoError(t, err)
 		p.refused(50*ms, ErrNotAcquired)
 		f.until(9 * time.Second)
@@ -1351,16 +1353,16 @@ type slowToClose struct {
 	listening *atomic.Int64
 }
 
-func (s slowToClose) listen(ctx context.Context, names []string, d time.Duration) (heard, error) {
+func (s slowToClose) Listen(ctx context.Context, names []string, d time.Duration) (store.Wakeup, error) {
 	s.listening.Add(1)
 	defer s.listening.Add(-1)
-	return s.side.listen(ctx, names, d)
+	return s.side.Listen(ctx, names, d)
 }
 
-func (s slowToClose) hush() {
+func (s slowToClose) CloseListener() {
 	time.Sleep(20 * ms)
 	assert.Zero(s.t, s.listening.Load(), "the listener of another poller was closed")
-	s.side.hush()
+	s.side.CloseListener()
 }
 
 // A waiter that arrives while the poller ends starts a second one. The first must
@@ -1369,7 +1371,7 @@ func TestWaiterArrivesWhilePollerEnds(t *testing.T) {
 	for _, after := range []time.Duration{linger + 10*ms, linger + 30*ms, linger + 50*ms} {
 		t.Run(after.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
-				me := newProcess()
+				me := store.NewProcess()
 				b := newLocker(slowToClose{side{f, me}, new(atomic.Int64)}, me,
 					config{lease: DefaultLease, poll: time.Second, log: slog.New(slog.DiscardHandler), signal: true})
 				defer b.Close()
@@ -1440,7 +1442,7 @@ func TestRingsAmongMany(t *testing.T) {
 func TestListenToAReplica(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		f.take("x", time.Hour)
-		me := newProcess()
+		me := store.NewProcess()
 		l := newLocker(stale{side{f, me}}, me, config{lease: DefaultLease, poll: time.Second, log: slog.New(slog.DiscardHandler), signal: true})
 		defer l.Close()
 		p := f.try(l, bg, "x", WaitForever, AutoRenew)
@@ -1456,10 +1458,10 @@ func TestListenToAReplica(t *testing.T) {
 // stale is a table whose listening statement finds everything free.
 type stale struct{ side }
 
-func (s stale) listen(ctx context.Context, names []string, d time.Duration) (heard, error) {
+func (s stale) Listen(ctx context.Context, names []string, d time.Duration) (store.Wakeup, error) {
 	_, _, err := send(ctx, s.fakeRepo, "listen", names, func(time.Time) bool { return true })
 	time.Sleep(ms)
-	return heard{name: names[0]}, err
+	return store.Wakeup{Name: names[0]}, err
 }
 
 // Leases of different lengths cost no more: a look asks for all of them.
@@ -1501,7 +1503,7 @@ func TestRingForMoreThanABatch(t *testing.T) {
 		a, b := f.locker(withSignal, rarely), f.locker(withSignal, rarely)
 		var held []*Lock
 		var waiters []*pending
-		for i := range 2*batchSize + 1 {
+		for i := range 2*store.BatchSize + 1 {
 			held = append(held, f.acquired(a, bg, fmt.Sprint(i), AutoRenew))
 			waiters = append(waiters, f.try(b, bg, fmt.Sprint(i), WaitForever, AutoRenew))
 		}
@@ -1526,7 +1528,7 @@ func TestStrikeOvertaken(t *testing.T) {
 		p := f.try(b, bg, "x", WaitForever, AutoRenew)
 		f.until(1160 * ms)
 		require.Equal(t, "1s", f.sent("strike"))
-		require.Equal(t, []process{b.process}, f.listed("x"))
+		require.Equal(t, []store.Process{b.process}, f.listed("x"))
 		require.NoError(t, k.Unlock())
 		p.granted(1160 * ms)
 	})
@@ -1567,7 +1569,7 @@ func TestHolderIsListed(t *testing.T) {
 		k = p.granted(10*time.Second + firstPause)
 		f.until(11 * time.Second)
 		p = f.try(b, bg, "x", WaitForever, AutoRenew)
-		require.Equal(t, []process{a.process, b.process}, f.listed("x"))
+		require.Equal(t, []store.Process{a.process, b.process}, f.listed("x"))
 		require.NoError(t, k.Unlock())
 		p.granted(11 * time.Second)
 		require.Empty(t, f.listed("x"))

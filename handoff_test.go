@@ -4,14 +4,14 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/mysqllock/mysqllock/internal/store"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -69,7 +69,7 @@ func TestWithoutHandoff(t *testing.T) {
 		k := f.acquired(l, bg, "x", AutoRenew)
 		p := f.try(l, bg, "x", WaitForever, AutoRenew)
 		require.NoError(t, k.Unlock())
-		require.Equal(t, k.Token()+tokenRange, p.granted(0).Token())
+		require.Equal(t, k.Token()+store.TokenRange, p.granted(0).Token())
 		require.Equal(t, "acquire 2, release 1", f.counts())
 	})
 }
@@ -82,10 +82,10 @@ func TestHandoffUsesUpItsTokens(t *testing.T) {
 		k := f.acquired(l, bg, "x", AutoRenew)
 		first := k.Token()
 		p := f.try(l, bg, "x", WaitForever, AutoRenew)
-		for i := range 3 * tokenRange {
+		for i := range 3 * store.TokenRange {
 			next := f.try(l, bg, "x", WaitForever, AutoRenew)
 			require.Equal(t, first+uint64(i), k.Token(), "the ranges follow each other: nobody else had one")
-			require.Equal(t, fmt.Sprint("acquire ", 1+i/tokenRange), f.counts())
+			require.Equal(t, fmt.Sprint("acquire ", 1+i/store.TokenRange), f.counts())
 			require.NoError(t, k.Unlock())
 			k = p.granted(0)
 			p = next
@@ -105,10 +105,10 @@ func TestHandoffIsBounded(t *testing.T) {
 		token  uint64 // since the first
 	}{
 		"within":           {[]time.Duration{9 * time.Second, 9100 * ms}, "acquire 1, confirm 2", 2},
-		"beyond":           {[]time.Duration{9 * time.Second, 9101 * ms}, "acquire 2, confirm 1, release 1", tokenRange},
-		"since the first":  {[]time.Duration{ms, 60 * ms, 102 * ms}, "acquire 2, confirm 1, release 1", tokenRange},
-		"counts anew then": {[]time.Duration{ms, 102 * ms, 150 * ms, 250 * ms}, "acquire 2, confirm 2, release 1", tokenRange + 2},
-		"and ends again":   {[]time.Duration{ms, 102 * ms, 150 * ms, 251 * ms}, "acquire 3, confirm 1, release 2", 2 * tokenRange},
+		"beyond":           {[]time.Duration{9 * time.Second, 9101 * ms}, "acquire 2, confirm 1, release 1", store.TokenRange},
+		"since the first":  {[]time.Duration{ms, 60 * ms, 102 * ms}, "acquire 2, confirm 1, release 1", store.TokenRange},
+		"counts anew then": {[]time.Duration{ms, 102 * ms, 150 * ms, 250 * ms}, "acquire 2, confirm 2, release 1", store.TokenRange + 2},
+		"and ends again":   {[]time.Duration{ms, 102 * ms, 150 * ms, 251 * ms}, "acquire 3, confirm 1, release 2", 2 * store.TokenRange},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -136,9 +136,9 @@ func TestHandoffIsBoundedAcrossRanges(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withHandoff)
 		k := f.acquired(l, bg, "x", AutoRenew)
-		for i := range tokenRange + 10 {
+		for i := range store.TokenRange + 10 {
 			p := f.try(l, bg, "x", WaitForever, AutoRenew)
-			if i == tokenRange-1 {
+			if i == store.TokenRange-1 {
 				f.until(60 * ms)
 			}
 			require.NoError(t, k.Unlock())
@@ -234,7 +234,7 @@ func TestHandoffOfLeases(t *testing.T) {
 				if c.counts == "" {
 					require.Equal(t, old.Token()+1, k.Token())
 				} else {
-					require.Equal(t, old.Token()+tokenRange, k.Token())
+					require.Equal(t, old.Token()+store.TokenRange, k.Token())
 				}
 				if c.until == 0 {
 					f.until(time.Hour)
@@ -914,7 +914,7 @@ func TestLeaseThatEndsInAHandoff(t *testing.T) {
 		}()
 		k := p.granted(0)
 		synctest.Wait()
-		require.Equal(t, old.Token()+tokenRange, k.Token())
+		require.Equal(t, old.Token()+store.TokenRange, k.Token())
 		require.NoError(t, k.Err())
 		require.Zero(t, l.Stats().Lost)
 	})
@@ -989,7 +989,7 @@ func TestNoWaitBesideAHandoff(t *testing.T) {
 func TestGuardedLockIsNotPassedOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withHandoff)
-		l.table = &table{name: "`t`"} // Guard asks on the caller's transaction
+		l.table = emptyTable(t) // Guard asks on the caller's transaction
 		db := sql.OpenDB(new(queries))
 		defer db.Close()
 		tx, err := db.Begin()
@@ -1019,7 +1019,7 @@ func TestGuardedLockIsNotPassedOn(t *testing.T) {
 func TestGuardOfAPassedOnLock(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withHandoff)
-		l.table = &table{name: "`t`"}
+		l.table = emptyTable(t)
 		old, k := f.passed(l, "x", AutoRenew, AutoRenew)
 		var q queries
 		db := sql.OpenDB(&q)
@@ -1033,6 +1033,13 @@ func TestGuardOfAPassedOnLock(t *testing.T) {
 		require.Len(t, q, 1)
 		l.table = nil
 	})
+}
+
+// emptyTable has no database.
+func emptyTable(t *testing.T) *store.Store {
+	tbl, err := store.New(nil, "", "t", "", 0, 0)
+	require.NoError(t, err)
+	return tbl
 }
 
 // queries is a database that notes what it is asked, and answers 1.
@@ -1063,86 +1070,4 @@ func (o *one) Next(row []driver.Value) error {
 	}
 	o.read, row[0] = true, int64(1)
 	return nil
-}
-
-// deadEnd is a driver whose connections answer a statement that passes over locked
-// rows, and no other.
-type deadEnd struct{ queries }
-
-func (d *deadEnd) Connect(context.Context) (driver.Conn, error) { return d, nil }
-
-func (d *deadEnd) ExecContext(ctx context.Context, query string, _ []driver.NamedValue) (driver.Result, error) {
-	if strings.Contains(query, "SKIP LOCKED") {
-		return driver.RowsAffected(1), nil
-	}
-	<-ctx.Done()
-	return nil, ctx.Err()
-}
-
-// A statement on a dead connection, of which another one finds that it does not wait
-// for its row, gives up its place: the next may wait for the row.
-func TestPlaceOfAStatementOnADeadConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		db := sql.OpenDB(new(deadEnd))
-		defer db.Close()
-		tbl, err := newTable(db, "mysqllock", "label", newProcess(), DefaultLease)
-		require.NoError(t, err)
-		tbl.trusted.Store(true)
-		defer tbl.close()
-		c := claim{"x", "owner"}
-		gone, cancel := context.WithTimeout(bg, 100*ms)
-		defer cancel()
-		_, _, err = tbl.extend(gone, c, DefaultLease, 0)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		time.Sleep(2 * time.Second)
-		require.False(t, tbl.rowWaits.enter(holdWaits, "x", 4), "it goes on")
-		n, _, err := tbl.renew(bg, []claim{c}, DefaultLease, 0)
-		require.NoError(t, err)
-		require.Equal(t, 1, n)
-		synctest.Wait()
-		require.True(t, tbl.rowWaits.enter(holdWaits, "x", 4), "it is over")
-		require.Zero(t, db.Stats().InUse)
-	})
-}
-
-// leaving is a deadEnd that knows whether its connection is back in the pool.
-type leaving struct {
-	deadEnd
-	returned atomic.Bool
-}
-
-func (l *leaving) Connect(context.Context) (driver.Conn, error) { return l, nil }
-
-// IsValid is called when the connection comes back to the pool.
-func (l *leaving) IsValid() bool { l.returned.Store(true); return true }
-
-func (l *leaving) ExecContext(context.Context, string, []driver.NamedValue) (driver.Result, error) {
-	l.returned.Store(false)
-	return l, nil
-}
-
-func (l *leaving) LastInsertId() (int64, error) { return 0, nil }
-
-func (l *leaving) RowsAffected() (int64, error) {
-	if l.returned.Load() {
-		return 0, errors.New("the connection is another's")
-	}
-	return 1, nil
-}
-
-// A renewal counts its rows before its connection goes back to the pool: a Result waits
-// for whatever statement runs there next, for 50 s if that waits for a row.
-func TestRenewalLeavesItsConnection(t *testing.T) {
-	db := sql.OpenDB(new(leaving))
-	defer db.Close()
-	tbl, err := newTable(db, "mysqllock", "label", newProcess(), DefaultLease)
-	require.NoError(t, err)
-	tbl.trusted.Store(true)
-	defer tbl.close()
-	n, _, err := tbl.renew(bg, []claim{{"x", "owner"}}, DefaultLease, 0)
-	require.NoError(t, err)
-	require.Equal(t, 1, n)
-	freed, _, err := tbl.release(bg, claim{"x", "owner"})
-	require.NoError(t, err)
-	require.True(t, freed)
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/mysqllock/mysqllock/internal/store"
 )
 
 // The errors to test for with [errors.Is]. Operations wrap them with the name of
@@ -26,7 +28,7 @@ var (
 	ErrClosed       = errors.New("locker closed") // Locker.Close was called
 	ErrInvalidName  = errors.New("invalid name")  // not 1 to 255 bytes of UTF-8 without control characters
 	ErrInvalidLease = errors.New("invalid lease") // negative, or shorter than 10 ms
-	ErrNoTable      = errors.New("no such table") // the table was not created
+	ErrNoTable      = store.ErrNoTable            // the table was not created
 )
 
 const (
@@ -89,7 +91,7 @@ type config struct {
 // -. The default is "mysqllock" in the database of the connection.
 func WithTable(name string) Option {
 	return func(c *config) error {
-		if _, err := quoteTable(name); err != nil {
+		if _, err := store.QuoteTable(name); err != nil {
 			return fmt.Errorf("WithTable: %w", err)
 		}
 		c.table = name
@@ -182,15 +184,15 @@ func WithoutHandoff() Option {
 // process needs one per table.
 type Locker struct {
 	repo    repository
-	table   *table
+	table   *store.Store
 	names   *registry
 	dog     *watchdog
 	orphans *orphanage
 	log     *slog.Logger
 	lease   time.Duration
-	handoff bool        // a lock may pass on inside the process
-	process process     // random, the first half of every owner id
-	swift   atomic.Bool // the last attempt was answered promptly
+	handoff bool          // a lock may pass on inside the process
+	process store.Process // random, the first half of every owner id
+	swift   atomic.Bool   // the last attempt was answered promptly
 
 	observers observers // nil if there are none
 
@@ -312,8 +314,8 @@ func New(db *sql.DB, opts ...Option) (*Locker, error) {
 			return nil, fmt.Errorf("mysqllock: New: %w", err)
 		}
 	}
-	me := newProcess()
-	t, err := newTable(db, c.table, c.identity, me, c.lease)
+	me := store.NewProcess()
+	t, err := store.New(db, Schema, c.table, c.identity, me, c.lease)
 	if err != nil {
 		return nil, fmt.Errorf("mysqllock: New: %w", err)
 	}
@@ -322,7 +324,7 @@ func New(db *sql.DB, opts ...Option) (*Locker, error) {
 	return l, nil
 }
 
-func newLocker(repo repository, me process, c config) *Locker {
+func newLocker(repo repository, me store.Process, c config) *Locker {
 	l := &Locker{
 		repo: repo, log: c.log, observers: c.observers, lease: c.lease, handoff: c.handoff, process: me,
 		done: make(chan struct{}), terms: map[termKey]*term{},
@@ -400,16 +402,7 @@ func (l *Locker) Do(ctx context.Context, name string, wait, lease time.Duration,
 }
 
 func opError(op, name string, err error) error {
-	return fmt.Errorf("mysqllock: %s %q: %w", op, shown(name), err)
-}
-
-// shown is a name as an error shows it: of what is too long to be one, the
-// beginning.
-func shown(name string) string {
-	if len(name) > 255 {
-		return name[:252] + "..."
-	}
-	return name
+	return fmt.Errorf("mysqllock: %s %q: %w", op, store.Shorten(name), err)
 }
 
 func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Duration, seen *observed) (*Lock, error) {
@@ -528,7 +521,7 @@ func (c *call) trouble() (err error, outage bool) {
 // failed notes that an attempt failed with an error that may pass.
 func (c *call) failed(err error) {
 	c.busy = nil
-	if contended(err) {
+	if store.Contended(err) {
 		c.busy = err
 	}
 	c.l.names.failed(c.place, err)
@@ -609,36 +602,36 @@ func (c *call) acquire() (*Lock, error) {
 		switch {
 		case a.err != nil:
 			a.undoUnknown()
-			if !transient(a.err) {
+			if !store.Transient(a.err) {
 				c.l.leave(place)
 				return nil, a.err
 			}
 			c.failed(a.err)
-			if c.once && !contended(a.err) && (unknown(a.err) || pause > 4*firstPause) {
+			if c.once && !store.Contended(a.err) && (store.OutcomeUnknown(a.err) || pause > 4*firstPause) {
 				c.l.leave(place)
 				return nil, fmt.Errorf("%w: %w", ErrUnavailable, a.err)
 			}
 			err = await(c, time.After(pause), c.timeout)
 			pause = min(2*pause, 50*firstPause)
-		case a.grant.token > 0:
+		case a.grant.Token > 0:
 			if k, err := c.begin(a); k != nil || err != nil {
 				return k, err
 			}
 			err = await(c, time.After(pause), c.timeout)
-		case a.bid.from != "":
+		case a.bid.Replaces != "":
 			// It was taken away meanwhile.
-		case c.once && a.grant.reserved:
+		case c.once && a.grant.Reserved:
 			// Whose turn it is takes the lock at any moment, or does not.
 			err = await(c, time.After(pause), c.timeout)
-			pause = min(2*pause, handover)
+			pause = min(2*pause, store.ReservedFor)
 		case c.once:
 			err = ErrNotAcquired
-		case a.grant.locked:
+		case a.grant.Locked:
 			c.busy, again = nil, true
 			names.answered(place, false)
 			err = c.pauseOrWake(pause)
 			pause = min(2*pause, 50*firstPause)
-		case a.bid.list == 0 && names.lists(place):
+		case a.bid.EnlistAs == 0 && names.lists(place):
 			again = true // and be listed
 		default:
 			c.busy, pause, again = nil, firstPause, true
@@ -715,8 +708,8 @@ func (c *call) pauseOrWake(pause time.Duration) error {
 
 // sleep waits, with the turn, until the row may be free.
 func (c *call) sleep(a *attempt) error {
-	left := a.grant.left
-	if a.grant.reserved && a.bid.list != 0 {
+	left := a.grant.Remaining
+	if a.grant.Reserved && a.bid.EnlistAs != 0 {
 		left = DefaultLease // who has it now has yet to say; a ring will come
 	}
 	c.l.names.answered(c.place, false)
@@ -734,13 +727,13 @@ func (c *call) sleep(a *attempt) error {
 type attempt struct {
 	l      *Locker
 	inline bool // on the goroutine of the caller
-	bid    bid
+	bid    store.AcquireRequest
 	left   *estate // whose row is to be replaced; may be nil
 	place  *waiter
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   chan struct{} // closed when answered; nil if inline
-	grant  grant
+	grant  store.Grant
 	err    error
 
 	probing *time.Timer // the next probe
@@ -761,10 +754,10 @@ func (c *call) attempt(left *estate, again bool) *attempt {
 	}
 	a := &attempt{
 		l: l, left: left, place: c.place,
-		bid: bid{claim: claim{c.name, newOwnerID(l.process)}, lease: lease},
+		bid: store.AcquireRequest{Claim: store.Claim{Name: c.name, Owner: store.NewOwnerID(l.process)}, Lease: lease},
 	}
 	if left != nil {
-		a.bid.from = left.lease.claim.owner
+		a.bid.Replaces = left.lease.claim.Owner
 	}
 	background := c.seen.over(l.background)
 	a.inline = l.swift.Load() && left == nil && !again
@@ -784,12 +777,12 @@ func (c *call) attempt(left *estate, again bool) *attempt {
 		}
 	}
 	a.probing = time.AfterFunc(probeAfter, a.probe)
-	l.names.sending(c.place, a.bid.claim)
+	l.names.sending(c.place, a.bid.Claim)
 	select {
 	case <-c.place.wake: // what it told is what this attempt will see
 	default:
 	}
-	a.bid.list = l.names.asking(c.place, again)
+	a.bid.EnlistAs = l.names.asking(c.place, again)
 	return a
 }
 
@@ -804,7 +797,7 @@ func (c *call) ask(a *attempt) error {
 	if a.inline {
 		c.stay(a)
 		c.note(a)
-		if err = c.over(); err == nil || a.err != nil && !transient(a.err) {
+		if err = c.over(); err == nil || a.err != nil && !store.Transient(a.err) {
 			return nil
 		}
 		a.l.working.Go(a.settle)
@@ -823,8 +816,8 @@ func (c *call) note(a *attempt) {
 	switch {
 	case a.err != nil:
 		c.failed(a.err)
-	case a.grant.token == 0:
-		c.l.names.probed(c.place, rowHeld, nil)
+	case a.grant.Token == 0:
+		c.l.names.probed(c.place, store.RowHeld, nil)
 	}
 }
 
@@ -839,7 +832,7 @@ func (a *attempt) cutAfter(d time.Duration) *time.Timer {
 	timer = time.AfterFunc(d, func() {
 		mu.Lock()
 		defer mu.Unlock()
-		if a.locked.Load() && time.Since(began) < lockWaitLimit && a.ctx.Err() == nil {
+		if a.locked.Load() && time.Since(began) < store.LockWaitTimeout && a.ctx.Err() == nil {
 			timer.Reset(probeInterval)
 		} else {
 			a.cancel()
@@ -855,7 +848,7 @@ func (a *attempt) probe() {
 		return
 	}
 	defer a.l.working.Done()
-	a.locked.Store(a.l.names.probe(a.l.background, a.place, a.bid.claim) == rowLocked)
+	a.locked.Store(a.l.names.probe(a.l.background, a.place, a.bid.Claim) == store.RowLocked)
 	if a.ctx.Err() == nil {
 		a.probing.Reset(probeInterval)
 	}
@@ -866,9 +859,9 @@ func (c *call) stay(a *attempt) {
 	if c.ctx.Done() != nil {
 		defer context.AfterFunc(c.ctx, func() { time.AfterFunc(haste, a.cancel) })()
 	}
-	a.err = errPanic
+	a.err = store.ErrPanic
 	defer func() {
-		if a.err == errPanic {
+		if a.err == store.ErrPanic {
 			a.settle()
 		}
 	}()
@@ -907,7 +900,7 @@ func (a *attempt) perform() {
 	defer a.cancel()
 	defer a.probing.Stop()
 	start := time.Now()
-	a.grant, a.err = a.l.repo.acquire(a.ctx, a.bid)
+	a.grant, a.err = a.l.repo.Acquire(a.ctx, a.bid)
 	if errors.Is(a.err, context.DeadlineExceeded) || errors.Is(a.err, context.Canceled) {
 		a.err = unanswered(a.err)
 	}
@@ -916,7 +909,7 @@ func (a *attempt) perform() {
 	}
 	if a.left != nil {
 		span := a.l.dog.stop(a.left.lease)
-		a.l.repo.relinquish()
+		a.l.repo.HoldEnded()
 		if a.err != nil {
 			a.l.orphans.take(a.left.lease.claim, span, false, time.Now())
 		}
@@ -926,10 +919,10 @@ func (a *attempt) perform() {
 // unanswered is the error of a statement whose time was over before its answer.
 func unanswered(err error) error {
 	switch {
-	case errors.As(err, new(poolUsedUp)):
-		return notSent{errNoConnection}
-	case errors.As(err, new(notSent)):
-		return notSent{errNoAnswer}
+	case errors.As(err, new(store.PoolExhausted)):
+		return store.NotSent{Err: errNoConnection}
+	case errors.As(err, new(store.NotSent)):
+		return store.NotSent{Err: errNoAnswer}
 	case err == context.DeadlineExceeded || err == context.Canceled:
 		return errNoAnswer
 	default:
@@ -941,7 +934,7 @@ func unanswered(err error) error {
 func (a *attempt) settle() {
 	if a.err != nil {
 		a.undoUnknown()
-	} else if a.grant.token > 0 {
+	} else if a.grant.Token > 0 {
 		a.giveBack()
 	}
 	a.l.leave(a.place)
@@ -960,26 +953,26 @@ func (a *attempt) abandon() bool {
 
 // undoUnknown makes sure that a failed attempt holds nothing.
 func (a *attempt) undoUnknown() {
-	if unknown(a.err) {
-		a.l.orphans.take(a.bid.claim, a.bid.lease, true, time.Now())
+	if store.OutcomeUnknown(a.err) {
+		a.l.orphans.take(a.bid.Claim, a.bid.Lease, true, time.Now())
 	}
 }
 
 // giveBack releases a grant that nobody wants any more, and wakes who waits.
 func (a *attempt) giveBack() {
 	a.l.names.answered(a.place, true)
-	if err := a.l.release(a.bid.claim, a.bid.lease); err != nil {
-		a.l.log.Debug("mysqllock: release of an unwanted grant, trying again", "name", a.bid.name, "err", err)
+	if err := a.l.release(a.bid.Claim, a.bid.Lease); err != nil {
+		a.l.log.Debug("mysqllock: release of an unwanted grant, trying again", "name", a.bid.Name, "err", err)
 	}
-	a.l.repo.relinquish()
-	a.l.names.hint(a.bid.name)
+	a.l.repo.HoldEnded()
+	a.l.names.hint(a.bid.Name)
 }
 
 // begin makes a term of a grant, unless it came too late.
 func (c *call) begin(a *attempt) (*Lock, error) {
 	l := c.l
 	l.mu.Lock()
-	late := !time.Now().Before(trustedUntil(a.grant.sent, a.bid.lease))
+	late := !time.Now().Before(trustedUntil(a.grant.Sent, a.bid.Lease))
 	if late || l.closed || l.terms[c.key()] != nil {
 		closed := l.closed
 		l.mu.Unlock()
@@ -990,12 +983,12 @@ func (c *call) begin(a *attempt) (*Lock, error) {
 		}
 		return nil, nil
 	}
-	t := &term{key: c.key(), token: a.grant.token, tenure: tenure{token: a.grant.token}, place: c.place}
+	t := &term{key: c.key(), token: a.grant.Token, tenure: tenure{token: a.grant.Token}, place: c.place}
 	if a.left != nil {
 		t.tenure.since = a.left.since
 	}
-	k := l.handle(c, t, a.grant.sent)
-	t.lease = l.dog.start(a.bid.claim, a.grant.sent, a.bid.lease, k.want, func() { l.lose(t) })
+	k := l.handle(c, t, a.grant.Sent)
+	t.lease = l.dog.start(a.bid.Claim, a.grant.Sent, a.bid.Lease, k.want, func() { l.lose(t) })
 	l.begun(c, t)
 	return k, nil
 }
@@ -1004,7 +997,7 @@ func (c *call) begin(a *attempt) (*Lock, error) {
 // call asks; if not, the row is still to be replaced.
 func (c *call) succeed(left *estate) *Lock {
 	l := c.l
-	if left.last+1 >= left.tenure.token+tokenRange {
+	if left.last+1 >= left.tenure.token+store.TokenRange {
 		return nil
 	}
 	l.mu.Lock()
@@ -1047,7 +1040,7 @@ func (l *Locker) leave(w *waiter) { l.discard(l.names.leave(w)) }
 func (l *Locker) discard(left *estate) {
 	if left != nil {
 		l.orphans.take(left.lease.claim, l.dog.stop(left.lease), false, time.Now())
-		l.repo.relinquish()
+		l.repo.HoldEnded()
 	}
 }
 
@@ -1112,7 +1105,7 @@ func (l *Locker) bury(t *term, lost bool) {
 		return
 	}
 	l.mourn(t, l.dog.reason(t.lease))
-	l.repo.relinquish()
+	l.repo.HoldEnded()
 	l.leave(t.place)
 	l.observers.holdEnd(t, ErrLost)
 }
@@ -1187,9 +1180,9 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 			continue
 		}
 		tryCtx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		mine, sent, err := l.repo.extend(tryCtx, t.lease.claim, lease, holds)
+		mine, sent, err := l.repo.Extend(tryCtx, t.lease.claim, lease, holds)
 		lost := false
-		if err == nil && !mine || errors.Is(err, errRowLocked) {
+		if err == nil && !mine || errors.Is(err, store.ErrRowLocked) {
 			if lost, err = l.notMatched(tryCtx, t.lease.claim, err); err == errNotMatched {
 				unmatched++
 			}
@@ -1216,7 +1209,7 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 			return ErrLost
 		case ctx.Err() != nil:
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case !transient(err) || unmatched == 5:
+		case !store.Transient(err) || unmatched == 5:
 			return err
 		}
 		select {
@@ -1233,8 +1226,8 @@ var errNotMatched = errors.New("the statement matched nothing, although the row 
 
 // notMatched finds out why a statement has not matched the row of a claim: it was
 // lost; or the statement passed over it, which is errRowLocked; or errNotMatched.
-func (l *Locker) notMatched(ctx context.Context, c claim, passedOver error) (lost bool, err error) {
-	mine, err := l.repo.owned(ctx, []claim{c})
+func (l *Locker) notMatched(ctx context.Context, c store.Claim, passedOver error) (lost bool, err error) {
+	mine, err := l.repo.Owned(ctx, []store.Claim{c})
 	if err == nil && len(mine) > 0 {
 		if err = passedOver; err == nil {
 			err = errNotMatched
@@ -1273,10 +1266,11 @@ func (k *Lock) Guard(ctx context.Context, tx Queryer) error {
 	l.mu.Unlock()
 	err := k.Err()
 	if err == nil {
-		err = l.table.guard(ctx, tx, t.lease.claim, t.tenure.token)
+		err = l.table.Guard(ctx, tx, t.lease.claim, t.tenure.token)
 	}
-	if errors.Is(err, ErrLost) {
+	if errors.Is(err, store.ErrNotOwned) {
 		l.dog.taken(t.lease.claim)
+		err = ErrLost
 		if now := k.Err(); now != nil {
 			err = now // it may have been unlocked meanwhile
 		}
@@ -1348,7 +1342,7 @@ func (k *Lock) unlock() error {
 	case ErrLost:
 		l.mourn(t, lostTaken)
 	}
-	l.repo.relinquish()
+	l.repo.HoldEnded()
 	l.leave(t.place)
 	l.observers.holdEnd(t, err)
 	return err
@@ -1379,7 +1373,7 @@ func (l *Locker) confirmed(ls *lease) bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), confirmBound)
 	defer cancel()
-	mine, sent, err := l.repo.confirm(ctx, ls.claim)
+	mine, sent, err := l.repo.Confirm(ctx, ls.claim)
 	if err == nil && mine {
 		l.dog.confirm(ls, sent)
 	}
@@ -1388,33 +1382,33 @@ func (l *Locker) confirmed(ls *lease) bool {
 
 // release frees a row. If that fails, it is tried again in the background until
 // a lease of the given length has ended.
-func (l *Locker) release(c claim, lease time.Duration) error {
+func (l *Locker) release(c store.Claim, lease time.Duration) error {
 	return l.releaseBy(time.Now().Add(unlockBound), c, lease)
 }
 
 // releaseBy is release with another time limit.
-func (l *Locker) releaseBy(end time.Time, c claim, lease time.Duration) error {
+func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration) error {
 	maybe := false // an earlier try may have freed the row
 	for pause := 10 * time.Millisecond; ; {
 		ctx, cancel := context.WithTimeout(context.Background(), min(unlockBound/2, time.Until(end)))
-		freed, heir, err := l.repo.release(ctx, c)
-		maybe = maybe || unknown(err)
-		if err == nil && !freed || errors.Is(err, errRowLocked) {
+		freed, heir, err := l.repo.Release(ctx, c)
+		maybe = maybe || store.OutcomeUnknown(err)
+		if err == nil && !freed || errors.Is(err, store.ErrRowLocked) {
 			_, err = l.notMatched(ctx, c, err)
 		}
 		cancel()
 		switch {
 		case err == nil && (freed || maybe):
-			l.names.released([]string{c.name}, heir)
+			l.names.released([]string{c.Name}, heir)
 			return nil
 		case err == nil:
 			return ErrLost
-		case !transient(err) || time.Until(end) <= pause:
+		case !store.Transient(err) || time.Until(end) <= pause:
 			l.orphans.take(c, lease, false, time.Now())
 			return err
 		}
 		time.Sleep(pause)
-		if pause *= 2; errors.Is(err, errRowLocked) { // by others for moments, perhaps
+		if pause *= 2; errors.Is(err, store.ErrRowLocked) { // by others for moments, perhaps
 			pause = min(pause, 200*time.Millisecond)
 		}
 	}
@@ -1438,7 +1432,9 @@ type Info struct {
 func (l *Locker) Inspect(ctx context.Context, name string) (info Info, err error) {
 	err = l.admin(func() (err error) {
 		if err = checkName(name); err == nil {
-			info, err = l.table.inspect(ctx, name)
+			found, err := l.table.Inspect(ctx, name)
+			info = Info(found)
+			return err
 		}
 		return err
 	})
@@ -1452,7 +1448,10 @@ func (l *Locker) Inspect(ctx context.Context, name string) (info Info, err error
 // returns [ErrNoTable], [ErrClosed], or the error of ctx or the database.
 func (l *Locker) List(ctx context.Context) (infos []Info, err error) {
 	err = l.admin(func() (err error) {
-		infos, err = l.table.list(ctx)
+		found, err := l.table.List(ctx)
+		for _, info := range found {
+			infos = append(infos, Info(info))
+		}
 		return err
 	})
 	if err != nil {
@@ -1465,7 +1464,7 @@ func (l *Locker) List(ctx context.Context) (infos []Info, err error) {
 // call it at once. It needs the CREATE privilege, also if the table exists. It
 // returns [ErrClosed], or the error of ctx or the database.
 func (l *Locker) CreateTable(ctx context.Context) error {
-	if err := l.admin(func() error { return l.table.createTable(ctx) }); err != nil {
+	if err := l.admin(func() error { return l.table.CreateTable(ctx) }); err != nil {
 		return fmt.Errorf("mysqllock: create table: %w", err)
 	}
 	return nil
@@ -1484,10 +1483,10 @@ func (l *Locker) CreateTable(ctx context.Context) error {
 // the database; after an error the lock may be held or free.
 func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err error) {
 	var owner string
-	var heir process
+	var heir store.Process
 	err = l.admin(func() (err error) {
 		if err = checkName(name); err == nil {
-			owner, heir, err = l.table.force(ctx, name)
+			owner, heir, err = l.table.ForceUnlock(ctx, name)
 		}
 		return err
 	})
@@ -1497,7 +1496,7 @@ func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err e
 	if owner == "" {
 		return false, nil
 	}
-	l.dog.taken(claim{name, owner})
+	l.dog.taken(store.Claim{Name: name, Owner: owner})
 	l.names.freed([]string{name}, heir)
 	return true, nil
 }
@@ -1509,7 +1508,7 @@ func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err e
 // error.
 func (l *Locker) Purge(ctx context.Context, idle time.Duration) (deleted int64, err error) {
 	err = l.admin(func() error {
-		n, err := l.table.purge(ctx, max(idle, 0))
+		n, err := l.table.Purge(ctx, max(idle, 0))
 		deleted += n
 		return err
 	})
@@ -1528,7 +1527,7 @@ func (l *Locker) admin(fn func() error) error {
 	default:
 	}
 	for try := 1; ; try++ {
-		if err := fn(); !contended(err) || try == 10 {
+		if err := fn(); !store.Contended(err) || try == 10 {
 			return err
 		}
 	}
@@ -1555,7 +1554,7 @@ func (l *Locker) Stats() Stats {
 		Renewals: l.dog.renewals.Load(), RenewalErrors: l.dog.failures.Load(),
 	}
 	if l.table != nil {
-		s.Statements = l.table.statements.Load()
+		s.Statements = l.table.Statements()
 	}
 	return s
 }
@@ -1590,13 +1589,13 @@ func (l *Locker) close() error {
 	clear(l.terms)
 	l.mu.Unlock()
 
-	claims := make([]claim, len(held))
+	claims := make([]store.Claim, len(held))
 	for i, t := range held {
 		claims[i] = t.lease.claim
 	}
 	err := l.releaseAll(ctx, claims)
 	for _, t := range held {
-		l.repo.relinquish()
+		l.repo.HoldEnded()
 		l.leave(t.place)
 		l.observers.holdEnd(t, ErrClosed)
 	}
@@ -1621,7 +1620,7 @@ func (l *Locker) close() error {
 	ghost, orphanErr := l.orphans.lastCall(ctx)
 	l.names.close()
 	if l.table != nil {
-		l.table.close()
+		l.table.Close()
 	}
 	if orphanErr == nil && cut && ghost != "" {
 		orphanErr = fmt.Errorf("a statement for %q was cut off and may yet be granted", ghost)
@@ -1637,11 +1636,11 @@ func (l *Locker) close() error {
 
 // releaseAll frees rows in batches, those that somebody has locked too if they
 // come free within ctx.
-func (l *Locker) releaseAll(ctx context.Context, claims []claim) error {
+func (l *Locker) releaseAll(ctx context.Context, claims []store.Claim) error {
 	var failed error
 	for pause := 10 * time.Millisecond; len(claims) > 0; pause *= 2 {
-		var still []claim
-		for part := range slices.Chunk(claims, batchSize) {
+		var still []store.Claim
+		for part := range slices.Chunk(claims, store.BatchSize) {
 			left, err := l.releaseBatch(ctx, part)
 			if err != nil {
 				failed = err
@@ -1655,9 +1654,9 @@ func (l *Locker) releaseAll(ctx context.Context, claims []claim) error {
 		select {
 		case <-ctx.Done():
 			if failed == nil {
-				failed = errRowLocked
+				failed = store.ErrRowLocked
 			}
-			return fmt.Errorf("%d not released, the first %q: %w", len(claims), claims[0].name, failed)
+			return fmt.Errorf("%d not released, the first %q: %w", len(claims), claims[0].Name, failed)
 		case <-time.After(pause):
 		}
 	}
@@ -1666,13 +1665,13 @@ func (l *Locker) releaseAll(ctx context.Context, claims []claim) error {
 
 // releaseBatch frees rows in one statement, and those that it passes over one by
 // one. It returns those that still have to be freed.
-func (l *Locker) releaseBatch(ctx context.Context, claims []claim) ([]claim, error) {
+func (l *Locker) releaseBatch(ctx context.Context, claims []store.Claim) ([]store.Claim, error) {
 	try, cancel := context.WithTimeout(ctx, closeBound/3)
 	defer cancel()
-	freed, heir, err := l.repo.releaseAll(try, claims)
+	freed, heir, err := l.repo.ReleaseAll(try, claims)
 	l.released.Add(freed)
 	if freed > 0 {
-		l.names.released(namesOf(claims), heir)
+		l.names.released(store.Names(claims), heir)
 	}
 	if err != nil {
 		return claims, err
@@ -1680,19 +1679,19 @@ func (l *Locker) releaseBatch(ctx context.Context, claims []claim) ([]claim, err
 	if freed == int64(len(claims)) {
 		return nil, nil
 	}
-	left, err := owned(try, l.repo, claims)
+	left, err := store.StillOwned(try, l.repo, claims)
 	if err != nil {
 		return claims, err
 	}
 	each, cancelEach := context.WithTimeout(ctx, singleBound)
 	defer cancelEach()
 	var mu sync.Mutex // guards left
-	releaseEach(each, l.repo, slices.Clone(left), func(c claim, next process) {
+	releaseEach(each, l.repo, slices.Clone(left), func(c store.Claim, next store.Process) {
 		l.released.Add(1)
-		l.names.released([]string{c.name}, next)
+		l.names.released([]string{c.Name}, next)
 		mu.Lock()
 		defer mu.Unlock()
-		left = slices.DeleteFunc(left, func(l claim) bool { return l == c })
+		left = slices.DeleteFunc(left, func(l store.Claim) bool { return l == c })
 	})
 	return left, nil
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/mysqllock/mysqllock/internal/store"
 )
 
 // A Notifier carries the word that a name was released from one process to the
@@ -32,7 +34,7 @@ type Notifier interface {
 // database until its term is over.
 type registry struct {
 	repo     repository
-	me       process
+	me       store.Process
 	interval time.Duration
 	signal   bool     // have this process listed and rung, and ring others
 	notifier Notifier // may be nil
@@ -99,16 +101,16 @@ const (
 // while somebody has the turn.
 type queue struct {
 	turn      *waiter
-	asking    bool      // the turn's statement is under way, or about to be sent
-	asked     time.Time // when it was sent, or was last known to wait for others
-	known     bool      // the last word of the database: somebody has the lock, or its row
-	granted   bool      // that was a grant to this process, which may be over
-	failed    error     // the last word was an error
-	claim     claim     // of that statement
-	probing   bool      // a probe of it was sent
-	probed    bool      // and was answered
-	next      list.List // of *waiter
-	impatient int       // of those in next
+	asking    bool        // the turn's statement is under way, or about to be sent
+	asked     time.Time   // when it was sent, or was last known to wait for others
+	known     bool        // the last word of the database: somebody has the lock, or its row
+	granted   bool        // that was a grant to this process, which may be over
+	failed    error       // the last word was an error
+	claim     store.Claim // of that statement
+	probing   bool        // a probe of it was sent
+	probed    bool        // and was answered
+	next      list.List   // of *waiter
+	impatient int         // of those in next
 }
 
 // A waiter is one acquisition's place in a queue.
@@ -129,7 +131,7 @@ type waiter struct {
 	failed error       // what the poller met when it last looked for this name
 }
 
-func newRegistry(repo repository, me process, interval time.Duration, signal bool, notifier Notifier, log *slog.Logger) *registry {
+func newRegistry(repo repository, me store.Process, interval time.Duration, signal bool, notifier Notifier, log *slog.Logger) *registry {
 	r := &registry{
 		repo: repo, me: me, interval: interval, signal: signal, notifier: notifier, log: log,
 		queues: map[string]*queue{}, watched: map[*waiter]struct{}{},
@@ -152,7 +154,7 @@ func (r *registry) close() {
 	defer time.AfterFunc(quiet, r.plug).Stop()
 	if listening {
 		ctx, cancel := context.WithTimeout(context.Background(), quiet)
-		r.repo.ring(ctx, r.me)
+		r.repo.Signal(ctx, r.me)
 		cancel()
 	}
 	defer r.mute()
@@ -204,7 +206,7 @@ func (r *registry) join(name string, own *owner, impatient bool) (*waiter, bool)
 // asking tells that the turn's statement is under way. It returns who is to be
 // listed as waiting if that is refused: nobody yet, unless it was refused before,
 // or others were lately.
-func (r *registry) asking(w *waiter, again bool) (list process) {
+func (r *registry) asking(w *waiter, again bool) (list store.Process) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if q := r.queues[w.name]; q != nil && q.turn == w {
@@ -217,7 +219,7 @@ func (r *registry) asking(w *waiter, again bool) (list process) {
 	case r.hears():
 		list = r.me
 	default:
-		list = r.me.silent()
+		list = r.me.Polling()
 	}
 	w.listed = true
 	return list
@@ -264,7 +266,7 @@ func (r *registry) failed(w *waiter, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if q := r.queues[w.name]; q != nil && q.turn == w && !errors.Is(err, errNoAnswer) && !(q.known && !q.granted && errors.Is(err, errNoConnection)) {
-		q.known, q.granted, q.failed = contended(err), false, nil
+		q.known, q.granted, q.failed = store.Contended(err), false, nil
 		if !q.known {
 			q.failed = err
 		}
@@ -273,7 +275,7 @@ func (r *registry) failed(w *waiter, err error) {
 
 // probed tells what was found in the way of the turn's statement, which is still
 // under way.
-func (r *registry) probed(w *waiter, state rowState, err error) {
+func (r *registry) probed(w *waiter, state store.RowState, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
@@ -285,10 +287,10 @@ func (r *registry) probed(w *waiter, state rowState, err error) {
 		return
 	case err != nil:
 		q.known, q.failed = false, err
-	case state != rowFree:
+	case state != store.RowFree:
 		q.known, q.granted, q.failed, q.asked = true, false, nil, time.Now()
 		w.failed = nil
-		if state == rowLocked {
+		if state == store.RowLocked {
 			r.refuse(q)
 		}
 	default:
@@ -411,7 +413,7 @@ func (r *registry) hint(name string) {
 }
 
 // freed tells everybody of releases in the background, or by force.
-func (r *registry) freed(names []string, heir process) {
+func (r *registry) freed(names []string, heir store.Process) {
 	for _, name := range names {
 		r.hint(name)
 	}
@@ -420,7 +422,7 @@ func (r *registry) freed(names []string, heir process) {
 
 // released tells other processes of releases by this one: those who read the
 // message queue, and the heirs.
-func (r *registry) released(names []string, heir process) {
+func (r *registry) released(names []string, heir store.Process) {
 	if r.notifier != nil {
 		r.mu.Lock()
 		r.subscribe()
@@ -441,11 +443,11 @@ func (r *registry) released(names []string, heir process) {
 }
 
 // call rings the heirs of rows that were freed; one of them is known.
-func (r *registry) call(names []string, heir process) {
-	heirs := map[process][]string{heir: names}
+func (r *registry) call(names []string, heir store.Process) {
+	heirs := map[store.Process][]string{heir: names}
 	if len(names) > 1 {
 		ctx, cancel := context.WithTimeout(r.voice, signalBound)
-		rows, _, err := r.repo.look(ctx, names)
+		rows, _, err := r.repo.Look(ctx, names)
 		cancel()
 		if err != nil {
 			r.log.Debug("mysqllock: not all waiters are known to be signalled, the others poll", "first", names[0], "err", err)
@@ -454,8 +456,8 @@ func (r *registry) call(names []string, heir process) {
 		}
 		clear(heirs)
 		for name, row := range rows {
-			if row.left <= 0 {
-				heirs[row.heir] = append(heirs[row.heir], name)
+			if row.Remaining <= 0 {
+				heirs[row.Next] = append(heirs[row.Next], name)
 			}
 		}
 	}
@@ -466,11 +468,11 @@ func (r *registry) call(names []string, heir process) {
 
 // ring wakes the process that is first in the lists of rows. One that does not
 // listen is struck off, and the next is called.
-func (r *registry) ring(names []string, heir process) {
+func (r *registry) ring(names []string, heir store.Process) {
 	switch heir {
 	case 0:
 		return
-	case r.me, r.me.silent():
+	case r.me, r.me.Polling():
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for _, name := range names {
@@ -483,16 +485,16 @@ func (r *registry) ring(names []string, heir process) {
 		}
 		return
 	}
-	if !heir.listens() {
+	if !heir.CanListen() {
 		return // it looks soon
 	}
 	ctx, cancel := context.WithTimeout(r.voice, signalBound)
 	defer cancel()
-	alive, err := r.repo.ring(ctx, heir)
-	var next process
+	alive, err := r.repo.Signal(ctx, heir)
+	var next store.Process
 	for pause := 2 * time.Millisecond; err == nil && !alive && pause < 20*time.Millisecond; pause *= 2 {
 		var all bool
-		if next, all, err = r.repo.strike(ctx, names, heir); all || next != 0 {
+		if next, all, err = r.repo.RemoveWaiter(ctx, names, heir); all || next != 0 {
 			break
 		}
 		time.Sleep(pause) // somebody had the row locked, for a moment perhaps
@@ -522,7 +524,7 @@ func (r *registry) strike() {
 		var names []string
 		r.mu.Lock()
 		for name := range r.withdrawn {
-			if len(names) == batchSize {
+			if len(names) == store.BatchSize {
 				break
 			}
 			delete(r.withdrawn, name)
@@ -538,14 +540,14 @@ func (r *registry) strike() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.voice, signalBound)
-		heir, all, err := r.repo.strike(ctx, names, r.me)
+		heir, all, err := r.repo.RemoveWaiter(ctx, names, r.me)
 		left := names
 		if err == nil {
 			left = nil
 			if !all {
-				var rows map[string]row
-				rows, _, err = r.repo.look(ctx, names)
-				left = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return err == nil && !rows[name].named })
+				var rows map[string]store.Row
+				rows, _, err = r.repo.Look(ctx, names)
+				left = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return err == nil && !rows[name].Listed })
 			}
 		}
 		cancel()
@@ -680,7 +682,7 @@ func (r *registry) poll() {
 				r.listen(names, sleep)
 				continue
 			}
-		case idle == linger || !r.listening || r.repo.usedUp():
+		case idle == linger || !r.listening || r.repo.PoolInUse():
 			r.hush()
 			if r.rest() {
 				return
@@ -709,7 +711,7 @@ func (r *registry) plan() (names []string, sleep time.Duration, listen bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for w := range r.watched {
-		if names = append(names, w.name); len(names) == batchSize {
+		if names = append(names, w.name); len(names) == store.BatchSize {
 			break
 		}
 	}
@@ -735,21 +737,21 @@ func (r *registry) ticked() {
 // listen waits for a ring.
 func (r *registry) listen(names []string, sleep time.Duration) {
 	sleep = min(sleep, maxSleep)
-	if len(names) == batchSize {
+	if len(names) == store.BatchSize {
 		sleep = min(sleep, time.Second) // there may be more
 	}
 	r.mu.Lock()
 	r.listening = true
 	r.mu.Unlock()
-	h, err := r.repo.listen(r.ears, names, sleep)
+	h, err := r.repo.Listen(r.ears, names, sleep)
 	r.mu.Lock()
-	if h != (heard{}) {
+	if h != (store.Wakeup{}) {
 		if r.calls++; r.calls > maxCalls+len(r.queues) {
 			err = errNothing
 		}
 	}
 	switch {
-	case h.rung:
+	case h.Signalled:
 		r.proven, r.pause = true, r.interval
 		if len(r.watched) == 1 {
 			for w := range r.watched {
@@ -761,15 +763,15 @@ func (r *registry) listen(names []string, sleep time.Duration) {
 				q.turn.poke() // it may be for one whose refusal is on its way
 			}
 		}
-	case h.name != "":
+	case h.Name != "":
 		if r.slept { // and was not rung
 			r.proven = false
 		}
-		if q := r.queues[h.name]; q != nil {
+		if q := r.queues[h.Name]; q != nil {
 			r.found(q.turn)
 		}
 	}
-	r.slept = err == nil && h == (heard{})
+	r.slept = err == nil && h == (store.Wakeup{})
 	if err == nil {
 		r.deafness = 0
 	} else {
@@ -782,10 +784,10 @@ func (r *registry) listen(names []string, sleep time.Duration) {
 			r.log.Debug("mysqllock: cannot be rung for now", "err", err)
 		}
 		r.hush()
-	case h == (heard{}):
+	case h == (store.Wakeup{}):
 		r.ticked()
 	}
-	if h.missing || len(names) == batchSize {
+	if h.Missing || len(names) == store.BatchSize {
 		r.look()
 	}
 }
@@ -797,11 +799,11 @@ var errNothing = errors.New("heard much, and found nothing")
 func (r *registry) fail(err error) {
 	pause := r.deafness
 	switch {
-	case err == errSmallPool:
+	case err == store.ErrPoolTooSmall:
 		pause = maxDeafness
 	case err == errNothing:
 		pause, r.calls = distrust, 0
-	case pause == 0 && err != errUsedUp:
+	case pause == 0 && err != store.ErrPoolInUse:
 		r.deafness = deafness
 		return // perhaps only the connection was broken
 	default:
@@ -816,7 +818,7 @@ func (r *registry) fail(err error) {
 
 // hush ends the listening.
 func (r *registry) hush() {
-	r.repo.hush()
+	r.repo.CloseListener()
 	r.mu.Lock()
 	r.listening, r.slept = false, false
 	r.mu.Unlock()
@@ -839,7 +841,7 @@ func (r *registry) look() {
 	}
 	r.mu.Unlock()
 	for len(batch) > 0 && r.ctx.Err() == nil {
-		n := min(len(batch), batchSize)
+		n := min(len(batch), store.BatchSize)
 		r.lookAt(batch[:n])
 		batch = batch[n:]
 	}
@@ -850,8 +852,8 @@ func (r *registry) lookAt(batch []*waiter) {
 	for i, w := range batch {
 		names[i] = w.name
 	}
-	ctx, cancel := brief(r.ctx, max(r.interval, time.Second))
-	rows, _, err := r.repo.look(ctx, names)
+	ctx, cancel := store.WithRetryLimit(r.ctx, max(r.interval, time.Second))
+	rows, _, err := r.repo.Look(ctx, names)
 	if err != nil && ctx.Err() != nil {
 		err = unanswered(err)
 	}
@@ -866,14 +868,14 @@ func (r *registry) lookAt(batch []*waiter) {
 		w.failed = err
 		row, ok := rows[w.name]
 		switch {
-		case err != nil && transient(err):
+		case err != nil && store.Transient(err):
 			// The next tick asks again.
-		case err != nil, !ok, row.left <= 0, w.listed && !row.listed:
+		case err != nil, !ok, row.Remaining <= 0, w.listed && !row.Waiting:
 			// Free; or an error that the waiter's own statement shall meet; or it was
 			// struck off.
 			r.found(w)
 		default:
-			w.expiry.Reset(row.left)
+			w.expiry.Reset(row.Remaining)
 		}
 	}
 }
@@ -936,7 +938,7 @@ type trouble struct {
 }
 
 // sending makes known the claim of the turn's statement.
-func (r *registry) sending(w *waiter, c claim) {
+func (r *registry) sending(w *waiter, c store.Claim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if q := r.queues[w.name]; q != nil && q.turn == w {
@@ -945,10 +947,10 @@ func (r *registry) sending(w *waiter, c claim) {
 }
 
 // probe finds out what is in the way of the turn's statement.
-func (r *registry) probe(ctx context.Context, w *waiter, c claim) rowState {
+func (r *registry) probe(ctx context.Context, w *waiter, c store.Claim) store.RowState {
 	ctx, cancel := context.WithTimeout(ctx, probeInterval)
 	defer cancel()
-	state, err := r.repo.probe(ctx, c)
+	state, err := r.repo.Probe(ctx, c)
 	if err != nil && ctx.Err() != nil {
 		err = unanswered(err)
 	}

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/store"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -135,17 +137,17 @@ func TestPollerLooksForAll(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker()
 		var waiters []*pending
-		for i := range batchSize + 1 {
+		for i := range store.BatchSize + 1 {
 			name := fmt.Sprint(i)
 			f.take(name, time.Hour)
 			waiters = append(waiters, f.try(l, bg, name, WaitForever, AutoRenew))
 		}
 		f.until(2500 * ms)
-		require.Equal(t, fmt.Sprintf("1s*%d 1s 2s*%d 2s", batchSize, batchSize), f.sent("look"))
+		require.Equal(t, fmt.Sprintf("1s*%d 1s 2s*%d 2s", store.BatchSize, store.BatchSize), f.sent("look"))
 		f.free("7")
 		waiters[7].granted(3 * time.Second)
 		f.until(4500 * ms)
-		require.True(t, strings.HasSuffix(f.sent("look"), fmt.Sprintf(" 4s*%d", batchSize)))
+		require.True(t, strings.HasSuffix(f.sent("look"), fmt.Sprintf(" 4s*%d", store.BatchSize)))
 	})
 }
 
@@ -492,11 +494,11 @@ type panicky struct {
 	due atomic.Bool
 }
 
-func (p *panicky) acquire(ctx context.Context, b bid) (grant, error) {
+func (p *panicky) Acquire(ctx context.Context, b store.AcquireRequest) (store.Grant, error) {
 	if p.due.Swap(false) {
 		panic("hook")
 	}
-	return p.repository.acquire(ctx, b)
+	return p.repository.Acquire(ctx, b)
 }
 
 // A panic in the driver, from which the application recovers, leaves the turn to
@@ -698,10 +700,10 @@ func TestErrorsOfAttempts(t *testing.T) {
 		"3 cuts":               {errBroken, 3, 5 * time.Second, true, 70 * ms, 4, nil, nil},
 		"cut, no wait":         {errBroken, 1, 0, false, 0, 1, []error{errBroken, ErrUnavailable}, []error{ErrNotAcquired}},
 		"cuts":                 {errBroken, forever, 3 * time.Second, false, 3 * time.Second, 11, []error{errBroken, ErrUnavailable}, []error{ErrNotAcquired}},
-		"no connection, 3":     {notSent{errBroken}, 3, 0, true, 70 * ms, 4, nil, nil},
-		"no connection":        {notSent{errBroken}, forever, 0, false, 70 * ms, 4, []error{errBroken, ErrUnavailable}, []error{ErrNotAcquired}},
+		"no connection, 3":     {store.NotSent{Err: errBroken}, 3, 0, true, 70 * ms, 4, nil, nil},
+		"no connection":        {store.NotSent{Err: errBroken}, forever, 0, false, 70 * ms, 4, []error{errBroken, ErrUnavailable}, []error{ErrNotAcquired}},
 		"denied":               {errDenied, forever, time.Hour, false, 0, 1, []error{errDenied}, []error{ErrNotAcquired, ErrUnavailable}},
-		"no autocommit":        {errAutocommit, forever, time.Hour, false, 0, 1, []error{errAutocommit}, []error{ErrNotAcquired, ErrUnavailable}},
+		"no autocommit":        {store.ErrAutocommit, forever, time.Hour, false, 0, 1, []error{store.ErrAutocommit}, []error{ErrNotAcquired, ErrUnavailable}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -717,7 +719,7 @@ func TestErrorsOfAttempts(t *testing.T) {
 					}
 				}
 				require.Len(t, strings.Fields(f.sent("acquire")), c.acquires)
-				require.Equal(t, unknown(c.fault), f.sent("releaseAll") != "", "undone, if there may be what to undo")
+				require.Equal(t, store.OutcomeUnknown(c.fault), f.sent("releaseAll") != "", "undone, if there may be what to undo")
 			})
 		})
 	}
@@ -886,7 +888,7 @@ func TestCloseReleases(t *testing.T) {
 		l := f.locker()
 		owner := WithOwner(bg)
 		var locks []*Lock
-		for i := range 2*batchSize + 1 {
+		for i := range 2*store.BatchSize + 1 {
 			locks = append(locks, f.acquired(l, owner, fmt.Sprint(i), AutoRenew))
 		}
 		locks = append(locks, f.acquired(l, owner, "0", time.Minute))
@@ -904,7 +906,7 @@ func TestCloseReleases(t *testing.T) {
 		_, err := l.TryLock(owner, "0", 0, AutoRenew)
 		require.ErrorIs(t, err, ErrClosed)
 		require.Zero(t, l.Stats().Held)
-		require.EqualValues(t, 2*batchSize+1, l.Stats().Released)
+		require.EqualValues(t, 2*store.BatchSize+1, l.Stats().Released)
 	})
 }
 
@@ -973,7 +975,7 @@ func TestCloseUndoesAttempts(t *testing.T) {
 	}{
 		"executed":      {mute, false},
 		"who knows":     {hangs, true},
-		"never arrived": {fails(notSent{errBroken}), false},
+		"never arrived": {fails(store.NotSent{Err: errBroken}), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -1231,7 +1233,7 @@ func TestPublishThatHangs(t *testing.T) {
 // acquisitions nevertheless.
 func TestRestoredProcess(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
-		me := newProcess()
+		me := store.NewProcess()
 		start := func() *Locker {
 			l := newLocker(side{f, me}, me, config{lease: DefaultLease, poll: time.Second, log: slog.New(slog.DiscardHandler)})
 			t.Cleanup(func() { l.Close() })
@@ -1247,8 +1249,8 @@ func TestRestoredProcess(t *testing.T) {
 }
 
 func BenchmarkNewOwnerID(b *testing.B) {
-	me := newProcess()
+	me := store.NewProcess()
 	for b.Loop() {
-		newOwnerID(me)
+		store.NewOwnerID(me)
 	}
 }

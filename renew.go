@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/mysqllock/mysqllock/internal/store"
 )
 
 // watchdog keeps the leases of this process: it renews those that shall go on,
@@ -49,7 +51,7 @@ const (
 
 // A lease is one term's promise by the row, as this process may trust it.
 type lease struct {
-	claim  claim
+	claim  store.Claim
 	onLoss func() // called once, without locks, when the timer or the row tells the loss
 
 	promised time.Time     // the row is ours at least until then, unless it is taken away
@@ -114,7 +116,7 @@ func trustedUntil(sent time.Time, length time.Duration) time.Time {
 
 // start begins to keep a lease of the given length that was granted by a request
 // sent at sent.
-func (d *watchdog) start(c claim, sent time.Time, length time.Duration, w want, onLoss func()) *lease {
+func (d *watchdog) start(c store.Claim, sent time.Time, length time.Duration, w want, onLoss func()) *lease {
 	ls := &lease{
 		claim: c, onLoss: onLoss, want: w, holds: 1, written: 1,
 		promised: sent.Add(length), trusted: trustedUntil(sent, length), seen: sent,
@@ -232,7 +234,7 @@ func (ls *lease) end() time.Time {
 
 // taken ends the lease of a claim whose row was taken away, and tells whoever
 // holds it now.
-func (d *watchdog) taken(c claim) {
+func (d *watchdog) taken(c store.Claim) {
 	d.mu.Lock()
 	var lost *lease
 	for ls := range d.leases {
@@ -527,7 +529,7 @@ func (d *watchdog) dueBatches() []batch {
 		}
 		// Who is nearest to its loss goes first.
 		slices.SortFunc(leases, func(a, b *lease) int { return a.trusted.Compare(b.trusted) })
-		for part := range slices.Chunk(leases, batchSize) {
+		for part := range slices.Chunk(leases, store.BatchSize) {
 			batches = append(batches, batch{promise: key, leases: part})
 		}
 	}
@@ -542,9 +544,9 @@ func (d *watchdog) serve(b batch) {
 	count := -1
 	var sent time.Time
 	if b.length > 0 {
-		ctx, cancel := brief(d.ctx, bound)
+		ctx, cancel := store.WithRetryLimit(d.ctx, bound)
 		var err error
-		count, sent, err = d.repo.renew(ctx, claims, b.length, b.holds)
+		count, sent, err = d.repo.Renew(ctx, claims, b.length, b.holds)
 		cancel()
 		if err != nil {
 			d.failed(b, b.leases, err)
@@ -556,9 +558,9 @@ func (d *watchdog) serve(b batch) {
 			return
 		}
 	}
-	ctx, cancel := brief(d.ctx, bound)
+	ctx, cancel := store.WithRetryLimit(d.ctx, bound)
 	defer cancel()
-	rows, looked, err := d.repo.look(ctx, namesOf(claims))
+	rows, looked, err := d.repo.Look(ctx, store.Names(claims))
 	if err != nil {
 		d.failed(b, b.leases, err)
 		return
@@ -566,14 +568,14 @@ func (d *watchdog) serve(b batch) {
 	var gone, seen, renewed, longer, passedOver []*lease
 	d.mu.Lock()
 	for _, ls := range b.leases {
-		r, ok := rows[ls.claim.name]
+		r, ok := rows[ls.claim.Name]
 		switch {
 		case ls.over:
-		case !ok || r.owner != ls.claim.owner:
+		case !ok || r.Owner != ls.claim.Owner:
 			gone = append(gone, ls)
 		case b.length == 0:
 			ls.showed(looked)
-			left := min(r.left, ls.promised.Sub(looked))
+			left := min(r.Remaining, ls.promised.Sub(looked))
 			if ls.slack > 0 {
 				left = min(left, ls.end().Sub(looked))
 			}
@@ -585,9 +587,9 @@ func (d *watchdog) serve(b batch) {
 			case b.longer && !ls.promised.Before(sent.Add(b.length)):
 				d.plan(ls, sent, b.length)
 				seen = append(seen, ls)
-			case r.left > b.length:
+			case r.Remaining > b.length:
 				longer = append(longer, ls) // which the statement leaves unchanged
-			case r.left >= b.length-time.Since(sent)-margin(b.length):
+			case r.Remaining >= b.length-time.Since(sent)-margin(b.length):
 				renewed = append(renewed, ls)
 			default:
 				passedOver = append(passedOver, ls)
@@ -618,8 +620,8 @@ func (d *watchdog) serve(b batch) {
 	d.passedOver(b, passedOver)
 }
 
-func claimsOf(leases []*lease) []claim {
-	claims := make([]claim, len(leases))
+func claimsOf(leases []*lease) []store.Claim {
+	claims := make([]store.Claim, len(leases))
 	for i, ls := range leases {
 		claims[i] = ls.claim
 	}
@@ -648,9 +650,9 @@ func (d *watchdog) uncrowded(leases []*lease) {
 // that they were.
 func (d *watchdog) again(b batch, leases []*lease) []*lease {
 	bound, _ := d.bounds(b.promise)
-	ctx, cancel := brief(d.ctx, bound)
+	ctx, cancel := store.WithRetryLimit(d.ctx, bound)
 	defer cancel()
-	count, sent, err := d.repo.renew(ctx, claimsOf(leases), b.length, b.holds)
+	count, sent, err := d.repo.Renew(ctx, claimsOf(leases), b.length, b.holds)
 	if err != nil || count < len(leases) {
 		return leases
 	}
@@ -678,7 +680,7 @@ func (d *watchdog) failed(b batch, leases []*lease, err error) {
 	if len(leases) == 0 {
 		return
 	}
-	d.log.Log(d.ctx, level, "mysqllock: renewal failed, trying again", "locks", len(leases), "first", leases[0].claim.name, "err", err)
+	d.log.Log(d.ctx, level, "mysqllock: renewal failed, trying again", "locks", len(leases), "first", leases[0].claim.Name, "err", err)
 	if b.length > 0 {
 		d.failures.Add(1)
 		d.observers.renewal(RenewalInfo{Locks: len(leases), Err: err})
@@ -688,9 +690,9 @@ func (d *watchdog) failed(b batch, leases []*lease, err error) {
 // lost ends the leases whose rows are not theirs any more, by what was committed.
 func (d *watchdog) lost(b batch, leases []*lease) {
 	bound, retry := d.bounds(b.promise)
-	ctx, cancel := brief(d.ctx, bound)
+	ctx, cancel := store.WithRetryLimit(d.ctx, bound)
 	defer cancel()
-	mine, err := d.repo.owned(ctx, claimsOf(leases))
+	mine, err := d.repo.Owned(ctx, claimsOf(leases))
 	if err != nil {
 		d.failed(b, leases, err)
 		return
@@ -739,7 +741,7 @@ func (d *watchdog) passedOver(b batch, leases []*lease) {
 	}
 	d.mu.Unlock()
 	if len(starving) > 0 {
-		d.failed(b, starving, errRowLocked)
+		d.failed(b, starving, store.ErrRowLocked)
 	}
 }
 
@@ -760,7 +762,7 @@ func (d *watchdog) startSingle(ls *lease, p promise) bool {
 // row.
 func (d *watchdog) renewSingle(b batch) {
 	ls := b.leases[0]
-	mine, sent, err := d.repo.extend(d.ctx, ls.claim, b.length, b.holds)
+	mine, sent, err := d.repo.Extend(d.ctx, ls.claim, b.length, b.holds)
 	d.mu.Lock()
 	ls.single = false
 	d.single--
@@ -773,7 +775,7 @@ func (d *watchdog) renewSingle(b batch) {
 		d.prolongedAll(b, b.leases, sent)
 	case err == nil:
 		d.lost(b, b.leases) // unless the statement was killed, and its answer is wrong
-	case !errors.Is(err, errRowLocked):
+	case !errors.Is(err, store.ErrRowLocked):
 		d.failed(b, b.leases, err)
 	}
 }
@@ -787,7 +789,7 @@ func (d *watchdog) renewed(b batch, served []*lease) {
 		if ls.failing {
 			ls.failing = false
 			if recovered++; recovered == 1 {
-				first = ls.claim.name
+				first = ls.claim.Name
 			}
 		}
 	}

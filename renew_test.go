@@ -2,7 +2,6 @@ package mysqllock
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -16,8 +15,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/store"
+
 	"github.com/go-sql-driver/mysql"
-	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -39,7 +39,7 @@ type fakeRepo struct {
 	locked map[string]chan struct{} // rows that a transaction has locked; closed when it ends
 	tokens uint64
 	terms  int // grants that were not relinquished
-	bells  map[process]chan struct{}
+	bells  map[store.Process]chan struct{}
 	full   bool // the pool: listening takes a connection that is needed
 	faults map[string]fault
 	sends  []statement
@@ -56,7 +56,7 @@ type fakeRow struct {
 }
 
 // heir is who has waited longest, 0 if nobody waits.
-func (r fakeRow) heir() process {
+func (r fakeRow) heir() store.Process {
 	if r.waiters == "" {
 		return 0
 	}
@@ -64,12 +64,12 @@ func (r fakeRow) heir() process {
 	if err != nil {
 		panic(err)
 	}
-	return process(p)
+	return store.Process(p)
 }
 
 // lists tells whether a process waits, by either of its ids.
-func (r fakeRow) lists(p process) bool {
-	return strings.Contains(r.waiters, p.String()) || strings.Contains(r.waiters, p.silent().String())
+func (r fakeRow) lists(p store.Process) bool {
+	return strings.Contains(r.waiters, p.String()) || strings.Contains(r.waiters, p.Polling().String())
 }
 
 // full tells whether the list takes nobody more.
@@ -79,19 +79,19 @@ func (r fakeRow) full() bool { return len(r.waiters) > 1000 }
 const handoverSilent = 1500 * time.Millisecond
 
 // forMe tells whether a process may take the row.
-func (r fakeRow) forMe(p process, now time.Time) bool {
-	since, kept := r.expires, handover
+func (r fakeRow) forMe(p store.Process, now time.Time) bool {
+	since, kept := r.expires, store.ReservedFor
 	if r.freed.After(since) {
 		since = r.freed
 	}
-	if !r.heir().listens() {
+	if !r.heir().CanListen() {
 		kept = handoverSilent
 	}
-	return !r.expires.After(now) && (r.heir() == 0 || r.heir() == p || r.heir() == p.silent() || now.Sub(since) > kept)
+	return !r.expires.After(now) && (r.heir() == 0 || r.heir() == p || r.heir() == p.Polling() || now.Sub(since) > kept)
 }
 
 // strike is the list without a process' id.
-func (r fakeRow) strike(p process) string { return strings.ReplaceAll(r.waiters, p.String(), "") }
+func (r fakeRow) strike(p store.Process) string { return strings.ReplaceAll(r.waiters, p.String(), "") }
 
 type statement struct {
 	op   string
@@ -160,7 +160,7 @@ func inBubble(t *testing.T, test func(t *testing.T, f *fakeRepo)) {
 		f := &fakeRepo{
 			t: t, born: time.Now(),
 			rows: map[string]fakeRow{}, locked: map[string]chan struct{}{}, faults: map[string]fault{},
-			bells: map[process]chan struct{}{},
+			bells: map[store.Process]chan struct{}{},
 		}
 		t.Cleanup(func() {
 			f.servers.Wait()
@@ -177,7 +177,7 @@ func withHandoff(c *config) error { c.handoff = true; return nil }
 // A side is the table as one process sees it.
 type side struct {
 	*fakeRepo
-	me process
+	me store.Process
 }
 
 // locker returns a Locker on the table, as another process would have.
@@ -186,7 +186,7 @@ func (f *fakeRepo) locker(opts ...Option) *Locker {
 	for _, opt := range opts {
 		require.NoError(f.t, opt(&c))
 	}
-	me := newProcess()
+	me := store.NewProcess()
 	l := newLocker(side{f, me}, me, c)
 	f.t.Cleanup(func() {
 		start := time.Now()
@@ -386,7 +386,7 @@ func (f *fakeRepo) requireEnd(k *Lock, at time.Duration, why error) {
 func send[T any](ctx context.Context, f *fakeRepo, op string, names []string, execute func(now time.Time) T) (answer T, sent time.Time, err error) {
 	sent = time.Now()
 	if ctx.Err() != nil {
-		return answer, sent, notSent{ctx.Err()}
+		return answer, sent, store.NotSent{Err: ctx.Err()}
 	}
 	f.mu.Lock()
 	f.sends = append(f.sends, statement{op, f.now(), len(names)})
@@ -419,64 +419,64 @@ func send[T any](ctx context.Context, f *fakeRepo, op string, names []string, ex
 	return result, sent, nil
 }
 
-func (f side) acquire(ctx context.Context, b bid) (grant, error) {
-	g, sent, err := send(ctx, f.fakeRepo, "acquire", []string{b.name}, func(now time.Time) grant {
-		r := f.rows[b.name]
+func (f side) Acquire(ctx context.Context, b store.AcquireRequest) (store.Grant, error) {
+	g, sent, err := send(ctx, f.fakeRepo, "acquire", []string{b.Name}, func(now time.Time) store.Grant {
+		r := f.rows[b.Name]
 		switch {
-		case b.from != "" && r.owner != b.from:
-			return grant{}
-		case b.from != "":
-			f.tokens += tokenRange
-			r = fakeRow{b.owner, 1, f.tokens, now.Add(b.lease), r.freed, r.waiters}
-			f.rows[b.name] = r
+		case b.Replaces != "" && r.owner != b.Replaces:
+			return store.Grant{}
+		case b.Replaces != "":
+			f.tokens += store.TokenRange
+			r = fakeRow{b.Owner, 1, f.tokens, now.Add(b.Lease), r.freed, r.waiters}
+			f.rows[b.Name] = r
 		case r.forMe(f.me, now):
-			if first := r.heir(); first != 0 && first != f.me && first != f.me.silent() {
+			if first := r.heir(); first != 0 && first != f.me && first != f.me.Polling() {
 				r.waiters = r.waiters[19:] // it did not come
 			}
 			r.waiters = r.strike(f.me)
-			r.waiters = r.strike(f.me.silent())
-			f.tokens += tokenRange
-			r = fakeRow{b.owner, 1, f.tokens, now.Add(b.lease), r.freed, r.waiters}
-			f.rows[b.name] = r
-		case r.owner != b.owner:
-			if b.list != 0 && !r.lists(f.me) && !r.full() {
-				r.waiters += b.list.String()
-				f.rows[b.name] = r
+			r.waiters = r.strike(f.me.Polling())
+			f.tokens += store.TokenRange
+			r = fakeRow{b.Owner, 1, f.tokens, now.Add(b.Lease), r.freed, r.waiters}
+			f.rows[b.Name] = r
+		case r.owner != b.Owner:
+			if b.EnlistAs != 0 && !r.lists(f.me) && !r.full() {
+				r.waiters += b.EnlistAs.String()
+				f.rows[b.Name] = r
 			}
 			if !r.expires.After(now) {
-				return grant{left: handover, reserved: true}
+				return store.Grant{Remaining: store.ReservedFor, Reserved: true}
 			}
-			return grant{left: r.expires.Sub(now)}
+			return store.Grant{Remaining: r.expires.Sub(now)}
 		}
-		return grant{token: r.token}
+		return store.Grant{Token: r.token}
 	})
-	if g.token > 0 {
+	if g.Token > 0 {
 		f.mu.Lock()
 		f.terms++
 		f.mu.Unlock()
 	}
-	g.sent = sent
+	g.Sent = sent
 	return g, err
 }
 
-func (f side) probe(ctx context.Context, c claim) (rowState, error) {
-	state, _, err := send(ctx, f.fakeRepo, "probe", []string{c.name}, func(now time.Time) rowState {
-		switch r := f.rows[c.name]; {
-		case r.owner != c.owner && r.expires.After(now):
-			return rowHeld
-		case f.locked[c.name] != nil:
-			return rowLocked
+func (f side) Probe(ctx context.Context, c store.Claim) (store.RowState, error) {
+	state, _, err := send(ctx, f.fakeRepo, "probe", []string{c.Name}, func(now time.Time) store.RowState {
+		switch r := f.rows[c.Name]; {
+		case r.owner != c.Owner && r.expires.After(now):
+			return store.RowHeld
+		case f.locked[c.Name] != nil:
+			return store.RowLocked
 		}
-		return rowFree
+		return store.RowFree
 	})
 	return state, err
 }
 
 // prolong lets the row of a claim run for lease from now on, and tells whether
 // that is the claim's and whether it has changed. The caller holds mu.
-func (f *fakeRepo) prolong(c claim, now time.Time, lease time.Duration, holds int) (mine, changed bool) {
-	old := f.rows[c.name]
-	if old.owner != c.owner {
+func (f *fakeRepo) prolong(c store.Claim, now time.Time, lease time.Duration, holds int) (mine, changed bool) {
+	old := f.rows[c.Name]
+	if old.owner != c.Owner {
 		return false, false
 	}
 	r := old
@@ -487,31 +487,31 @@ func (f *fakeRepo) prolong(c claim, now time.Time, lease time.Duration, holds in
 	if until := now.Add(lease); until.After(r.expires) {
 		r.expires = until
 	}
-	f.rows[c.name] = r
+	f.rows[c.Name] = r
 	return true, r != old
 }
 
 // release frees the row of a claim. The caller holds mu.
-func (f *fakeRepo) releaseLocked(c claim, now time.Time) (freed int64, heir process) {
-	r := f.rows[c.name]
-	if r.owner != c.owner {
+func (f *fakeRepo) releaseLocked(c store.Claim, now time.Time) (freed int64, heir store.Process) {
+	r := f.rows[c.Name]
+	if r.owner != c.Owner {
 		return 0, 0
 	}
-	f.rows[c.name] = fakeRow{token: r.token, freed: now, waiters: r.waiters}
+	f.rows[c.Name] = fakeRow{token: r.token, freed: now, waiters: r.waiters}
 	return 1, r.heir()
 }
 
-func (f *fakeRepo) extend(ctx context.Context, c claim, lease time.Duration, holds int) (bool, time.Time, error) {
-	return send(ctx, f, "extend", []string{c.name}, func(now time.Time) bool {
+func (f *fakeRepo) Extend(ctx context.Context, c store.Claim, lease time.Duration, holds int) (bool, time.Time, error) {
+	return send(ctx, f, "extend", []string{c.Name}, func(now time.Time) bool {
 		mine, _ := f.prolong(c, now, lease, holds)
 		return mine
 	})
 }
 
-func (f *fakeRepo) renew(ctx context.Context, cs []claim, lease time.Duration, holds int) (int, time.Time, error) {
-	return send(ctx, f, "renew", namesOf(cs), func(now time.Time) (renewed int) {
+func (f *fakeRepo) Renew(ctx context.Context, cs []store.Claim, lease time.Duration, holds int) (int, time.Time, error) {
+	return send(ctx, f, "renew", store.Names(cs), func(now time.Time) (renewed int) {
 		for _, c := range cs {
-			if f.locked[c.name] == nil {
+			if f.locked[c.Name] == nil {
 				if _, changed := f.prolong(c, now, lease, holds); changed {
 					renewed++
 				}
@@ -521,46 +521,46 @@ func (f *fakeRepo) renew(ctx context.Context, cs []claim, lease time.Duration, h
 	})
 }
 
-func (f *fakeRepo) owned(ctx context.Context, cs []claim) ([]claim, error) {
-	mine, _, err := send(ctx, f, "owned", namesOf(cs), func(now time.Time) []claim {
-		return slices.DeleteFunc(slices.Clone(cs), func(c claim) bool { return f.rows[c.name].owner != c.owner })
+func (f *fakeRepo) Owned(ctx context.Context, cs []store.Claim) ([]store.Claim, error) {
+	mine, _, err := send(ctx, f, "owned", store.Names(cs), func(now time.Time) []store.Claim {
+		return slices.DeleteFunc(slices.Clone(cs), func(c store.Claim) bool { return f.rows[c.Name].owner != c.Owner })
 	})
 	return mine, err
 }
 
-func (f *fakeRepo) confirm(ctx context.Context, c claim) (bool, time.Time, error) {
-	return send(ctx, f, "confirm", []string{c.name}, func(now time.Time) bool { return f.rows[c.name].owner == c.owner })
+func (f *fakeRepo) Confirm(ctx context.Context, c store.Claim) (bool, time.Time, error) {
+	return send(ctx, f, "confirm", []string{c.Name}, func(now time.Time) bool { return f.rows[c.Name].owner == c.Owner })
 }
 
-func (f side) look(ctx context.Context, names []string) (map[string]row, time.Time, error) {
-	return send(ctx, f.fakeRepo, "look", names, func(now time.Time) map[string]row {
-		found := map[string]row{}
+func (f side) Look(ctx context.Context, names []string) (map[string]store.Row, time.Time, error) {
+	return send(ctx, f.fakeRepo, "look", names, func(now time.Time) map[string]store.Row {
+		found := map[string]store.Row{}
 		for _, name := range names {
 			if r, ok := f.rows[name]; ok {
-				found[name] = row{r.owner, r.expires.Sub(now), r.heir(), r.lists(f.me) || r.full(), r.lists(f.me)}
+				found[name] = store.Row{Owner: r.owner, Remaining: r.expires.Sub(now), Next: r.heir(), Waiting: r.lists(f.me) || r.full(), Listed: r.lists(f.me)}
 			}
 		}
 		return found
 	})
 }
 
-func (f *fakeRepo) release(ctx context.Context, c claim) (bool, process, error) {
-	freed, heir, err := f.freeing(ctx, "release", []claim{c})
+func (f *fakeRepo) Release(ctx context.Context, c store.Claim) (bool, store.Process, error) {
+	freed, heir, err := f.freeing(ctx, "release", []store.Claim{c})
 	return freed > 0, heir, err
 }
 
-func (f *fakeRepo) releaseAll(ctx context.Context, cs []claim) (int64, process, error) {
+func (f *fakeRepo) ReleaseAll(ctx context.Context, cs []store.Claim) (int64, store.Process, error) {
 	return f.freeing(ctx, "releaseAll", cs)
 }
 
-func (f *fakeRepo) freeing(ctx context.Context, op string, cs []claim) (int64, process, error) {
+func (f *fakeRepo) freeing(ctx context.Context, op string, cs []store.Claim) (int64, store.Process, error) {
 	type answer struct {
 		freed int64
-		heir  process
+		heir  store.Process
 	}
-	a, _, err := send(ctx, f, op, namesOf(cs), func(now time.Time) (a answer) {
+	a, _, err := send(ctx, f, op, store.Names(cs), func(now time.Time) (a answer) {
 		for _, c := range cs {
-			if op == "releaseAll" && f.locked[c.name] != nil {
+			if op == "releaseAll" && f.locked[c.Name] != nil {
 				continue
 			}
 			freed, heir := f.releaseLocked(c, now)
@@ -572,10 +572,10 @@ func (f *fakeRepo) freeing(ctx context.Context, op string, cs []claim) (int64, p
 	return a.freed, a.heir, err
 }
 
-func (f *fakeRepo) strike(ctx context.Context, names []string, p process) (process, bool, error) {
+func (f *fakeRepo) RemoveWaiter(ctx context.Context, names []string, p store.Process) (store.Process, bool, error) {
 	type answer struct {
 		struck int
-		heir   process
+		heir   store.Process
 	}
 	a, _, err := send(ctx, f, "strike", names, func(now time.Time) (a answer) {
 		for _, name := range names {
@@ -584,9 +584,9 @@ func (f *fakeRepo) strike(ctx context.Context, names []string, p process) (proce
 				continue
 			}
 			a.struck++
-			first := r.heir() == p || r.heir() == p.silent()
+			first := r.heir() == p || r.heir() == p.Polling()
 			r.waiters = r.strike(p)
-			r.waiters = r.strike(p.silent())
+			r.waiters = r.strike(p.Polling())
 			if f.rows[name] = r; first && !r.expires.After(now) {
 				a.heir = max(a.heir, r.heir())
 			}
@@ -596,7 +596,7 @@ func (f *fakeRepo) strike(ctx context.Context, names []string, p process) (proce
 	return a.heir, a.struck == len(names), err
 }
 
-func (f *fakeRepo) ring(ctx context.Context, p process) (bool, error) {
+func (f *fakeRepo) Signal(ctx context.Context, p store.Process) (bool, error) {
 	alive, _, err := send(ctx, f, "ring", nil, func(time.Time) bool {
 		bell := f.bells[p]
 		if bell != nil {
@@ -607,7 +607,7 @@ func (f *fakeRepo) ring(ctx context.Context, p process) (bool, error) {
 	return alive, err
 }
 
-func (f side) listen(ctx context.Context, names []string, d time.Duration) (heard, error) {
+func (f side) Listen(ctx context.Context, names []string, d time.Duration) (store.Wakeup, error) {
 	f.mu.Lock()
 	bell := f.bells[f.me]
 	if bell == nil {
@@ -615,49 +615,49 @@ func (f side) listen(ctx context.Context, names []string, d time.Duration) (hear
 		f.bells[f.me] = bell
 	}
 	f.mu.Unlock()
-	h, _, err := send(ctx, f.fakeRepo, "listen", names, func(now time.Time) (h heard) {
+	h, _, err := send(ctx, f.fakeRepo, "listen", names, func(now time.Time) (h store.Wakeup) {
 		select {
 		case <-bell: // nothing slept
 		default:
 		}
 		for _, name := range names {
 			r, ok := f.rows[name]
-			h.missing = h.missing || !ok
-			if (r.forMe(f.me, now) || !r.lists(f.me) && !r.full()) && (h.name == "" || name < h.name) {
-				h.name = name
+			h.Missing = h.Missing || !ok
+			if (r.forMe(f.me, now) || !r.lists(f.me) && !r.full()) && (h.Name == "" || name < h.Name) {
+				h.Name = name
 			}
 		}
-		if h.missing {
-			h.name = ""
+		if h.Missing {
+			h.Name = ""
 		}
 		return h
 	})
-	if err != nil || h != (heard{}) {
+	if err != nil || h != (store.Wakeup{}) {
 		return h, err
 	}
 	select {
 	case <-bell:
-		return heard{rung: true}, nil
+		return store.Wakeup{Signalled: true}, nil
 	case <-time.After(d):
-		return heard{}, nil
+		return store.Wakeup{}, nil
 	case <-ctx.Done():
-		return heard{}, ctx.Err()
+		return store.Wakeup{}, ctx.Err()
 	}
 }
 
-func (f *fakeRepo) usedUp() bool {
+func (f *fakeRepo) PoolInUse() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.full
 }
 
-func (f side) hush() {
+func (f side) CloseListener() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.bells, f.me)
 }
 
-func (f *fakeRepo) relinquish() {
+func (f *fakeRepo) HoldEnded() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.terms--
@@ -1501,7 +1501,7 @@ func TestRenewedInBatches(t *testing.T) {
 		require.Zero(t, l.Stats().Lost)
 		require.Empty(t, f.sent("look"))
 		require.NoError(t, l.Close())
-		require.Len(t, strings.Fields(f.sent("releaseAll")), (n+batchSize-1)/batchSize)
+		require.Len(t, strings.Fields(f.sent("releaseAll")), (n+store.BatchSize-1)/store.BatchSize)
 	})
 }
 
@@ -1615,47 +1615,7 @@ func (f *fakeRepo) checkTrust(k *Lock) {
 	defer f.mu.Unlock()
 	r := f.rows[k.Name()]
 	if k.Err() == nil {
-		assert.Equal(f.t, k.term.lease.claim.owner, r.owner)
+		assert.Equal(f.t, k.term.lease.claim.Owner, r.owner)
 		assert.Greater(f.t, time.Until(r.expires), time.Duration(0))
-	}
-}
-
-// A statement on behalf of what is held goes on beyond its time while the pool is
-// used up, and ends as soon as there is another connection to try.
-func TestPatience(t *testing.T) {
-	const s = time.Second
-	for name, c := range map[string]struct {
-		from, until time.Duration // the pool is used up
-		ended       time.Duration // the statement
-	}{
-		"never used up":           {9 * s, 9 * s, s},
-		"used up before":          {0, s / 2, s},
-		"used up in time":         {s / 2, 2 * s, 2 * s},
-		"used up for long":        {0, 5 * s, 5 * s},
-		"used up for ever":        {0, time.Hour, 6 * s},
-		"used up when it is over": {s + 1, 2 * s, s},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				db := sqlx.NewDb(sql.OpenDB(new(queries)), "mysql")
-				defer db.Close()
-				db.SetMaxOpenConns(1)
-				tbl := &table{db: db, alone: 2 * s}
-				start := time.Now()
-				time.AfterFunc(c.from, func() {
-					conn, err := db.Conn(bg)
-					assert.NoError(t, err)
-					time.AfterFunc(c.until-c.from, func() { conn.Close() })
-				})
-				synctest.Wait()
-				ctx, cancel := brief(bg, s)
-				defer cancel()
-				long, stop := tbl.patient(ctx)
-				defer stop()
-				<-long.Done()
-				require.InDelta(t, c.ended, time.Since(start), float64(poolCheck))
-				time.Sleep(2 * time.Hour)
-			})
-		})
 	}
 }

@@ -2,21 +2,22 @@ package mysqllock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/mysqllock/mysqllock/internal/store"
 )
 
 // orphanage frees the rows of acquisitions that came to nothing. It has a
 // goroutine of its own, because it must not hold up renewals.
 type orphanage struct {
 	repo  repository
-	bound time.Duration                      // of a statement
-	freed func(names []string, heir process) // called, without locks, when rows were freed
+	bound time.Duration                            // of a statement
+	freed func(names []string, heir store.Process) // called, without locks, when rows were freed
 	log   *slog.Logger
 
 	ctx    context.Context // ends with close
@@ -24,7 +25,7 @@ type orphanage struct {
 	done   sync.WaitGroup
 
 	mu      sync.Mutex // guards the following, and the fields of every orphan
-	orphans map[claim]*orphan
+	orphans map[store.Claim]*orphan
 	single  int           // releases of one row under way
 	running bool          // the goroutine runs; it ends when it has nothing to do
 	arrived chan struct{} // capacity 1
@@ -45,10 +46,10 @@ type orphan struct {
 	single bool
 }
 
-func newOrphanage(repo repository, bound time.Duration, freed func([]string, process), log *slog.Logger) *orphanage {
+func newOrphanage(repo repository, bound time.Duration, freed func([]string, store.Process), log *slog.Logger) *orphanage {
 	o := &orphanage{
 		repo: repo, bound: bound, freed: freed, log: log,
-		orphans: map[claim]*orphan{}, arrived: make(chan struct{}, 1),
+		orphans: map[store.Claim]*orphan{}, arrived: make(chan struct{}, 1),
 	}
 	o.ctx, o.cancel = context.WithCancel(context.Background())
 	return o
@@ -65,7 +66,7 @@ func (o *orphanage) close() {
 // take makes sure that an unwanted acquisition, made or prolonged for the given
 // lease, holds nothing from the given time on. It is a ghost if it may yet be
 // granted.
-func (o *orphanage) take(c claim, lease time.Duration, ghost bool, from time.Time) {
+func (o *orphanage) take(c store.Claim, lease time.Duration, ghost bool, from time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.orphans[c] = &orphan{lease: lease, ghost: ghost, due: from}
@@ -83,7 +84,7 @@ func (o *orphanage) run() {
 	defer timer.Stop()
 	for {
 		due, next := o.due()
-		for part := range slices.Chunk(due, batchSize) {
+		for part := range slices.Chunk(due, store.BatchSize) {
 			if passedOver, err := o.free(o.ctx, part); err == nil {
 				o.freeEach(passedOver)
 			}
@@ -115,7 +116,7 @@ const minUndo = 5 * time.Second
 
 // due returns the orphans that are due, and when the others will be. If there
 // are none, the goroutine has to end.
-func (o *orphanage) due() (due []claim, next time.Time) {
+func (o *orphanage) due() (due []store.Claim, next time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
@@ -144,14 +145,14 @@ func (o *orphanage) due() (due []claim, next time.Time) {
 // free releases orphans in one statement, and looks at the rows of those that
 // were not found: nothing but a ghost can yet become ours. It returns those whose
 // rows are still theirs: somebody has them locked.
-func (o *orphanage) free(ctx context.Context, claims []claim) (passedOver []claim, err error) {
-	ctx, cancel := brief(ctx, o.bound)
+func (o *orphanage) free(ctx context.Context, claims []store.Claim) (passedOver []store.Claim, err error) {
+	ctx, cancel := store.WithRetryLimit(ctx, o.bound)
 	defer cancel()
-	names := namesOf(claims)
-	freed, heir, err := o.repo.releaseAll(ctx, claims)
+	names := store.Names(claims)
+	freed, heir, err := o.repo.ReleaseAll(ctx, claims)
 	all := freed == int64(len(claims))
 	if err == nil && !all {
-		passedOver, err = owned(ctx, o.repo, claims)
+		passedOver, err = store.StillOwned(ctx, o.repo, claims)
 	}
 	if err != nil {
 		o.log.Debug("mysqllock: release in the background failed, trying again", "locks", len(claims), "first", names[0], "err", err)
@@ -168,7 +169,7 @@ func (o *orphanage) free(ctx context.Context, claims []claim) (passedOver []clai
 			if mine {
 				p.ghost = false // it was granted
 			}
-			if (err == nil || !transient(err)) && p.until.IsZero() {
+			if (err == nil || !store.Transient(err)) && p.until.IsZero() {
 				p.until = time.Now().Add(max(p.lease, minUndo))
 			}
 		}
@@ -182,7 +183,7 @@ func (o *orphanage) free(ctx context.Context, claims []claim) (passedOver []clai
 
 // freeEach releases rows one by one, by statements that wait for them: where
 // others always want the row, it is always locked.
-func (o *orphanage) freeEach(claims []claim) {
+func (o *orphanage) freeEach(claims []store.Claim) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, c := range claims {
@@ -194,7 +195,7 @@ func (o *orphanage) freeEach(claims []claim) {
 		o.single++
 		o.done.Go(func() {
 			ctx, cancel := context.WithTimeout(o.ctx, o.bound)
-			freed, heir, err := o.repo.release(ctx, c)
+			freed, heir, err := o.repo.Release(ctx, c)
 			cancel()
 			o.mu.Lock()
 			p.single = false
@@ -204,36 +205,15 @@ func (o *orphanage) freeEach(claims []claim) {
 			}
 			o.mu.Unlock()
 			if freed {
-				o.freed([]string{c.name}, heir)
+				o.freed([]string{c.Name}, heir)
 			}
 		})
 	}
 }
 
-// owned returns the claims whose rows are still theirs. What a look shows as
-// theirs is so, but another owner may be one that is not committed.
-func owned(ctx context.Context, repo repository, claims []claim) (mine []claim, err error) {
-	rows, _, err := repo.look(ctx, namesOf(claims))
-	if err != nil {
-		return nil, err
-	}
-	var others []claim
-	for _, c := range claims {
-		if rows[c.name].owner == c.owner {
-			mine = append(mine, c)
-		} else {
-			others = append(others, c)
-		}
-	}
-	if len(others) > 0 {
-		others, err = repo.owned(ctx, others)
-	}
-	return append(mine, others...), err
-}
-
 // releaseEach releases rows one by one, by statements that wait for them, until
 // ctx ends.
-func releaseEach(ctx context.Context, repo repository, claims []claim, freed func(c claim, next process)) {
+func releaseEach(ctx context.Context, repo repository, claims []store.Claim, freed func(c store.Claim, next store.Process)) {
 	var wg sync.WaitGroup
 	places := make(chan struct{}, maxSingle)
 	for _, c := range claims {
@@ -245,7 +225,7 @@ func releaseEach(ctx context.Context, repo repository, claims []claim, freed fun
 			break
 		}
 		wg.Go(func() {
-			if ok, next, err := repo.release(ctx, c); err == nil && ok {
+			if ok, next, err := repo.Release(ctx, c); err == nil && ok {
 				freed(c, next)
 			}
 			<-places
@@ -262,19 +242,19 @@ func (o *orphanage) lastCall(ctx context.Context) (ghost string, err error) {
 		o.mu.Lock()
 		claims := slices.Collect(maps.Keys(o.orphans))
 		o.mu.Unlock()
-		for part := range slices.Chunk(claims, batchSize) {
+		for part := range slices.Chunk(claims, store.BatchSize) {
 			if err = o.lastTry(ctx, part); err != nil {
 				break
 			}
 		}
 		ghost, held := o.left()
 		switch {
-		case err != nil && !transient(err):
+		case err != nil && !store.Transient(err):
 			return "", err
 		case err == nil && held == "":
 			return ghost, nil
 		case err == nil:
-			err = fmt.Errorf("%q not released: %w", held, errRowLocked)
+			err = fmt.Errorf("%q not released: %w", held, store.ErrRowLocked)
 		}
 		select {
 		case <-ctx.Done():
@@ -284,18 +264,18 @@ func (o *orphanage) lastCall(ctx context.Context) (ghost string, err error) {
 	}
 }
 
-func (o *orphanage) lastTry(ctx context.Context, claims []claim) error {
+func (o *orphanage) lastTry(ctx context.Context, claims []store.Claim) error {
 	ctx, cancel := context.WithTimeout(ctx, closeBound/3)
 	defer cancel()
 	passedOver, err := o.free(ctx, claims)
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, singleBound)
 		defer cancel()
-		releaseEach(ctx, o.repo, passedOver, func(c claim, next process) {
+		releaseEach(ctx, o.repo, passedOver, func(c store.Claim, next store.Process) {
 			o.mu.Lock()
 			delete(o.orphans, c)
 			o.mu.Unlock()
-			o.freed([]string{c.name}, next)
+			o.freed([]string{c.Name}, next)
 		})
 	}
 	return err
@@ -305,17 +285,15 @@ func (o *orphanage) lastTry(ctx context.Context, claims []claim) error {
 // of them again.
 const singleBound = closeBound / 6
 
-var errRowLocked = errors.New("a transaction has the row locked")
-
 // left returns an orphan that may yet be granted, and one that has its row.
 func (o *orphanage) left() (ghost, held string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for c, p := range o.orphans {
 		if p.ghost {
-			ghost = c.name
+			ghost = c.Name
 		} else {
-			held = c.name
+			held = c.Name
 		}
 	}
 	return ghost, held

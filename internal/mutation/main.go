@@ -120,7 +120,7 @@ func (m mutation) test(dir string) (failed string, err error) {
 	}
 	defer func() { err = errors.Join(err, os.WriteFile(path, source, 0o644)) }()
 
-	cmd := exec.Command("go", "test", "-count=1", "-failfast", "-timeout=3m", "-run="+m.pattern(), ".")
+	cmd := exec.Command("go", "test", "-count=1", "-failfast", "-timeout=3m", "-run="+m.pattern(), ".", "./internal/store")
 	cmd.Dir = dir
 	out, ended := cmd.CombinedOutput()
 	if *verbose {

@@ -10,104 +10,104 @@ type mutation struct {
 
 var mutations = []mutation{
 	{
-		"owner check in release", "repository.go",
+		"owner check in release", "internal/store/statements.go",
 		"sqlFree + ` WHERE name = {name} AND owner IN ({owner}, {released}) AND @@autocommit`", "sqlFree + ` WHERE name = {name} AND LENGTH({owner}) + LENGTH({released}) > 0 AND @@autocommit`",
 		"TestOnlyTheHolderReleases",
 	},
 	{
-		"owner check in renewal and release of many", "repository.go",
+		"owner check in renewal and release of many", "internal/store/statements.go",
 		"sqlPick + `owner IN ({owners})` + sqlPicked", "sqlPick + `'' NOT IN ({owners})` + sqlPicked",
 		"TestLossIsLearnt",
 	},
 	{
-		"owner check in Extend", "repository.go",
+		"owner check in Extend", "internal/store/statements.go",
 		"WHERE name = {name} AND owner = {owner} AND @@autocommit`\n\n\t// The derived table", "WHERE name = {name} AND LENGTH({owner}) > 0 AND @@autocommit`\n\n\t// The derived table",
 		"TestOnlyTheHolderReleases",
 	},
 	{
-		"expiry check in acquire", "repository.go",
+		"expiry check in acquire", "internal/store/statements.go",
 		"AND IF(expires_at <= ` + sqlNow + ` AND waiters = x'', 1,", "AND IF(waiters = x'', 1,",
 		"TestWait|TestAcquireAndRelease",
 	},
 	{
-		"order of the waiting processes in acquire", "repository.go",
+		"order of the waiting processes in acquire", "internal/store/statements.go",
 		"` AND waiters = x'', 1,", "`, 1,",
 		"TestReservation|TestOrder",
 	},
 	{
-		"UTC", "repository.go",
+		"UTC", "internal/store/statements.go",
 		`sqlNow = "UTC_TIMESTAMP(6)"`, `sqlNow = "NOW(6)"`,
 		"TestSessions/./time_zone",
 	},
 	{
-		"microseconds", "repository.go",
+		"microseconds", "internal/store/statements.go",
 		`sqlNow = "UTC_TIMESTAMP(6)"`, `sqlNow = "UTC_TIMESTAMP()"`,
 		"TestSessions/./default",
 	},
 	{
-		"token above the one before", "repository.go",
+		"token above the one before", "internal/store/statements.go",
 		"token = LAST_INSERT_ID(GREATEST(token + 256, ` + sqlMicros + `)), acquired_at = ` + sqlNow + `,\n  expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND\nWHERE name = {name} AND @@autocommit AND IF(",
 		"token = LAST_INSERT_ID(` + sqlMicros + `), acquired_at = ` + sqlNow + `,\n  expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND\nWHERE name = {name} AND @@autocommit AND IF(",
 		"TestTokens",
 	},
 	{
-		"token above the clock", "repository.go",
+		"token above the clock", "internal/store/statements.go",
 		`sqlMicros = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', " + sqlNow + ")"`, `sqlMicros = "0"`,
 		"TestTokens",
 	},
 	{
-		"token above those that were purged", "repository.go",
-		"GREATEST(COALESCE(` + sqlWater + `.token, 0) + 256, ` + sqlMicros + `)", "` + sqlMicros + `",
+		"token above those that were purged", "internal/store/statements.go",
+		"GREATEST(COALESCE(` + sqlHighWaterAlias + `.token, 0) + 256, ` + sqlMicros + `)", "` + sqlMicros + `",
 		"TestTokens|TestPurge",
 	},
 	{
-		"high-water row raised by Purge", "repository.go",
+		"high-water row raised by Purge", "internal/store/statements.go",
 		"SET token = GREATEST(token, {token}) WHERE name = x''", "SET token = token WHERE {token} AND name = x''",
 		"TestTokens|TestPurge",
 	},
 	{
-		"first grants wait for Purge", "repository.go",
+		"first grants wait for Purge", "internal/store/statements.go",
 		"WHERE s.trusted\nLOCK IN SHARE MODE\nON DUPLICATE", "WHERE s.trusted\nON DUPLICATE",
 		"TestFirstGrantWaitsForPurge",
 	},
 	{
-		"autocommit checked by the statements", "repository.go",
+		"autocommit checked by the statements", "internal/store/statements.go",
 		"WHERE name = {name} AND @@autocommit AND IF(", "WHERE name = {name} AND IF(",
 		"TestSessionsRefused",
 	},
 	{
-		"a clock that stands still is refused", "repository.go",
+		"a clock that stands still is refused", "internal/store/session.go",
 		"case first.Instant == second.Instant:", "case false:",
 		"TestSessionsRefused",
 	},
 	{
-		"rows that somebody has locked are passed over", "repository.go",
+		"rows that somebody has locked are passed over", "internal/store/statements.go",
 		"AND @@autocommit\n  LIMIT {count} FOR UPDATE SKIP LOCKED\n) AS mine", "AND @@autocommit\n  LIMIT {count} FOR UPDATE\n) AS mine",
 		"TestRowLocks|TestGuard|TestTenThousandHeld",
 	},
 	{
-		"a late renewal does not shorten a newer one", "repository.go",
+		"a late renewal does not shorten a newer one", "internal/store/statements.go",
 		"SET {holds}l.expires_at = GREATEST(l.expires_at, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND)`", "SET {holds}l.expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND`",
 		"TestRenewalKeepsALongerLease",
 	},
 	{
-		"lock of the guard", "repository.go",
+		"lock of the guard", "internal/store/statements.go",
 		"AND l.name = seen.name LOCK IN SHARE MODE`", "AND l.name = seen.name`",
 		"TestGuard$",
 	},
 	{
-		"token checked by the guard", "repository.go",
+		"token checked by the guard", "internal/store/statements.go",
 		"FORCE INDEX (guard) WHERE token = {token} AND name = {name} LIMIT 1\n) AS seen", "FORCE INDEX (guard) WHERE {token} AND name = {name} LIMIT 1\n) AS seen",
 		"TestGuard$",
 	},
 	{
-		"ForceUnlock moves the token", "repository.go",
+		"ForceUnlock moves the token", "internal/store/statements.go",
 		"`UPDATE {t} SET token = token + 256, owner", "`UPDATE {t} SET owner",
 		"TestForceUnlock$|TestGuard$",
 	},
 	{
-		"a lease counts from before the request", "repository.go",
-		"\tcase answer > 0:\n\t\tg.token =", "\tcase answer > 0:\n\t\tg.sent = time.Now()\n\t\tg.token =",
+		"a lease counts from before the request", "internal/store/acquire.go",
+		"\tcase answer > 0:\n\t\tg.Token =", "\tcase answer > 0:\n\t\tg.Sent = time.Now()\n\t\tg.Token =",
 		"TestLeaseCountsFromTheRequest",
 	},
 	{
@@ -137,7 +137,7 @@ var mutations = []mutation{
 	},
 	{
 		"a row that was taken away is a loss", "renew.go",
-		"\tmine, err := d.repo.owned(ctx, claimsOf(leases))\n", "\tmine, err := claimsOf(leases), ctx.Err()\n",
+		"\tmine, err := d.repo.Owned(ctx, claimsOf(leases))\n", "\tmine, err := claimsOf(leases), ctx.Err()\n",
 		"TestRenewalThatFindsTheRowLost",
 	},
 	{
@@ -147,7 +147,7 @@ var mutations = []mutation{
 	},
 	{
 		"undo of unknown outcomes", "lock.go",
-		"\tif unknown(a.err) {\n\t\ta.l.orphans.take(", "\tif false {\n\t\ta.l.orphans.take(",
+		"\tif store.OutcomeUnknown(a.err) {\n\t\ta.l.orphans.take(", "\tif false {\n\t\ta.l.orphans.take(",
 		"TestUnknownOutcomeIsUndone|TestLostReplies",
 	},
 	{
@@ -157,7 +157,7 @@ var mutations = []mutation{
 	},
 	{
 		"a grant that nobody wants is given back", "lock.go",
-		"\t} else if a.grant.token > 0 {\n\t\ta.giveBack()", "\t} else if false {\n\t\ta.giveBack()",
+		"\t} else if a.grant.Token > 0 {\n\t\ta.giveBack()", "\t} else if false {\n\t\ta.giveBack()",
 		"TestAbandonedAttempt|TestBehindALockedRow",
 	},
 	{
@@ -167,7 +167,7 @@ var mutations = []mutation{
 	},
 	{
 		"a caller who stayed too long gets nothing", "lock.go",
-		"if err = c.over(); err == nil || a.err != nil && !transient(a.err) {", "if true {",
+		"if err = c.over(); err == nil || a.err != nil && !store.Transient(a.err) {", "if true {",
 		"TestStay",
 	},
 	{
@@ -177,7 +177,7 @@ var mutations = []mutation{
 	},
 	{
 		"a grant that comes too late is none", "lock.go",
-		"late := !time.Now().Before(trustedUntil(a.grant.sent, a.bid.lease))", "late := false",
+		"late := !time.Now().Before(trustedUntil(a.grant.Sent, a.bid.Lease))", "late := false",
 		"TestGrantThatComesTooLate",
 	},
 	{
@@ -197,7 +197,7 @@ var mutations = []mutation{
 	},
 	{
 		"tokens of a range are used up", "lock.go",
-		"if left.last+1 >= left.tenure.token+tokenRange {", "if false {",
+		"if left.last+1 >= left.tenure.token+store.TokenRange {", "if false {",
 		"TestHandoffUsesUpItsTokens",
 	},
 	{
@@ -227,27 +227,27 @@ var mutations = []mutation{
 	},
 	{
 		"poller", "notify.go",
-		"\t\t\tr.found(w)\n\t\tdefault:\n\t\t\tw.expiry.Reset(row.left)", "\t\tdefault:\n\t\t\tw.expiry.Reset(row.left)",
+		"\t\t\tr.found(w)\n\t\tdefault:\n\t\t\tw.expiry.Reset(row.Remaining)", "\t\tdefault:\n\t\t\tw.expiry.Reset(row.Remaining)",
 		"TestPoller",
 	},
 	{
 		"who was struck off is listed again", "notify.go",
-		"row.left <= 0, w.listed && !row.listed:", "row.left <= 0:",
+		"row.Remaining <= 0, w.listed && !row.Waiting:", "row.Remaining <= 0:",
 		"TestWaiterThatGoesSilent",
 	},
 	{
 		"an attempt behind a locked row is not cut off", "lock.go",
-		"if a.locked.Load() && time.Since(began) < lockWaitLimit", "if a.locked.Load() && time.Since(began) < 0",
+		"if a.locked.Load() && time.Since(began) < store.LockWaitTimeout", "if a.locked.Load() && time.Since(began) < 0",
 		"TestRowLockedByATransaction",
 	},
 	{
-		"few statements wait in the server", "waits.go",
+		"few statements wait in the server", "internal/store/waiting.go",
 		"taken || w.count[class] >= most {", "taken {",
 		"TestStatementsBehindLockedRows",
 	},
 	{
-		"a connection that was cut off keeps its place", "repository.go",
-		"left, err = true, &leftWaiting{err, b.claim, acquireWaits}", "err = errors.New(err.Error())",
+		"a connection that was cut off keeps its place", "internal/store/acquire.go",
+		"left, err = true, &abandonedWait{err, b.Claim, acquireWaits}", "err = errors.New(err.Error())",
 		"TestConnectionCutOffBehindALockedRow",
 	},
 	{
@@ -266,52 +266,52 @@ var mutations = []mutation{
 		"TestLockThatIsBusy/./(row_locked|guarded)",
 	},
 	{
-		"the entry of the guard index is passed over too", "repository.go",
+		"the entry of the guard index is passed over too", "internal/store/statements.go",
 		"STRAIGHT_JOIN {t} AS g FORCE INDEX (guard) ON g.token = p.token AND g.name = p.name\n", "\n",
 		"TestStatementsBehindLockedRows",
 	},
 	{
-		"a listener gives way in a pool that is used up", "repository.go",
-		"stats.WaitCount > t.waits:", "false:",
+		"a listener gives way in a pool that is used up", "internal/store/listen.go",
+		"stats.WaitCount > t.waitCount:", "false:",
 		"TestListeningInALimitedPool",
 	},
 	{
-		"a time limit of the session does not end listening", "repository.go",
+		"a time limit of the session does not end listening", "internal/store/statements.go",
 		"MAX_EXECUTION_TIME(60000)", "NO_INDEX_MERGE()",
 		"TestTimeLimitIsNoRing",
 	},
 	{
 		"a loss that Guard finds ends the hold", "lock.go",
-		"if errors.Is(err, ErrLost) {\n\t\tl.dog.taken(t.lease.claim)", "if false {\n\t\tl.dog.taken(t.lease.claim)",
+		"if errors.Is(err, store.ErrNotOwned) {\n\t\tl.dog.taken(t.lease.claim)", "if false {\n\t\tl.dog.taken(t.lease.claim)",
 		"TestLossFoundByGuard",
 	},
 	{
-		"Guard looks before it locks", "repository.go",
+		"Guard looks before it locks", "internal/store/guard.go",
 		"lock(sqlGuard); found", "lock(sqlGuardNow); found",
 		"TestFailedGuardHoldsUpNobody",
 	},
 	{
-		"a row that the transaction cannot see yet is guarded", "repository.go",
+		"a row that the transaction cannot see yet is guarded", "internal/store/guard.go",
 		"err == nil && !mine {", "err == nil || !mine {",
 		"TestGuardInAnOlderSnapshot",
 	},
 	{
-		"a Guard elsewhere is no loss", "repository.go",
-		"if mine, err := t.stillMine(ctx, c); err == nil && mine {", "if mine, err := t.stillMine(ctx, c); err != nil && mine {",
+		"a Guard elsewhere is no loss", "internal/store/guard.go",
+		"if mine, err := t.stillOwned(ctx, c); err == nil && mine {", "if mine, err := t.stillOwned(ctx, c); err != nil && mine {",
 		"TestGuardInAnotherDatabase",
 	},
 	{
-		"Guard requires an open transaction", "repository.go",
+		"Guard requires an open transaction", "internal/store/guard.go",
 		"if err := t.requireTransaction(ctx, tx); err != nil {", "if err := t.requireTransaction(ctx, tx); err == errPanic {",
 		"TestGuardNeedsATransaction",
 	},
 	{
-		"the server ends a wait of ForceUnlock", "repository.go",
+		"the server ends a wait of ForceUnlock", "internal/store/statements.go",
 		"SET STATEMENT max_statement_time = 1 FOR */ SELECT /*+ MAX_EXECUTION_TIME(1000) */", "SET STATEMENT max_statement_time = 60 FOR */ SELECT /*+ MAX_EXECUTION_TIME(60000) */",
 		"TestForceUnlockGivenUp",
 	},
 	{
-		"ForceUnlock goes on waiting", "repository.go",
+		"ForceUnlock goes on waiting", "internal/store/admin.go",
 		"case err == errGuarded:", "case false:",
 		"TestForceUnlockWaitsForGuards",
 	},
@@ -321,18 +321,18 @@ var mutations = []mutation{
 		"TestDoWhileClosing",
 	},
 	{
-		"a session with an open transaction is refused", "repository.go",
+		"a session with an open transaction is refused", "internal/store/session.go",
 		"} else if inTransaction(conn) {", "} else if false {",
 		"TestTransactionLeftOpen$",
 	},
 	{
-		"an open transaction is checked with the server", "repository.go",
+		"an open transaction is checked with the server", "internal/store/session.go",
 		"if _, err := conn.ExecContext(ctx, \"DO 0\"); err != nil {", "if err := ctx.Err(); err != nil {",
 		"TestTransactionEndedByTheServer",
 	},
 	{
-		"a connection with an open transaction is passed over", "repository.go",
-		"!inTransaction(conn) || t.usedUp() {", "!inTransaction(conn) || true {",
+		"a connection with an open transaction is passed over", "internal/store/conn.go",
+		"!inTransaction(conn) || t.PoolInUse() {", "!inTransaction(conn) || true {",
 		"TestTransactionLeftOpenInALargerPool",
 	},
 	{
@@ -341,67 +341,67 @@ var mutations = []mutation{
 		"TestWaiterArrivesWhilePollerEnds",
 	},
 	{
-		"undo after errors that prove nothing", "repository.go",
-		"return !rejected(number(err))", "return number(err) == 1180",
+		"undo after errors that prove nothing", "internal/store/errors.go",
+		"return !rejected(errorNumber(err))", "return errorNumber(err) == 1180",
 		"TestLostBackend",
 	},
 	{
-		"errors of a proxy's client library are waited out", "repository.go",
+		"errors of a proxy's client library are waited out", "internal/store/errors.go",
 		"return 2000 <= n && n < 3000", "return false",
 		"TestLostBackend",
 	},
 	{
-		"a release that is sent twice recognizes the row that it freed", "repository.go",
+		"a release that is sent twice recognizes the row that it freed", "internal/store/statements.go",
 		"owner IN ({owner}, {released})", "owner IN ({owner}, {owner})",
 		"TestRepeatedRelease",
 	},
 	{
-		"a release without waiting that is sent twice recognizes it too", "repository.go",
-		"owners = append(owners, c.owner, released(c.owner))", "owners = append(owners, c.owner)",
+		"a release without waiting that is sent twice recognizes it too", "internal/store/hold.go",
+		"owners = append(owners, c.Owner, released(c.Owner))", "owners = append(owners, c.Owner)",
 		"TestRepeatedRelease",
 	},
 	{
-		"a lock that was taken away by force is not found released", "repository.go",
+		"a lock that was taken away by force is not found released", "internal/store/statements.go",
 		"owner = INSERT(owner, 1, 1, _ascii'!'), ` + sqlFreed", "owner = INSERT(owner, 1, 1, _ascii'-'), ` + sqlFreed",
 		"TestRepeatedRelease",
 	},
 	{
-		"an acquire that is sent twice recognizes its grant", "repository.go",
+		"an acquire that is sent twice recognizes its grant", "internal/store/statements.go",
 		"IF(owner = {owner} AND expires_at > ", "IF(owner = {owner} AND 0 > ",
 		"TestRepeatedAcquire",
 	},
 	{
-		"a replacement that is sent twice recognizes its grant", "repository.go",
+		"a replacement that is sent twice recognizes its grant", "internal/store/statements.go",
 		"owner IN ({from}, {owner})", "owner IN ({from}, {from})",
 		"TestRepeatedAcquire",
 	},
 	{
-		"an owner id that a restored process does not repeat", "repository.go",
+		"an owner id that a restored process does not repeat", "internal/store/process.go",
 		"cryptorand.Read(random[:])", "cryptorand.Read(random[:0])",
 		"TestRestoredProcess",
 	},
 	{
-		"servers without SKIP LOCKED are refused", "repository.go",
+		"servers without SKIP LOCKED are refused", "internal/store/session.go",
 		"case tooOld(first.Version):", "case false && tooOld(first.Version):",
 		"TestServerTooOld",
 	},
 	{
-		"no time limit for what the library reads", "repository.go",
+		"no time limit for what the library reads", "internal/store/statements.go",
 		"sqlLook = sqlUnlimited + `", "sqlLook = `SELECT",
 		"TestTimeLimitOfReads",
 	},
 	{
-		"a waiting process is kept out of the slow log", "repository.go",
+		"a waiting process is kept out of the slow log", "internal/store/listen.go",
 		"\tconn.ExecContext(ctx, sqlNotSlow)", "\t_ = sqlNotSlow",
 		"TestWaitingIsNotSlow",
 	},
 	{
-		"one that waits for nobody and is sent twice recognizes its grant", "repository.go",
-		"\" OR p.owner = \" + literal(b.owner)", "\" OR p.owner = \" + literal(\"\")",
+		"one that waits for nobody and is sent twice recognizes its grant", "internal/store/acquire.go",
+		"\" OR p.owner = \" + literal(b.Owner)", "\" OR p.owner = \" + literal(\"\")",
 		"TestRepeatedAcquire",
 	},
 	{
-		"waiters stay listed behind an acquire that is sent twice", "repository.go",
+		"waiters stay listed behind an acquire that is sent twice", "internal/store/statements.go",
 		" OR {r}expires_at > ` + sqlNow + `, {r}waiters, SUBSTRING", ", {r}waiters, SUBSTRING",
 		"TestRepeatedAcquire",
 	},
@@ -431,7 +431,7 @@ var mutations = []mutation{
 		"TestUncommittedRenewal",
 	},
 	{
-		"a change of owner that is not committed is no loss", "repository.go",
+		"a change of owner that is not committed is no loss", "internal/store/statements.go",
 		"`SET TRANSACTION ISOLATION LEVEL READ COMMITTED`", "`DO 0`",
 		"TestUncommittedChangeOfOwner",
 	},
@@ -442,27 +442,27 @@ var mutations = []mutation{
 	},
 	{
 		"an Unlock that matched nothing looks at the row", "lock.go",
-		"if err == nil && !freed || errors.Is(err, errRowLocked) {", "if errors.Is(err, errRowLocked) {",
+		"if err == nil && !freed || errors.Is(err, store.ErrRowLocked) {", "if errors.Is(err, store.ErrRowLocked) {",
 		"TestKilledStatement",
 	},
 	{
 		"an Extend that matched nothing looks at the row", "lock.go",
-		"if err == nil && !mine || errors.Is(err, errRowLocked) {", "if lost = err == nil && !mine; errors.Is(err, errRowLocked) {",
+		"if err == nil && !mine || errors.Is(err, store.ErrRowLocked) {", "if lost = err == nil && !mine; errors.Is(err, store.ErrRowLocked) {",
 		"TestKilledStatement",
 	},
 	{
-		"a release that waits for a row keeps its place", "repository.go",
+		"a release that waits for a row keeps its place", "internal/store/hold.go",
 		"kept = err != nil && ctx.Err() != nil && !errors.Is(err, driver.ErrBadConn); kept {", "kept = false; kept {",
 		"TestHoldersBehindLockedRows",
 	},
 	{
-		"an Extend that waits for a row is not cut off", "repository.go",
+		"an Extend that waits for a row is not cut off", "internal/store/waiting.go",
 		"\tleave := sent\n", "\tleave := false\n",
 		"TestHoldersBehindLockedRows",
 	},
 	{
-		"a statement beyond its time ends when the pool has a connection", "repository.go",
-		"if long.Err() == nil && t.usedUp() {", "if long.Err() == nil {",
+		"a statement beyond its time ends when the pool has a connection", "internal/store/conn.go",
+		"if long.Err() == nil && t.PoolInUse() {", "if long.Err() == nil {",
 		"TestPatience",
 	},
 	{
@@ -481,7 +481,7 @@ var mutations = []mutation{
 		"TestUnlockDuringASingleRenewal",
 	},
 	{
-		"a release on the only connection of a pool does not wait for a row", "repository.go",
+		"a release on the only connection of a pool does not wait for a row", "internal/store/hold.go",
 		"only := t.db.Stats().MaxOpenConnections == 1", "only := false",
 		"TestPoolOfOne",
 	},
@@ -496,28 +496,28 @@ var mutations = []mutation{
 		"TestDatabaseThatCannotBeAskedBesideAWaiter",
 	},
 	{
-		"Guard concludes nothing from a change that is not committed", "repository.go",
-		"\tmine, err := owned(ctx, t, []claim{c})\n\treturn len(mine) > 0, err", "\trows, _, err := t.look(ctx, []string{c.name})\n\treturn rows[c.name].owner == c.owner, err",
+		"Guard concludes nothing from a change that is not committed", "internal/store/guard.go",
+		"\tmine, err := StillOwned(ctx, t, []Claim{c})\n\treturn len(mine) > 0, err", "\trows, _, err := t.Look(ctx, []string{c.Name})\n\treturn rows[c.Name].Owner == c.Owner, err",
 		"TestGuardBesideAnUncommittedChange",
 	},
 	{
-		"ForceUnlock pauses before it asks again", "repository.go",
+		"ForceUnlock pauses before it asks again", "internal/store/admin.go",
 		"pause = min(2*pause, 100*time.Millisecond)", "pause = 0",
 		"TestForceUnlockBesideAnUncommittedHolder",
 	},
 	{
-		"a statement on a dead connection gives up its place", "repository.go",
+		"a statement on a dead connection gives up its place", "internal/store/waiting.go",
 		"left := sent && isTimeout(err) && !over", "left := sent && isTimeout(err); _ = over",
 		"TestPlaceOfAStatementOnADeadConnection",
 	},
 	{
-		"a cut-off statement keeps its place behind a held row, too", "repository.go",
-		"(err != nil || state >= rowLocked)", "(err != nil || state == rowLocked)",
+		"a cut-off statement keeps its place behind a held row, too", "internal/store/waiting.go",
+		"(err != nil || state >= RowLocked)", "(err != nil || state == RowLocked)",
 		"TestCutOffBehindALockedRowThatIsHeld",
 	},
 	{
-		"the undo of an attempt does not end the wait of another", "repository.go",
-		" && (!lost || w.held == c) {", " {",
+		"the undo of an attempt does not end the wait of another", "internal/store/waiting.go",
+		" && (!lost || w.holder == c) {", " {",
 		"TestCutOffBehindALockedRowThatIsHeld",
 	},
 	{
@@ -526,17 +526,17 @@ var mutations = []mutation{
 		"TestBusyAfterAnOutage",
 	},
 	{
-		"first grants that wait in the server have few places", "repository.go",
-		"most := max(1, t.acquirePlaces())", "most := 1000",
+		"first grants that wait in the server have few places", "internal/store/acquire.go",
+		"most := max(1, t.acquireSlots())", "most := 1000",
 		"TestFirstGrantsBehindLockedRows",
 	},
 	{
-		"a first grant that waits keeps its connection", "repository.go",
-		"own, cancel := context.WithTimeout(t.lifetime, lockWaitLimit)\n\tbegan := time.Now()\n\tr, err", "own, cancel := context.WithCancel(ctx)\n\tbegan := time.Now()\n\tr, err",
+		"a first grant that waits keeps its connection", "internal/store/acquire.go",
+		"own, cancel := context.WithTimeout(t.lifetime, LockWaitTimeout)\n\tbegan := time.Now()\n\tanswer, err", "own, cancel := context.WithCancel(ctx)\n\tbegan := time.Now()\n\tanswer, err",
 		"TestFirstGrantsBehindLockedRows",
 	},
 	{
-		"Purge deletes without waiting for rows that others have locked", "repository.go",
+		"Purge deletes without waiting for rows that others have locked", "internal/store/statements.go",
 		"IN ({names}) LIMIT {count} FOR UPDATE SKIP LOCKED", "IN ({names}) LIMIT {count} FOR UPDATE",
 		"TestPurgeBesideALockedRow",
 	},

@@ -16,12 +16,14 @@ func TestMutations(t *testing.T) {
 	root, err := moduleRoot()
 	require.NoError(t, err)
 	var suite []byte
-	paths, err := filepath.Glob(filepath.Join(root, "*_test.go"))
-	require.NoError(t, err)
-	for _, path := range paths {
-		source, err := os.ReadFile(path)
+	for _, tests := range []string{"*_test.go", "internal/store/*_test.go"} {
+		paths, err := filepath.Glob(filepath.Join(root, tests))
 		require.NoError(t, err)
-		suite = append(suite, source...)
+		for _, path := range paths {
+			source, err := os.ReadFile(path)
+			require.NoError(t, err)
+			suite = append(suite, source...)
+		}
 	}
 	for _, m := range mutations {
 		source, err := os.ReadFile(filepath.Join(root, m.file))
@@ -39,7 +41,7 @@ func TestReadme(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	var shown, want []string
-	for _, m := range regexp.MustCompile(`(?m)^\| (.+) \| \w+\.go \| Test`).FindAllStringSubmatch(string(page), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\| (.+) \| [\w/]+\.go \| Test`).FindAllStringSubmatch(string(page), -1) {
 		shown = append(shown, m[1])
 	}
 	for _, m := range mutations {

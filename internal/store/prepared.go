@@ -1,4 +1,4 @@
-package mysqllock
+package store
 
 import (
 	"context"
@@ -28,18 +28,18 @@ const (
 type prepared struct {
 	db    *sqlx.DB
 	mu    sync.Mutex // guards the following, but not the fields of what conns holds
-	conns map[driver.Conn]*hotConn
+	conns map[driver.Conn]*preparedConn
 	clock int64
 }
 
 // hotConn belongs to whoever uses the connection.
-type hotConn struct {
+type preparedConn struct {
 	stmts map[string]driver.Stmt // by text; nil if it cannot be prepared
 	uses  map[string]int
 	last  int64 // by the clock of prepared, whose mu guards it
 }
 
-func (p *prepared) of(conn driver.Conn) *hotConn {
+func (p *prepared) of(conn driver.Conn) *preparedConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := p.conns[conn]
@@ -53,9 +53,9 @@ func (p *prepared) of(conn driver.Conn) *hotConn {
 			}
 			delete(p.conns, oldest)
 		}
-		c = &hotConn{stmts: map[string]driver.Stmt{}, uses: map[string]int{}}
+		c = &preparedConn{stmts: map[string]driver.Stmt{}, uses: map[string]int{}}
 		if p.conns == nil {
-			p.conns = map[driver.Conn]*hotConn{}
+			p.conns = map[driver.Conn]*preparedConn{}
 		}
 		p.conns[conn] = c
 	}
@@ -109,7 +109,7 @@ func (p *prepared) exec(ctx context.Context, conn *sqlx.Conn, text string, args 
 			return nil
 		}
 		res, err = executor.ExecContext(ctx, named(args))
-		switch number(err) {
+		switch errorNumber(err) {
 		case 1243, 1615: // unknown, or to be prepared anew: a proxy, a changed table
 			p.discard(dc) // on a broken connection, the plain statement will find it so
 			return nil
@@ -142,7 +142,7 @@ func (p *prepared) close() {
 // nothing else is left.
 func (p *prepared) closeIdle(ctx context.Context) (left bool) {
 	p.mu.Lock()
-	maps.DeleteFunc(p.conns, func(_ driver.Conn, c *hotConn) bool {
+	maps.DeleteFunc(p.conns, func(_ driver.Conn, c *preparedConn) bool {
 		for _, stmt := range c.stmts {
 			if stmt != nil {
 				return false

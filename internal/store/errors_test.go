@@ -1,4 +1,4 @@
-package mysqllock
+package store
 
 import (
 	"context"
@@ -23,7 +23,7 @@ const (
 
 func classOf(err error) (class int) {
 	for bit, is := range map[int]bool{
-		waitedOut: transient(err), retriedNow: contended(err), undone: unknown(err), connEnded: !answered(err), connLeft: demoted(err),
+		waitedOut: Transient(err), retriedNow: Contended(err), undone: OutcomeUnknown(err), connEnded: !Answered(err), connLeft: Demoted(err),
 	} {
 		if is {
 			class |= bit
@@ -101,12 +101,12 @@ func TestErrorClasses(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.number), func(t *testing.T) {
 			err := error(&mysql.MySQLError{Number: c.number})
-			for _, err := range []error{err, fmt.Errorf("while: %w", err), told(err)} {
+			for _, err := range []error{err, fmt.Errorf("while: %w", err), describe(err)} {
 				require.Equal(t, c.class, classOf(err), "%s", c.reason)
 			}
 			// An error that came before the statement was sent says nothing of it.
-			require.False(t, unknown(notSent{err}))
-			require.Equal(t, c.class&^undone, classOf(notSent{err}))
+			require.False(t, OutcomeUnknown(NotSent{err}))
+			require.Equal(t, c.class&^undone, classOf(NotSent{err}))
 		})
 	}
 	for _, c := range []struct {
@@ -116,11 +116,11 @@ func TestErrorClasses(t *testing.T) {
 		{mysql.ErrInvalidConn, waitedOut | undone | connEnded},
 		{driver.ErrBadConn, waitedOut | undone | connEnded},
 		{context.DeadlineExceeded, waitedOut | undone | connEnded},
-		{errPanic, waitedOut | undone | connEnded},
+		{ErrPanic, waitedOut | undone | connEnded},
 		{sql.ErrConnDone, waitedOut | undone | connEnded},
-		{errDemoted, connEnded | connLeft},
-		{errAutocommit, connEnded},
-		{errFixedClock, connEnded},
+		{ErrDemoted, connEnded | connLeft},
+		{ErrAutocommit, connEnded},
+		{ErrFixedClock, connEnded},
 		{mysql.ErrPktTooLarge, connEnded},
 		{errors.New("sql: database is closed"), connEnded},
 	} {

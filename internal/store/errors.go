@@ -1,0 +1,148 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+var (
+	ErrRowLocked = errors.New("a transaction has the row locked")
+	ErrNoTable   = errors.New("no such table")
+	ErrNotOwned  = errors.New("the row has another owner")
+)
+
+// number is the server's number of an error, 0 if it is not the server's.
+func errorNumber(err error) uint16 {
+	if refused, ok := errors.AsType[*mysql.MySQLError](err); ok {
+		return refused.Number
+	}
+	return 0
+}
+
+// answered tells whether the server has answered and goes on to serve the
+// connection.
+func Answered(err error) bool { return err == nil || errorNumber(err) != 0 && !ended(err) }
+
+// ended reports whether the connection on which the statement ran has ended. A
+// proxy puts its own connection's end into a server's answer: 2000 to 2999 are the
+// numbers of the client library, which no server uses
+// (https://dev.mysql.com/doc/mysql-errors/8.4/en/client-error-reference.html).
+func ended(err error) bool {
+	switch n := errorNumber(err); n {
+	case 1053, 1927, 1152, 1184, 3169, 4031: // shutdown, killed, aborted, killed (X plugin), idle for too long
+		return true
+	default:
+		return 2000 <= n && n < 3000
+	}
+}
+
+// demoted reports whether the server does not write: of its own, for everybody, or
+// because it serves nobody (a member that has left its group).
+func Demoted(err error) bool {
+	n := errorNumber(err)
+	return err == ErrDemoted || n == 1290 || n == 1836 || n == 3032 // option prevents the statement, read-only mode, offline mode
+}
+
+// notSent marks an error that came before the statement could reach the server.
+type NotSent struct{ Err error }
+
+func (e NotSent) Error() string { return e.Err.Error() }
+func (e NotSent) Unwrap() error { return e.Err }
+
+// poolUsedUp marks the end of a wait for a connection while the pool could open no
+// more. Without that, a connection was being opened, and took too long.
+type PoolExhausted struct{ error }
+
+func (e PoolExhausted) Unwrap() error { return e.error }
+
+// told puts the class of a server's error into words. The numbers are those of
+// https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html.
+func describe(err error) error {
+	switch errorNumber(err) {
+	case 1146: // ER_NO_SUCH_TABLE
+		return fmt.Errorf("%w: call Locker.CreateTable or apply schema.sql: %w", ErrNoTable, err)
+	case 1290, 1792, 1836: // read-only server, transaction, mode
+		return fmt.Errorf("the server or the session is read-only (a replica or a demoted primary? rejectReadOnly=true in the DSN makes the pool reconnect): %w", err)
+	case 1045, 1698: // access denied, with or without a password
+		return fmt.Errorf("the server refuses the account that the DSN names: %w", err)
+	case 1044, 1142, 1143: // access to the database, table, column denied
+		return fmt.Errorf("a privilege is missing (SELECT, INSERT and UPDATE on the table; DELETE for Purge, CREATE for CreateTable): %w", err)
+	}
+	return err
+}
+
+// transient tells whether the same statement may succeed if it is sent again.
+func Transient(err error) bool {
+	switch errorNumber(err) {
+	case 0:
+		// Not the server's word: the connection broke, could not be had, or
+		// did not answer in time.
+		return !final(err)
+	case 1317, 1907, 1969, 3024, // interrupted by KILL QUERY or a time limit; 1907 by ProxySQL
+		1040, 1203, 1226, // too many connections: to the server, of a user, of this account
+		1047, 1180, // a Galera node without quorum; found so while it committed
+		3032, 3100, 3168, // offline mode; a group that could not decide on the commit; a server that is starting
+		9001, 9002, 9004: // ProxySQL has no backend to send the statement to
+		return true
+	}
+	return Contended(err) || ended(err)
+}
+
+// contended reports whether the statement met others at the row: deadlock, lock
+// wait timeout, changed since the snapshot (MariaDB), or refused by the other
+// members of a group when it committed.
+func Contended(err error) bool {
+	if errors.Is(err, ErrRowLocked) {
+		return true
+	}
+	switch errorNumber(err) {
+	case 1213, 1205, 1020, 3101:
+		return true
+	}
+	return false
+}
+
+// rejected reports whether the server's error proves that the statement changed
+// nothing. A statement that did not begin, or that the server rolled back, is one.
+// An interruption is none: ProxySQL reports one (1317, 1907) when it loses the
+// backend that it told to stop. Nor is the end of a connection, or a connection
+// that could not be had: a proxy sends a statement again whose first answer it has
+// lost, and reports what befell the last try. Nor is a rollback by a group (3101):
+// a member that is expelled rolls back what the others may have received.
+func rejected(n uint16) bool {
+	switch n {
+	case 1213, 1205, 1020, 1969, 3024, // rolled back: deadlock, lock wait timeout, changed since the snapshot, time limits of the server
+		1223, 1290, 1792, 1836, 3098, // read-locked; read-only server, transaction, mode; a table or session that a group does not take
+		1044, 1142, 1143, 1227, 1370, 3566, // a privilege or right is missing
+		1046, 1049, 1054, 1064, 1146, 1193, 1305, // no or unknown database, column, syntax, table, variable, function
+		1175, 1100, // sql_safe_updates; beside LOCK TABLES
+		1210, 1243, 1295, 1461, 1615, // the prepared statement
+		1048, 1062, 1264, 1265, 1292, 1364, 1366, 1406, 1411, 1690, // values that the table does not take
+		1114, 1153, // the table is full; the statement is too long
+		1047, 1665: // a Galera node without quorum takes no statement; one that binlog_format does not allow
+		return true
+	}
+	return false
+}
+
+// final tells whether an error that is not the server's will be met again.
+func final(err error) bool {
+	return errors.Is(err, ErrDemoted) || errors.Is(err, ErrAutocommit) || errors.Is(err, ErrFixedClock) || errors.Is(err, errTransactionOpen) || errors.Is(err, errTooOld) || errors.Is(err, mysql.ErrPktTooLarge) ||
+		strings.HasSuffix(err.Error(), "sql: database is closed") // database/sql does not export it
+}
+
+// unknown tells whether a statement that failed may have been executed, or may
+// yet be: then what it would have done must be undone.
+func OutcomeUnknown(err error) bool {
+	var never NotSent
+	switch {
+	case err == nil, errors.As(err, &never):
+		return false
+	case errorNumber(err) != 0:
+		return !rejected(errorNumber(err))
+	}
+	return !final(err)
+}

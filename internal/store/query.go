@@ -1,0 +1,150 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+)
+
+// query puts the table, this process, and pairs of placeholder and text into a
+// statement. The texts are literals and numbers: an argument would cost a second
+// round trip on every DSN without interpolateParams.
+func (t *Store) query(statement string, pairs ...string) string {
+	var b strings.Builder
+	b.Grow(2 * len(statement))
+	for {
+		text, rest, more := strings.Cut(statement, "{")
+		b.WriteString(text)
+		if !more {
+			return b.String()
+		}
+		var placeholder string
+		placeholder, statement, _ = strings.Cut(rest, "}")
+		switch placeholder {
+		case "t":
+			b.WriteString(t.name)
+		case "me":
+			b.WriteString(t.self.literal())
+		case "silent":
+			b.WriteString(t.self.Polling().literal())
+		default:
+			if i := slices.Index(pairs, placeholder); i >= 0 { // but for {r}, which may be nothing
+				b.WriteString(pairs[i+1])
+			}
+		}
+	}
+}
+
+// literal writes s so that every session reads the same bytes. In quotes stand
+// only bytes that no client charset (sjis and gbk eat a backslash) and no
+// sql_mode (ANSI_QUOTES, NO_BACKSLASH_ESCAPES) can misread, and _binary keeps
+// them from being converted to the charset of the connection; the rest is
+// hexadecimal.
+func literal(s string) string {
+	if s == "" {
+		return "x''" // not NULL, as '' is under EMPTY_STRING_IS_NULL
+	}
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte(" _.:/@=,+-", c) >= 0:
+		default:
+			return fmt.Sprintf("x'%x'", s)
+		}
+	}
+	return "_binary'" + s + "'"
+}
+
+func literals(ss []string) string {
+	var b strings.Builder
+	for i, s := range ss {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(literal(s))
+	}
+	return b.String()
+}
+
+// quoteTable checks and quotes "table" or "db.table".
+func QuoteTable(name string) (string, error) {
+	parts := strings.Split(name, ".")
+	if len(parts) > 2 {
+		return "", fmt.Errorf("%q has more than one dot; want table or db.table", Shorten(name))
+	}
+	for i, part := range parts {
+		if part == "" || len(part) > 64 {
+			return "", fmt.Errorf("%q: an identifier has 1 to 64 characters", Shorten(name))
+		}
+		for _, c := range part {
+			if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '$' || c == '-') {
+				return "", fmt.Errorf("%q: %q is not allowed; want letters, digits, _, $ and -", Shorten(name), c)
+			}
+		}
+		parts[i] = "`" + part + "`"
+	}
+	return strings.Join(parts, "."), nil
+}
+
+// Shorten returns a name for an error message; of one that is too long to be valid,
+// only the beginning.
+func Shorten(name string) string {
+	if len(name) > 255 {
+		return name[:252] + "..."
+	}
+	return name
+}
+
+func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
+
+// duration is what so many microseconds are, or the most that a Duration can be.
+func duration(micros int64) time.Duration {
+	const most = math.MaxInt64 / int64(time.Microsecond)
+	return time.Duration(max(-most, min(micros, most))) * time.Microsecond
+}
+
+func claimLists(cs []Claim) []string {
+	owners := make([]string, len(cs))
+	for i, c := range cs {
+		owners[i] = c.Owner
+	}
+	return []string{"names", literals(Names(cs)), "owners", literals(owners), "count", strconv.Itoa(len(cs))}
+}
+
+// A command is a statement that is answered without rows.
+type command struct {
+	text  func() string
+	often string // the same with arguments, to be prepared; "" if it is not asked often
+	args  []any
+}
+
+func (t *Store) command(statement string, pairs ...string) command {
+	return command{text: func() string { return t.query(statement, pairs...) }}
+}
+
+func (t *Store) exec(ctx context.Context, conn *sqlx.Conn, c command) (sql.Result, error) {
+	t.statements.Add(1)
+	if c.often != "" && !t.wideCharset.Load() {
+		if res, ok, err := t.prepared.exec(ctx, conn, c.often, c.args); ok {
+			return res, err
+		}
+	}
+	return conn.ExecContext(ctx, c.text())
+}
+
+// ask executes a command and returns what its LAST_INSERT_ID carried.
+func (t *Store) ask(ctx context.Context, conn *sqlx.Conn, c command) (answer int64, sent time.Time, err error) {
+	sent = time.Now()
+	res, err := t.exec(ctx, conn, c)
+	if err != nil {
+		return 0, sent, err
+	}
+	answer, err = res.LastInsertId()
+	return answer, sent, err
+}

@@ -1,0 +1,99 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// deadEnd is a driver whose connections answer a statement that passes over locked
+// rows, and no other.
+type deadEnd struct{}
+
+func (d *deadEnd) Connect(context.Context) (driver.Conn, error) { return d, nil }
+func (d *deadEnd) Driver() driver.Driver                        { return nil }
+func (d *deadEnd) Prepare(string) (driver.Stmt, error)          { return nil, driver.ErrSkip }
+func (d *deadEnd) Begin() (driver.Tx, error)                    { return nil, driver.ErrSkip }
+func (d *deadEnd) Close() error                                 { return nil }
+
+func (d *deadEnd) ExecContext(ctx context.Context, query string, _ []driver.NamedValue) (driver.Result, error) {
+	if strings.Contains(query, "SKIP LOCKED") {
+		return driver.RowsAffected(1), nil
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A statement on a dead connection, of which another one finds that it does not wait
+// for its row, gives up its place: the next may wait for the row.
+func TestPlaceOfAStatementOnADeadConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := sql.OpenDB(new(deadEnd))
+		defer db.Close()
+		tbl, err := New(db, "", "mysqllock", "label", NewProcess(), 30*time.Second)
+		require.NoError(t, err)
+		tbl.sessionsChecked.Store(true)
+		defer tbl.Close()
+		c := Claim{"x", "owner"}
+		gone, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		_, _, err = tbl.Extend(gone, c, 30*time.Second, 0)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(2 * time.Second)
+		require.False(t, tbl.rowWaits.enter(holdWaits, "x", 4), "it goes on")
+		n, _, err := tbl.Renew(context.Background(), []Claim{c}, 30*time.Second, 0)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		synctest.Wait()
+		require.True(t, tbl.rowWaits.enter(holdWaits, "x", 4), "it is over")
+		require.Zero(t, db.Stats().InUse)
+	})
+}
+
+// A statement on behalf of what is held goes on beyond its time while the pool is
+// used up, and ends as soon as there is another connection to try.
+func TestPatience(t *testing.T) {
+	const s = time.Second
+	for name, c := range map[string]struct {
+		from, until time.Duration // the pool is used up
+		ended       time.Duration // the statement
+	}{
+		"never used up":           {9 * s, 9 * s, s},
+		"used up before":          {0, s / 2, s},
+		"used up in time":         {s / 2, 2 * s, 2 * s},
+		"used up for long":        {0, 5 * s, 5 * s},
+		"used up for ever":        {0, time.Hour, 6 * s},
+		"used up when it is over": {s + 1, 2 * s, s},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := sqlx.NewDb(sql.OpenDB(new(deadEnd)), "mysql")
+				defer db.Close()
+				db.SetMaxOpenConns(1)
+				tbl := &Store{db: db, onlyConnTimeout: 2 * s}
+				start := time.Now()
+				time.AfterFunc(c.from, func() {
+					conn, err := db.Conn(context.Background())
+					assert.NoError(t, err)
+					time.AfterFunc(c.until-c.from, func() { conn.Close() })
+				})
+				synctest.Wait()
+				ctx, cancel := WithRetryLimit(context.Background(), s)
+				defer cancel()
+				long, stop := tbl.extendWhilePoolInUse(ctx)
+				defer stop()
+				<-long.Done()
+				require.InDelta(t, c.ended, time.Since(start), float64(poolCheck))
+				time.Sleep(2 * time.Hour)
+			})
+		})
+	}
+}
