@@ -33,7 +33,7 @@ type Notifier interface {
 // terms: the turn on a name belongs to one waiter from the moment it asks the
 // database until its term is over.
 type registry struct {
-	repo     repository
+	repo     waitStore
 	me       store.Process
 	interval time.Duration
 	signal   bool     // have this process listed and rung, and ring others
@@ -131,7 +131,7 @@ type waiter struct {
 	failed error       // what the poller met when it last looked for this name
 }
 
-func newRegistry(repo repository, me store.Process, interval time.Duration, signal bool, notifier Notifier, log *slog.Logger) *registry {
+func newRegistry(repo waitStore, me store.Process, interval time.Duration, signal bool, notifier Notifier, log *slog.Logger) *registry {
 	r := &registry{
 		repo: repo, me: me, interval: interval, signal: signal, notifier: notifier, log: log,
 		queues: map[string]*queue{}, watched: map[*waiter]struct{}{},

@@ -16,7 +16,7 @@ import (
 // looks after those that shall not, and tells each one's loss by a timer of its
 // own that needs no answer from the database.
 type watchdog struct {
-	repo      repository
+	repo      leaseStore
 	length    time.Duration // what a renewal promises
 	orphans   *orphanage
 	log       *slog.Logger
@@ -81,7 +81,7 @@ type want struct {
 	until time.Time
 }
 
-func newWatchdog(repo repository, length time.Duration, orphans *orphanage, log *slog.Logger, observers observers) *watchdog {
+func newWatchdog(repo leaseStore, length time.Duration, orphans *orphanage, log *slog.Logger, observers observers) *watchdog {
 	d := &watchdog{
 		repo: repo, length: length, orphans: orphans, log: log, observers: observers,
 		leases: map[*lease]struct{}{},

@@ -15,7 +15,7 @@ import (
 // orphanage frees the rows of acquisitions that came to nothing. It has a
 // goroutine of its own, because it must not hold up renewals.
 type orphanage struct {
-	repo  repository
+	repo  releaser
 	bound time.Duration                            // of a statement
 	freed func(names []string, heir store.Process) // called, without locks, when rows were freed
 	log   *slog.Logger
@@ -46,7 +46,7 @@ type orphan struct {
 	single bool
 }
 
-func newOrphanage(repo repository, bound time.Duration, freed func([]string, store.Process), log *slog.Logger) *orphanage {
+func newOrphanage(repo releaser, bound time.Duration, freed func([]string, store.Process), log *slog.Logger) *orphanage {
 	o := &orphanage{
 		repo: repo, bound: bound, freed: freed, log: log,
 		orphans: map[store.Claim]*orphan{}, arrived: make(chan struct{}, 1),
@@ -213,7 +213,7 @@ func (o *orphanage) freeEach(claims []store.Claim) {
 
 // releaseEach releases rows one by one, by statements that wait for them, until
 // ctx ends.
-func releaseEach(ctx context.Context, repo repository, claims []store.Claim, freed func(c store.Claim, next store.Process)) {
+func releaseEach(ctx context.Context, repo releaser, claims []store.Claim, freed func(c store.Claim, next store.Process)) {
 	var wg sync.WaitGroup
 	places := make(chan struct{}, maxSingle)
 	for _, c := range claims {

@@ -272,7 +272,7 @@ var mutations = []mutation{
 	},
 	{
 		"a listener gives way in a pool that is used up", "internal/store/listen.go",
-		"stats.WaitCount > t.waitCount:", "false:",
+		"stats.WaitCount > s.waitCount:", "false:",
 		"TestListeningInALimitedPool",
 	},
 	{
@@ -297,12 +297,12 @@ var mutations = []mutation{
 	},
 	{
 		"a Guard elsewhere is no loss", "internal/store/guard.go",
-		"if mine, err := t.stillOwned(ctx, c); err == nil && mine {", "if mine, err := t.stillOwned(ctx, c); err != nil && mine {",
+		"if mine, err := s.stillOwned(ctx, c); err == nil && mine {", "if mine, err := s.stillOwned(ctx, c); err != nil && mine {",
 		"TestGuardInAnotherDatabase",
 	},
 	{
 		"Guard requires an open transaction", "internal/store/guard.go",
-		"if err := t.requireTransaction(ctx, tx); err != nil {", "if err := t.requireTransaction(ctx, tx); err == errPanic {",
+		"if err := s.requireTransaction(ctx, tx); err != nil {", "if err := s.requireTransaction(ctx, tx); err == errPanic {",
 		"TestGuardNeedsATransaction",
 	},
 	{
@@ -332,7 +332,7 @@ var mutations = []mutation{
 	},
 	{
 		"a connection with an open transaction is passed over", "internal/store/conn.go",
-		"!inTransaction(conn) || t.PoolInUse() {", "!inTransaction(conn) || true {",
+		"!inTransaction(conn) || s.PoolInUse() {", "!inTransaction(conn) || true {",
 		"TestTransactionLeftOpenInALargerPool",
 	},
 	{
@@ -372,7 +372,7 @@ var mutations = []mutation{
 	},
 	{
 		"a replacement that is sent twice recognizes its grant", "internal/store/statements.go",
-		"owner IN ({from}, {owner})", "owner IN ({from}, {from})",
+		"owner IN ({replaces}, {owner})", "owner IN ({from}, {from})",
 		"TestRepeatedAcquire",
 	},
 	{
@@ -462,7 +462,7 @@ var mutations = []mutation{
 	},
 	{
 		"a statement beyond its time ends when the pool has a connection", "internal/store/conn.go",
-		"if long.Err() == nil && t.PoolInUse() {", "if long.Err() == nil {",
+		"if long.Err() == nil && s.PoolInUse() {", "if long.Err() == nil {",
 		"TestPatience",
 	},
 	{
@@ -482,7 +482,7 @@ var mutations = []mutation{
 	},
 	{
 		"a release on the only connection of a pool does not wait for a row", "internal/store/hold.go",
-		"only := t.db.Stats().MaxOpenConnections == 1", "only := false",
+		"only := s.db.Stats().MaxOpenConnections == 1", "only := false",
 		"TestPoolOfOne",
 	},
 	{
@@ -497,7 +497,7 @@ var mutations = []mutation{
 	},
 	{
 		"Guard concludes nothing from a change that is not committed", "internal/store/guard.go",
-		"\tmine, err := StillOwned(ctx, t, []Claim{c})\n\treturn len(mine) > 0, err", "\trows, _, err := t.Look(ctx, []string{c.Name})\n\treturn rows[c.Name].Owner == c.Owner, err",
+		"\tmine, err := StillOwned(ctx, s, []Claim{c})\n\treturn len(mine) > 0, err", "\trows, _, err := s.Look(ctx, []string{c.Name})\n\treturn rows[c.Name].Owner == c.Owner, err",
 		"TestGuardBesideAnUncommittedChange",
 	},
 	{
@@ -527,12 +527,12 @@ var mutations = []mutation{
 	},
 	{
 		"first grants that wait in the server have few places", "internal/store/acquire.go",
-		"most := max(1, t.acquireSlots())", "most := 1000",
+		"most := max(1, s.acquireSlots())", "most := 1000",
 		"TestFirstGrantsBehindLockedRows",
 	},
 	{
 		"a first grant that waits keeps its connection", "internal/store/acquire.go",
-		"own, cancel := context.WithTimeout(t.lifetime, LockWaitTimeout)\n\tbegan := time.Now()\n\tanswer, err", "own, cancel := context.WithCancel(ctx)\n\tbegan := time.Now()\n\tanswer, err",
+		"own, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)\n\tbegan := time.Now()\n\tanswer, err", "own, cancel := context.WithCancel(ctx)\n\tbegan := time.Now()\n\tanswer, err",
 		"TestFirstGrantsBehindLockedRows",
 	},
 	{

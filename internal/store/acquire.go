@@ -11,21 +11,24 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-func (t *Store) Acquire(ctx context.Context, b AcquireRequest) (g Grant, err error) {
+// Acquire takes the row if it is free. Every grant must be followed by one HoldEnded.
+// It sends one statement; two for a name that has no row yet, or for which others wait;
+// and two more on the first use of the pool.
+func (s *Store) Acquire(ctx context.Context, b AcquireRequest) (g Grant, err error) {
 	var answer int64
-	err = t.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
-		take := t.takeUnlocked
-		if t.rowWaits.enter(acquireWaits, b.Name, t.acquireSlots()) {
-			take = t.takeInSlot
+	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
+		take := s.takeUnlocked
+		if s.rowWaits.enter(acquireWaits, b.Name, s.acquireSlots()) {
+			take = s.takeInSlot
 		}
 		answer, g.Sent, err = take(ctx, conn, b)
 		if err == nil && answer > 0 {
-			t.granted() // before conn goes back: it may stay as the spare
+			s.holdBegan() // before conn is returned: it may become the reserved one
 		}
 		return err
 	})
 	if err == nil && answer == answerAbsent {
-		answer, g.Sent, err = t.takeFirst(ctx, b)
+		answer, g.Sent, err = s.takeFirst(ctx, b)
 	}
 	switch {
 	case err != nil:
@@ -44,33 +47,29 @@ func (t *Store) Acquire(ctx context.Context, b AcquireRequest) (g Grant, err err
 	return g, nil
 }
 
-// reserved is the answer of a row that nobody holds but which is kept for
-// another waiter.
-const answerReserved = -1 << 62
+// The answer of an acquiring statement is a token, or the microseconds left of the
+// holder's lease as a negative number, or one of these.
+const (
+	answerReserved = -1<<62 + iota // the row is free, but reserved for another process
+	answerLocked                   // the row is free, but a transaction has it locked
+	answerAbsent                   // there is no row
+)
 
-// locked is the answer of a row that nobody holds but which a transaction has
-// locked.
-const answerLocked = answerReserved + 1
-
-// absent is the answer where there is no row.
-const answerAbsent = answerReserved + 2
-
-// take acquires by statements that wait for the row if a transaction has it
-// locked.
-func (t *Store) take(ctx context.Context, conn *sqlx.Conn, b AcquireRequest) (answer int64, sent time.Time, err error) {
-	ask := command{text: t.acquireText(b, sqlTakeOrEnlist, "")}
+// take acquires by statements that wait while a transaction has the row locked.
+func (s *Store) take(ctx context.Context, conn *sqlx.Conn, b AcquireRequest) (answer int64, sent time.Time, err error) {
+	takeOrEnlist := command{text: s.acquireText(b, sqlTakeOrEnlist, "")}
 	var first command
 	switch {
 	case b.Replaces != "":
-		first.text = t.acquireText(b, sqlReplace, "")
+		first.text = s.acquireText(b, sqlReplace, "")
 	case b.EnlistAs != 0:
-		first = ask
+		first = takeOrEnlist
 	default:
-		first = command{t.acquireText(b, sqlTake, ""), t.preparedTake, []any{b.Owner, b.Lease.Microseconds(), hex.EncodeToString([]byte(b.Name)), b.Owner}}
+		first = command{s.acquireText(b, sqlTake, ""), s.preparedTake, []any{b.Owner, b.Lease.Microseconds(), hex.EncodeToString([]byte(b.Name)), b.Owner}}
 	}
-	answer, sent, err = t.ask(ctx, conn, first)
+	answer, sent, err = s.execForAnswer(ctx, conn, first)
 	if err == nil && answer == -1 {
-		answer, sent, err = t.ask(ctx, conn, ask)
+		answer, sent, err = s.execForAnswer(ctx, conn, takeOrEnlist)
 	}
 	if answer == 0 && b.Replaces == "" {
 		answer = answerAbsent
@@ -78,118 +77,116 @@ func (t *Store) take(ctx context.Context, conn *sqlx.Conn, b AcquireRequest) (an
 	return answer, sent, err
 }
 
-// takeInPlace is take with a place in rowWaits, which it gives up if the
-// statement cannot have been left in the server.
-func (t *Store) takeInSlot(ctx context.Context, conn *sqlx.Conn, b AcquireRequest) (answer int64, sent time.Time, err error) {
+// takeInSlot is take for a caller with a slot in rowWaits. It leaves the slot unless
+// the statement may still wait in the server.
+func (s *Store) takeInSlot(ctx context.Context, conn *sqlx.Conn, b AcquireRequest) (answer int64, sent time.Time, err error) {
 	left := false
 	defer func() {
 		if !left {
-			t.rowWaits.leave(acquireWaits, b.Name)
+			s.rowWaits.leave(acquireWaits, b.Name)
 		}
 	}()
-	answer, sent, err = t.take(ctx, conn, b)
+	answer, sent, err = s.take(ctx, conn, b)
 	if err != nil && ctx.Err() != nil {
 		left, err = true, &abandonedWait{err, b.Claim, acquireWaits}
 	}
 	return answer, sent, err
 }
 
-// takeUnlocked acquires by statements that wait for nobody.
-func (t *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, b AcquireRequest) (answer int64, sent time.Time, err error) {
-	forMe, unlisted := t.query(sqlForMe, "r", "p."), t.query(sqlUnlisted, "r", "l.")
+// takeUnlocked acquires by statements that wait for no row lock.
+func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, b AcquireRequest) (answer int64, sent time.Time, err error) {
+	available, waiters := s.query(sqlAvailable, "r", "p."), s.query(sqlWaitersAfterTake, "r", "l.")
 	if b.Replaces != "" {
-		forMe, unlisted = "p.owner = "+literal(b.Replaces), "l.waiters"
+		available, waiters = "p.owner = "+literal(b.Replaces), "l.waiters"
 	}
-	forMe = "(" + forMe + " OR p.owner = " + literal(b.Owner) + ")"
-	answer, sent, err = t.ask(ctx, conn, command{text: func() string {
-		return t.query(sqlTakeUnlocked, "name", literal(b.Name), "owner", literal(b.Owner), "label", t.label, "lease", micros(b.Lease),
-			"forMe", forMe, "unlisted", unlisted)
+	available = "(" + available + " OR p.owner = " + literal(b.Owner) + ")"
+	answer, sent, err = s.execForAnswer(ctx, conn, command{text: func() string {
+		return s.query(sqlTakeUnlocked, "name", literal(b.Name), "owner", literal(b.Owner), "label", s.label, "lease", micros(b.Lease),
+			"available", available, "waiters", waiters)
 	}})
 	if err != nil || answer != 0 {
 		return answer, sent, err
 	}
 	if b.Replaces != "" {
-		return 0, sent, NotSent{ErrRowLocked} // or taken away: without a place, that is not known
+		return 0, sent, NotSent{ErrRowLocked} // or another owner's by now: without a slot, it cannot tell
 	}
-	var why struct {
-		Answer                   int64
-		Autocommit, Mine, Listed bool
+	var row struct {
+		Answer                        int64
+		Autocommit, Available, Listed bool
 	}
-	t.statements.Add(1)
-	err = conn.GetContext(ctx, &why, t.query(sqlWhyNot, "name", literal(b.Name)))
+	s.statements.Add(1)
+	err = conn.GetContext(ctx, &row, s.query(sqlWhyRefused, "name", literal(b.Name)))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return answerAbsent, sent, nil
 	case err != nil:
 		return 0, sent, err
-	case !why.Autocommit:
+	case !row.Autocommit:
 		return 0, sent, nil
-	case why.Mine:
+	case row.Available:
 		return answerLocked, sent, nil
-	case b.EnlistAs != 0 && !why.Listed:
-		_, _, err = t.ask(ctx, conn, command{text: t.acquireText(b, sqlEnlist, "")})
+	case b.EnlistAs != 0 && !row.Listed:
+		_, _, err = s.execForAnswer(ctx, conn, command{text: s.acquireText(b, sqlEnlist, "")})
 	}
-	return why.Answer, sent, err
+	return row.Answer, sent, err
 }
 
-// takeFirst acquires a lock that has no row yet. Its statement also needs the
-// high-water row and a gap in the index, which a transaction may have locked; what
-// it waits for cannot be told from outside. So it is not cut off: it runs to its
-// end with its connection, and as many others wait for a place here, not in the
-// server.
-func (t *Store) takeFirst(ctx context.Context, b AcquireRequest) (answer int64, sent time.Time, err error) {
-	most := max(1, t.acquireSlots())
-	switch ok, err := t.rowWaits.enterFirst(ctx, b.Name, most); {
+// takeFirst acquires a name that has no row yet. Its statement also needs the
+// high-water row and a gap in the index, which a transaction may have locked, and no
+// probe can see what it waits for. So it is never cut off: it keeps its connection to
+// the end, and further first grants wait for a slot in this process.
+func (s *Store) takeFirst(ctx context.Context, b AcquireRequest) (answer int64, sent time.Time, err error) {
+	most := max(1, s.acquireSlots())
+	switch ok, err := s.rowWaits.enterFirst(ctx, b.Name, most); {
 	case err != nil:
 		return 0, sent, NotSent{err}
 	case !ok:
 		return answerLocked, time.Now(), nil
 	}
-	var mu sync.Mutex // guards the following
-	granted, gone := false, false
-	own, cancel := context.WithTimeout(t.lifetime, LockWaitTimeout)
+	var mu sync.Mutex // protects granted and abandoned
+	granted, abandoned := false, false
+	own, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)
 	began := time.Now()
-	answer, err = detach(ctx, t, own, cancel, false, func(ctx context.Context, conn *sqlx.Conn) (answer int64, err error) {
-		answer, sent, err = t.ask(ctx, conn, command{text: t.acquireText(b, sqlInsert, t.name+".")})
+	answer, err = detach(ctx, s, own, cancel, false, func(ctx context.Context, conn *sqlx.Conn) (answer int64, err error) {
+		answer, sent, err = s.execForAnswer(ctx, conn, command{text: s.acquireText(b, sqlInsert, s.name+".")})
 		mu.Lock()
 		defer mu.Unlock()
-		granted = answer > 0 && !gone
+		granted = answer > 0 && !abandoned
 		switch {
 		case granted:
-			t.granted()
-		case answer > 0: // nobody wants it any more
-			_, _, err = t.freeOn(ctx, conn, t.releaseCommand(b.Claim))
+			s.holdBegan()
+		case answer > 0:
+			_, _, err = s.freeOn(ctx, conn, s.releaseCommand(b.Claim))
 		}
 		return answer, err
 	}, func(sent bool, err error) {
-		t.leaveSlot(firstGrantWaits, b.Name, began, sent && isTimeout(err))
+		s.leaveSlot(firstGrantWaits, b.Name, began, sent && isTimeout(err))
 	})
 	mu.Lock()
 	defer mu.Unlock()
-	gone = true
+	abandoned = true
 	if err != nil && granted {
-		t.HoldEnded()
+		s.HoldEnded()
 	}
 	return answer, sent, err
 }
 
-// bidding puts a bid into a statement; r qualifies the columns of the row.
-func (t *Store) acquireText(b AcquireRequest, statement, r string) func() string {
+// acquireText inserts a request into a statement. r qualifies the row's columns.
+func (s *Store) acquireText(b AcquireRequest, statement, r string) func() string {
 	return func() string {
-		list := "x''"
+		enlist := "x''"
 		if b.EnlistAs != 0 {
-			list = b.EnlistAs.literal()
+			enlist = b.EnlistAs.literal()
 		}
-		return t.query(statement, "name", literal(b.Name), "owner", literal(b.Owner), "from", literal(b.Replaces),
-			"label", t.label, "lease", micros(b.Lease), "list", list, "r", r)
+		return s.query(statement, "name", literal(b.Name), "owner", literal(b.Owner), "replaces", literal(b.Replaces),
+			"label", s.label, "lease", micros(b.Lease), "enlist", enlist, "r", r)
 	}
 }
 
-// acquirePlaces is how many acquiring statements may wait in the server for
-// locked rows, each for another one. A small pool spares none: its connections
-// are needed for what is held.
-func (t *Store) acquireSlots() int {
-	limit := t.db.Stats().MaxOpenConnections
+// acquireSlots is how many acquiring statements may wait in the server for locked
+// rows, each for another row. A small pool has no slot: renewals need its connections.
+func (s *Store) acquireSlots() int {
+	limit := s.db.Stats().MaxOpenConnections
 	if limit == 0 {
 		return maxSlots
 	}
@@ -198,15 +195,17 @@ func (t *Store) acquireSlots() int {
 
 const maxSlots = 8
 
-func (t *Store) Probe(ctx context.Context, c Claim) (state RowState, err error) {
+// Probe returns what keeps the claim's statement, which is in flight, from being
+// answered. It waits for no row lock.
+func (s *Store) Probe(ctx context.Context, c Claim) (state RowState, err error) {
 	var found struct{ Held, Unlocked bool }
-	err = t.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		t.statements.Add(1)
-		return conn.GetContext(ctx, &found, t.query(sqlProbe, "name", literal(c.Name), "owner", literal(c.Owner)))
+	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		s.statements.Add(1)
+		return conn.GetContext(ctx, &found, s.query(sqlProbe, "name", literal(c.Name), "owner", literal(c.Owner)))
 	})
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return RowHeld, nil // a first grant waits for nothing but others: a Purge, another first grant
+		return RowHeld, nil // a first grant waits only for other statements: a Purge, another first grant
 	case err != nil:
 		return RowFree, err
 	case found.Held && !found.Unlocked:

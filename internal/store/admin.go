@@ -12,7 +12,7 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// storeInfo is what operators see of a lock.
+// Info is what operators see of a lock.
 type Info struct {
 	Name                  string
 	Held                  bool
@@ -24,23 +24,22 @@ type Info struct {
 	Waiters               int
 }
 
-// What follows is for people, not for terms.
-
-func (t *Store) CreateTable(ctx context.Context) error {
+// CreateTable creates the table, if it does not exist, and its high-water row.
+func (s *Store) CreateTable(ctx context.Context) error {
 	const head = "CREATE TABLE IF NOT EXISTS "
-	schema := strings.Replace(t.schema, head+"mysqllock", head+t.name, 1)
-	return t.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		if err := t.retryDeadlocks(ctx, conn, schema); err != nil {
+	schema := strings.Replace(s.schema, head+"mysqllock", head+s.name, 1)
+	return s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		if err := s.retryDeadlocks(ctx, conn, schema); err != nil {
 			return err
 		}
-		return t.retryDeadlocks(ctx, conn, t.query(sqlMark))
+		return s.retryDeadlocks(ctx, conn, s.query(sqlAddHighWater))
 	})
 }
 
-// repeat runs a statement until it is not the victim of a deadlock.
-func (t *Store) retryDeadlocks(ctx context.Context, conn *sqlx.Conn, query string) error {
+// retryDeadlocks executes a statement, again after a deadlock.
+func (s *Store) retryDeadlocks(ctx context.Context, conn *sqlx.Conn, query string) error {
 	for try := 1; ; try++ {
-		t.statements.Add(1)
+		s.statements.Add(1)
 		_, err := conn.ExecContext(ctx, query)
 		if !Contended(err) || try == 10 {
 			return err
@@ -48,7 +47,7 @@ func (t *Store) retryDeadlocks(ctx context.Context, conn *sqlx.Conn, query strin
 	}
 }
 
-func (t *Store) readInfos(ctx context.Context, query string) ([]Info, error) {
+func (s *Store) readInfos(ctx context.Context, query string) ([]Info, error) {
 	var found []struct {
 		Name, Owner, Holder       string
 		Holds                     int
@@ -56,8 +55,8 @@ func (t *Store) readInfos(ctx context.Context, query string) ([]Info, error) {
 		Acquired, Expires, Micros int64
 		Waiters                   int
 	}
-	err := t.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		t.statements.Add(1)
+	err := s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		s.statements.Add(1)
 		return conn.SelectContext(ctx, &found, query)
 	})
 	infos := make([]Info, 0, len(found))
@@ -75,28 +74,30 @@ func (t *Store) readInfos(ctx context.Context, query string) ([]Info, error) {
 	return infos, err
 }
 
-func (t *Store) Inspect(ctx context.Context, name string) (Info, error) {
-	infos, err := t.readInfos(ctx, t.query(sqlInspect, "name", literal(name)))
+// Inspect returns the state of one name.
+func (s *Store) Inspect(ctx context.Context, name string) (Info, error) {
+	infos, err := s.readInfos(ctx, s.query(sqlInspect, "name", literal(name)))
 	if err != nil || len(infos) == 0 {
 		return Info{Name: name}, err
 	}
 	return infos[0], nil
 }
 
-func (t *Store) List(ctx context.Context) ([]Info, error) { return t.readInfos(ctx, t.query(sqlList)) }
+// List returns every lock that is held.
+func (s *Store) List(ctx context.Context) ([]Info, error) { return s.readInfos(ctx, s.query(sqlList)) }
 
-// force frees the row whoever holds it and returns the owner it had, "" if none. It
-// waits, until ctx ends, for whoever has the row locked.
-func (t *Store) ForceUnlock(ctx context.Context, name string) (owner string, heir Process, err error) {
+// ForceUnlock frees the row, whoever holds it, and returns that owner, "" if the row was
+// free. It waits, until ctx ends, while a transaction has the row locked.
+func (s *Store) ForceUnlock(ctx context.Context, name string) (owner string, next Process, err error) {
 	for pause := time.Millisecond; ; {
-		owner, heir, err = t.forceOnce(ctx, name)
+		owner, next, err = s.forceOnce(ctx, name)
 		switch {
 		case err == nil:
-			return owner, heir, nil
+			return owner, next, nil
 		case ctx.Err() != nil:
 			return "", 0, fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		case err == errMoved:
-			// Or, under READ UNCOMMITTED, the next owner waits for the same guard.
+			// Under READ UNCOMMITTED the next owner may be waiting for the same guard.
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
@@ -110,16 +111,16 @@ func (t *Store) ForceUnlock(ctx context.Context, name string) (owner string, hei
 	}
 }
 
-func (t *Store) forceOnce(ctx context.Context, name string) (owner string, heir Process, err error) {
+func (s *Store) forceOnce(ctx context.Context, name string) (owner string, next Process, err error) {
 	// Not in the transaction, where SERIALIZABLE would lock the row.
 	var holder struct {
 		Owner string
 		Token uint64
 	}
 	pairs := []string{"name", literal(name)}
-	err = t.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		t.statements.Add(1)
-		return conn.GetContext(ctx, &holder, t.query(sqlHolder, pairs...))
+	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		s.statements.Add(1)
+		return conn.GetContext(ctx, &holder, s.query(sqlHolder, pairs...))
 	})
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", 0, nil
@@ -127,10 +128,10 @@ func (t *Store) forceOnce(ctx context.Context, name string) (owner string, heir 
 		return "", 0, err
 	}
 	pairs = append(pairs, "token", strconv.FormatUint(holder.Token, 10))
-	err = t.inTransaction(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		t.statements.Add(2)
+	err = s.inTransaction(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		s.statements.Add(2)
 		var seized uint64
-		err := conn.GetContext(ctx, &seized, t.query(sqlSeize, pairs...))
+		err := conn.GetContext(ctx, &seized, s.query(sqlSeize, pairs...))
 		switch errorNumber(err) {
 		case 1205, 1969, 3024: // lock wait, or the statement, took too long
 			return errGuarded
@@ -140,22 +141,22 @@ func (t *Store) forceOnce(ctx context.Context, name string) (owner string, heir 
 		} else if err != nil {
 			return err
 		}
-		res, err := conn.ExecContext(ctx, t.query(sqlForce, pairs...))
+		res, err := conn.ExecContext(ctx, s.query(sqlForce, pairs...))
 		if err != nil {
 			return err
 		}
 		if n, err := res.RowsAffected(); err != nil || n == 0 {
-			return err // it expired meanwhile
+			return err // the lease has expired
 		}
 		owner = holder.Owner
 		first, err := res.LastInsertId()
-		heir = Process(first)
+		next = Process(first)
 		return err
 	})
-	return owner, heir, err
+	return owner, next, err
 }
 
 var (
-	errMoved   = errors.New("somebody else has it by now")
+	errMoved   = errors.New("another owner has it by now")
 	errGuarded = errors.New("a transaction has the lock under Guard, or its row locked")
 )

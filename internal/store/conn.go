@@ -10,36 +10,36 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// on runs fn on one connection of the pool.
-func (t *Store) onConn(ctx context.Context, fn func(context.Context, *sqlx.Conn) error) error {
-	return t.run(ctx, false, fn)
+// onConn runs fn on a connection of the pool.
+func (s *Store) onConn(ctx context.Context, fn func(context.Context, *sqlx.Conn) error) error {
+	return s.run(ctx, false, fn)
 }
 
-// onSpare prefers the connection that was kept for what is held. Statements that
-// wait for a row which somebody has locked must not have it.
-func (t *Store) onReservedConn(ctx context.Context, fn func(context.Context, *sqlx.Conn) error) error {
-	return t.run(ctx, true, fn)
+// onReservedConn prefers the connection that is reserved for locks that are held. A
+// statement that may wait for a locked row must not use it.
+func (s *Store) onReservedConn(ctx context.Context, fn func(context.Context, *sqlx.Conn) error) error {
+	return s.run(ctx, true, fn)
 }
 
-// run replaces a connection that was found dead before anything was sent, or on
-// which a demoted primary answered.
-func (t *Store) run(ctx context.Context, spare bool, fn func(context.Context, *sqlx.Conn) error) error {
-	if t.db.Stats().MaxOpenConnections == 1 && t.holdsAny() {
+// run runs fn on a connection, and tries another if that one was dead before anything was
+// sent, or leads to a demoted primary.
+func (s *Store) run(ctx context.Context, reserved bool, fn func(context.Context, *sqlx.Conn) error) error {
+	if s.db.Stats().MaxOpenConnections == 1 && s.holdsAny() {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, t.onlyConnTimeout)
+		ctx, cancel = context.WithTimeout(ctx, s.onlyConnTimeout)
 		defer cancel()
 	}
 	for try := 1; ; try++ {
-		usedUp := t.PoolInUse()
-		conn, err := t.borrowIdle(ctx, spare && try == 1)
+		inUse := s.PoolInUse()
+		conn, err := s.borrowIdle(ctx, reserved && try == 1)
 		switch {
 		case err == nil:
-		case isTimeout(err) && usedUp:
+		case isTimeout(err) && inUse:
 			return NotSent{PoolExhausted{err}}
 		default:
 			return describe(NotSent{err})
 		}
-		err = t.use(ctx, conn, spare, fn)
+		err = s.use(ctx, conn, reserved, fn)
 		switch {
 		case err == ErrDemoted && try < 3:
 		case !errors.Is(err, driver.ErrBadConn) && errorNumber(err) != 4031: // ER_CLIENT_INTERACTION_TIMEOUT
@@ -50,54 +50,53 @@ func (t *Store) run(ctx context.Context, spare bool, fn func(context.Context, *s
 	}
 }
 
-// use runs fn on a connection, and gives that back.
-func (t *Store) use(ctx context.Context, conn *sqlx.Conn, spare bool, fn func(context.Context, *sqlx.Conn) error) (err error) {
-	long, cancel := t.extendWhilePoolInUse(ctx)
+// use runs fn on a connection and returns the connection to the pool.
+func (s *Store) use(ctx context.Context, conn *sqlx.Conn, reserved bool, fn func(context.Context, *sqlx.Conn) error) (err error) {
+	long, cancel := s.extendWhilePoolInUse(ctx)
 	defer cancel()
 	err = ErrPanic
-	defer func() { t.returnConn(conn, err, spare) }()
-	if broken := t.prepare(long, conn); broken != nil {
+	defer func() { s.returnConn(conn, err, reserved) }()
+	if broken := s.prepare(long, conn); broken != nil {
 		return broken
 	}
 	err = fn(long, conn)
 	left := (*abandonedWait)(nil)
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil && !errors.As(err, &left) {
-		err = ctx.Err() // not how patient ends it
+		err = ctx.Err() // not the Canceled of extendWhilePoolInUse
 	}
 	return err
 }
 
-// errPanic stands for the outcome of a statement in which the driver panicked, from
-// which the application may recover.
+// ErrPanic is the outcome of a statement in which the driver panicked. The application may
+// recover from the panic.
 var ErrPanic = errors.New("the driver panicked")
 
-// brief returns a context for a statement that is ended after the given time
-// only for another connection to be tried.
-func WithRetryLimit(ctx context.Context, bound time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithValue(ctx, retryLimitKey{}, ctx), bound)
+// WithRetryLimit returns a context for a statement that ends after limit only so that
+// another connection can be tried.
+func WithRetryLimit(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithValue(ctx, retryLimitKey{}, ctx), limit)
 }
 
 type retryLimitKey struct{}
 
-// patient makes such a context last while there is no other connection: a
-// statement that is cut off takes its connection with it, and an application that
-// has used up its pool would get the place. It ends as soon as the pool has a
-// connection to spare.
-func (t *Store) extendWhilePoolInUse(ctx context.Context) (context.Context, context.CancelFunc) {
+// extendWhilePoolInUse extends such a context while there is no other connection: a
+// statement that is cut off loses its connection, and an application that has exhausted
+// its pool would take the place. It ends as soon as the pool has a free connection.
+func (s *Store) extendWhilePoolInUse(ctx context.Context) (context.Context, context.CancelFunc) {
 	outer, ok := ctx.Value(retryLimitKey{}).(context.Context)
 	end, bounded := ctx.Deadline()
 	if !ok || !bounded {
 		return ctx, func() {}
 	}
-	long, cancel := context.WithTimeout(outer, max(3*t.onlyConnTimeout, time.Until(end)))
-	var mu sync.Mutex // guards timer
+	long, cancel := context.WithTimeout(outer, max(3*s.onlyConnTimeout, time.Until(end)))
+	var mu sync.Mutex // protects timer
 	var timer *time.Timer
 	mu.Lock()
 	defer mu.Unlock()
 	timer = time.AfterFunc(time.Until(end), func() {
 		mu.Lock()
 		defer mu.Unlock()
-		if long.Err() == nil && t.PoolInUse() {
+		if long.Err() == nil && s.PoolInUse() {
 			timer.Reset(poolCheck)
 		} else {
 			cancel()
@@ -111,21 +110,20 @@ func (t *Store) extendWhilePoolInUse(ctx context.Context) (context.Context, cont
 	}
 }
 
-// poolCheck is how often a statement that goes on beyond its time, because the
-// pool is used up, looks whether it still is.
+// poolCheck is how often extendWhilePoolInUse checks the pool.
 const poolCheck = 10 * time.Millisecond
 
-// borrow takes the spare connection, if the statement may have it, or one of the
-// pool: whichever comes free first.
-func (t *Store) borrow(ctx context.Context, spare bool) (*sqlx.Conn, error) {
-	if !spare {
-		return t.db.Connx(ctx)
+// borrow returns the reserved connection, if the statement may use it, or one of the
+// pool, whichever is free first.
+func (s *Store) borrow(ctx context.Context, reserved bool) (*sqlx.Conn, error) {
+	if !reserved {
+		return s.db.Connx(ctx)
 	}
-	if conn := t.takeReservedConn(); conn != nil {
+	if conn := s.takeReservedConn(); conn != nil {
 		return conn, nil
 	}
-	if !t.PoolInUse() {
-		return t.db.Connx(ctx)
+	if !s.PoolInUse() {
+		return s.db.Connx(ctx)
 	}
 	type answer struct {
 		conn *sqlx.Conn
@@ -135,16 +133,16 @@ func (t *Store) borrow(ctx context.Context, spare bool) (*sqlx.Conn, error) {
 	defer cancel()
 	pooled := make(chan answer, 1)
 	go func() {
-		conn, err := t.db.Connx(ctx)
+		conn, err := s.db.Connx(ctx)
 		pooled <- answer{conn, err}
 	}()
 	for {
 		select {
 		case a := <-pooled:
 			return a.conn, a.err
-		case <-t.connReturned:
+		case <-s.connReturned:
 		}
-		if conn := t.takeReservedConn(); conn != nil {
+		if conn := s.takeReservedConn(); conn != nil {
 			cancel()
 			if a := <-pooled; a.err == nil {
 				a.conn.Close()
@@ -154,78 +152,78 @@ func (t *Store) borrow(ctx context.Context, spare bool) (*sqlx.Conn, error) {
 	}
 }
 
-// takeSpare returns the spare connection, nil if there is none at the moment.
-func (t *Store) takeReservedConn() *sqlx.Conn {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	conn := t.reservedConn
-	t.reservedConn = nil
+// takeReservedConn returns the reserved connection, or nil.
+func (s *Store) takeReservedConn() *sqlx.Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	conn := s.reservedConn
+	s.reservedConn = nil
 	return conn
 }
 
-// borrowOther passes over a connection in which the application left a transaction
-// open, if the pool has another: it would be the first to be had again.
-func (t *Store) borrowIdle(ctx context.Context, spare bool) (*sqlx.Conn, error) {
-	conn, err := t.borrow(ctx, spare)
-	if err != nil || t.chained.Load() || !inTransaction(conn) || t.PoolInUse() {
+// borrowIdle skips a connection in which the application left a transaction open, if the
+// pool has another.
+func (s *Store) borrowIdle(ctx context.Context, reserved bool) (*sqlx.Conn, error) {
+	conn, err := s.borrow(ctx, reserved)
+	if err != nil || s.chained.Load() || !inTransaction(conn) || s.PoolInUse() {
 		return conn, err
 	}
-	defer conn.Close() // when the other was had
-	return t.borrow(ctx, false)
+	defer conn.Close() // later, or the pool would return the same one again
+	return s.borrow(ctx, false)
 }
 
-func (t *Store) holdsAny() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.held > 0
+func (s *Store) holdsAny() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held > 0
 }
 
-// sole reports whether one lock is held: no other needs the spare connection.
-func (t *Store) holdsOne() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.held == 1
+// holdsOne reports whether one lock is held, so that no other needs the reserved
+// connection.
+func (s *Store) holdsOne() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held == 1
 }
 
-// short tells whether the pool is used up, so that a statement would wait for
-// the spare connection or for nothing.
-func (t *Store) poolShort() bool {
-	t.mu.Lock()
-	spare := t.reservedConn != nil
-	t.mu.Unlock()
-	return spare && t.PoolInUse()
+// poolShort reports whether the reserved connection is the only free one.
+func (s *Store) poolShort() bool {
+	s.mu.Lock()
+	free := s.reservedConn != nil
+	s.mu.Unlock()
+	return free && s.PoolInUse()
 }
 
-// usedUp tells whether the pool has no connection left.
-func (t *Store) PoolInUse() bool {
-	s := t.db.Stats()
-	return s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections
+// PoolInUse reports whether all connections of the pool are in use.
+func (s *Store) PoolInUse() bool {
+	stats := s.db.Stats()
+	return stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections
 }
 
-// giveBack returns a connection to the pool, or keeps it while anything is held:
-// an application that uses up its pool, or the server's connections, must not
-// starve the renewals. What is held for a moment in an unlimited pool keeps none.
-// One that leads to a demoted primary is closed, as it is by rejectReadOnly: the
-// next one may lead to the new primary. So is one that the driver left midway.
-func (t *Store) returnConn(conn *sqlx.Conn, err error, renewed bool) {
+// returnConn returns a connection to the pool, or reserves it while locks are held: an
+// application that exhausts its pool, or the server's connections, must not starve the
+// renewals. In an unlimited pool, locks that were never renewed reserve none. A connection
+// to a demoted primary is closed, as by rejectReadOnly: the next one may lead to the new
+// primary. So is one on which the driver panicked.
+func (s *Store) returnConn(conn *sqlx.Conn, err error, renewed bool) {
 	if left := (*abandonedWait)(nil); errors.As(err, &left) {
-		t.keepUntilUnlocked(conn, left)
+		s.keepUntilUnlocked(conn, left)
 		return
 	}
-	limit := t.db.Stats().MaxOpenConnections
+	limit := s.db.Stats().MaxOpenConnections
 	if Demoted(err) || err == ErrPanic {
 		conn.Raw(func(any) error { return driver.ErrBadConn })
 	}
-	t.mu.Lock()
-	keep := Answered(err) && !Demoted(err) && t.held > 0 && t.reservedConn == nil && (limit > 1 || limit == 0 && renewed)
+	s.mu.Lock()
+	keep := Answered(err) && !Demoted(err) && s.held > 0 && s.reservedConn == nil && (limit > 1 || limit == 0 && renewed)
 	if keep {
-		t.reservedConn = conn
+		s.reservedConn = conn
 		select {
-		case t.connReturned <- struct{}{}:
+		case s.connReturned <- struct{}{}:
 		default:
 		}
 	}
-	t.mu.Unlock()
+	s.mu.Unlock()
 	if !keep {
 		conn.Close() // back to the pool
 	}

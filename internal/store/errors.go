@@ -14,7 +14,7 @@ var (
 	ErrNotOwned  = errors.New("the row has another owner")
 )
 
-// number is the server's number of an error, 0 if it is not the server's.
+// errorNumber returns the server's error number, or 0 if the error is not the server's.
 func errorNumber(err error) uint16 {
 	if refused, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		return refused.Number
@@ -22,13 +22,12 @@ func errorNumber(err error) uint16 {
 	return 0
 }
 
-// answered tells whether the server has answered and goes on to serve the
-// connection.
+// Answered reports whether the server has replied and keeps serving the connection.
 func Answered(err error) bool { return err == nil || errorNumber(err) != 0 && !ended(err) }
 
-// ended reports whether the connection on which the statement ran has ended. A
-// proxy puts its own connection's end into a server's answer: 2000 to 2999 are the
-// numbers of the client library, which no server uses
+// ended reports whether the connection of the statement has ended. A proxy reports the
+// end of its own connection in a server's reply, with a number of the client library,
+// 2000 to 2999, which no server uses
 // (https://dev.mysql.com/doc/mysql-errors/8.4/en/client-error-reference.html).
 func ended(err error) bool {
 	switch n := errorNumber(err); n {
@@ -39,26 +38,26 @@ func ended(err error) bool {
 	}
 }
 
-// demoted reports whether the server does not write: of its own, for everybody, or
-// because it serves nobody (a member that has left its group).
+// Demoted reports whether the server refuses all writes, or all clients (a member that has
+// left its group).
 func Demoted(err error) bool {
 	n := errorNumber(err)
 	return err == ErrDemoted || n == 1290 || n == 1836 || n == 3032 // option prevents the statement, read-only mode, offline mode
 }
 
-// notSent marks an error that came before the statement could reach the server.
+// NotSent wraps an error that occurred before the statement could reach the server.
 type NotSent struct{ Err error }
 
 func (e NotSent) Error() string { return e.Err.Error() }
 func (e NotSent) Unwrap() error { return e.Err }
 
-// poolUsedUp marks the end of a wait for a connection while the pool could open no
-// more. Without that, a connection was being opened, and took too long.
+// PoolExhausted wraps the end of a wait for a connection in a pool that could open no
+// more. Any other timeout there means that opening a connection took too long.
 type PoolExhausted struct{ error }
 
 func (e PoolExhausted) Unwrap() error { return e.error }
 
-// told puts the class of a server's error into words. The numbers are those of
+// describe adds what the user can do about a server's error. The numbers are listed at
 // https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html.
 func describe(err error) error {
 	switch errorNumber(err) {
@@ -74,12 +73,11 @@ func describe(err error) error {
 	return err
 }
 
-// transient tells whether the same statement may succeed if it is sent again.
+// Transient reports whether the same statement may succeed if it is sent again.
 func Transient(err error) bool {
 	switch errorNumber(err) {
 	case 0:
-		// Not the server's word: the connection broke, could not be had, or
-		// did not answer in time.
+		// The connection broke, could not be opened, or did not reply in time.
 		return !final(err)
 	case 1317, 1907, 1969, 3024, // interrupted by KILL QUERY or a time limit; 1907 by ProxySQL
 		1040, 1203, 1226, // too many connections: to the server, of a user, of this account
@@ -91,9 +89,8 @@ func Transient(err error) bool {
 	return Contended(err) || ended(err)
 }
 
-// contended reports whether the statement met others at the row: deadlock, lock
-// wait timeout, changed since the snapshot (MariaDB), or refused by the other
-// members of a group when it committed.
+// Contended reports whether another statement on the row was in the way: deadlock, lock
+// wait timeout, changed since the snapshot (MariaDB), or a conflict in a group at commit.
 func Contended(err error) bool {
 	if errors.Is(err, ErrRowLocked) {
 		return true
@@ -105,13 +102,12 @@ func Contended(err error) bool {
 	return false
 }
 
-// rejected reports whether the server's error proves that the statement changed
-// nothing. A statement that did not begin, or that the server rolled back, is one.
-// An interruption is none: ProxySQL reports one (1317, 1907) when it loses the
-// backend that it told to stop. Nor is the end of a connection, or a connection
-// that could not be had: a proxy sends a statement again whose first answer it has
-// lost, and reports what befell the last try. Nor is a rollback by a group (3101):
-// a member that is expelled rolls back what the others may have received.
+// rejected reports whether the server's error proves that the statement changed nothing:
+// it did not begin, or the server rolled it back. An interruption proves nothing, because
+// ProxySQL reports one (1317, 1907) when it loses the backend that it told to stop. Nor
+// does the end or the lack of a connection: a proxy that lost the first reply sends the
+// statement again and reports the last try. Nor does a rollback by a group (3101): an
+// expelled member rolls back what the others may have received.
 func rejected(n uint16) bool {
 	switch n {
 	case 1213, 1205, 1020, 1969, 3024, // rolled back: deadlock, lock wait timeout, changed since the snapshot, time limits of the server
@@ -128,14 +124,14 @@ func rejected(n uint16) bool {
 	return false
 }
 
-// final tells whether an error that is not the server's will be met again.
+// final reports whether an error that is not the server's will occur again.
 func final(err error) bool {
 	return errors.Is(err, ErrDemoted) || errors.Is(err, ErrAutocommit) || errors.Is(err, ErrFixedClock) || errors.Is(err, errTransactionOpen) || errors.Is(err, errTooOld) || errors.Is(err, mysql.ErrPktTooLarge) ||
 		strings.HasSuffix(err.Error(), "sql: database is closed") // database/sql does not export it
 }
 
-// unknown tells whether a statement that failed may have been executed, or may
-// yet be: then what it would have done must be undone.
+// OutcomeUnknown reports whether a statement that failed may have been executed, or may
+// still be. Then its effect must be undone.
 func OutcomeUnknown(err error) bool {
 	var never NotSent
 	switch {

@@ -13,32 +13,39 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-func (t *Store) Renew(ctx context.Context, cs []Claim, lease time.Duration, holds int) (renewed int, sent time.Time, err error) {
+// Renew extends many leases, skipping locked rows. It leaves the number of handles as it
+// is if holds is 0. renewed does not count rows that were skipped, that are no longer
+// the claims', or whose leases are longer already.
+func (s *Store) Renew(ctx context.Context, cs []Claim, lease time.Duration, holds int) (renewed int, sent time.Time, err error) {
 	assign := ""
 	if holds > 0 {
 		assign = "l.holds = " + strconv.Itoa(holds) + ", "
 	}
-	res, sent, err := t.change(ctx, true, t.command(sqlRenew, append(claimLists(cs), "lease", micros(lease), "holds", assign)...))
+	res, sent, err := s.change(ctx, true, s.command(sqlRenew, append(claimLists(cs), "lease", micros(lease), "holds", assign)...))
 	if err != nil {
 		return 0, sent, err
 	}
 	n, err := res.RowsAffected()
 	if n == int64(len(cs)) {
-		t.endWaits(cs, false)
+		s.endWaits(cs, false)
 	}
 	return int(n), sent, err
 }
 
-func (t *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds int) (mine bool, sent time.Time, err error) {
+// Extend extends one lease, and leaves the number of handles as it is if holds is 0. It
+// waits while a transaction has the row locked, or returns ErrRowLocked if this process
+// already waits for that row, or for too many. The end of ctx ends the call, but not the
+// statement.
+func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds int) (mine bool, sent time.Time, err error) {
 	type answer struct {
 		mine bool
 		sent time.Time
 	}
-	if t.poolShort() || !t.rowWaits.enter(holdWaits, c.Name, t.holdSlots()) {
-		if n, sent, err := t.Renew(ctx, []Claim{c}, lease, holds); n > 0 || err != nil {
+	if s.poolShort() || !s.rowWaits.enter(holdWaits, c.Name, s.holdSlots()) {
+		if n, sent, err := s.Renew(ctx, []Claim{c}, lease, holds); n > 0 || err != nil {
 			return n > 0, sent, err
 		}
-		if !t.rowWaits.enter(holdWaits, c.Name, t.holdSlots()) {
+		if !s.rowWaits.enter(holdWaits, c.Name, s.holdSlots()) {
 			return false, sent, NotSent{ErrRowLocked}
 		}
 	}
@@ -46,99 +53,102 @@ func (t *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds 
 	if holds > 0 {
 		assign = strconv.Itoa(holds)
 	}
-	cmd := t.command(sqlExtend, "name", literal(c.Name), "owner", literal(c.Owner), "lease", micros(lease), "holds", assign)
-	a, err := runInSlot(ctx, t, c, func(ctx context.Context, conn *sqlx.Conn) (answer, error) {
-		told, sent, err := t.ask(ctx, conn, cmd)
-		return answer{told != 0, sent}, err
+	cmd := s.command(sqlExtend, "name", literal(c.Name), "owner", literal(c.Owner), "lease", micros(lease), "holds", assign)
+	a, err := runInSlot(ctx, s, c, func(ctx context.Context, conn *sqlx.Conn) (answer, error) {
+		matched, sent, err := s.execForAnswer(ctx, conn, cmd)
+		return answer{matched != 0, sent}, err
 	})
 	return a.mine, a.sent, err
 }
 
-func (t *Store) Release(ctx context.Context, c Claim) (freed bool, next Process, err error) {
-	// Renewals need the only connection of a pool, so it must not wait for a locked row.
-	only := t.db.Stats().MaxOpenConnections == 1
-	if only || t.poolShort() || !t.rowWaits.enter(holdWaits, c.Name, t.holdSlots()) {
-		if n, next, err := t.ReleaseAll(ctx, []Claim{c}); n > 0 || err != nil {
+// Release frees the row if the claim still owns it. It waits for a locked row as Extend
+// does.
+func (s *Store) Release(ctx context.Context, c Claim) (freed bool, next Process, err error) {
+	// Renewals need the only connection of a pool, so that one must not wait for a row.
+	only := s.db.Stats().MaxOpenConnections == 1
+	if only || s.poolShort() || !s.rowWaits.enter(holdWaits, c.Name, s.holdSlots()) {
+		if n, next, err := s.ReleaseAll(ctx, []Claim{c}); n > 0 || err != nil {
 			return n > 0, next, err
 		}
-		if only || !t.rowWaits.enter(holdWaits, c.Name, t.holdSlots()) {
+		if only || !s.rowWaits.enter(holdWaits, c.Name, s.holdSlots()) {
 			return false, 0, NotSent{ErrRowLocked}
 		}
 	}
-	// On the caller's goroutine: the switches to another and back would cost a tenth
-	// of an uncontended acquire and release.
+	// Switching goroutines would cost 10 % of an uncontended acquire and release.
 	kept := false
 	var n int64
-	err = t.run(ctx, t.holdsOne(), func(ctx context.Context, conn *sqlx.Conn) (err error) {
-		n, next, err = t.freeOn(ctx, conn, t.releaseCommand(c))
+	err = s.run(ctx, s.holdsOne(), func(ctx context.Context, conn *sqlx.Conn) (err error) {
+		n, next, err = s.freeOn(ctx, conn, s.releaseCommand(c))
 		if kept = err != nil && ctx.Err() != nil && !errors.Is(err, driver.ErrBadConn); kept {
 			err = &abandonedWait{err, c, holdWaits}
 		}
 		return err
 	})
 	if !kept {
-		t.rowWaits.leave(holdWaits, c.Name)
+		s.rowWaits.leave(holdWaits, c.Name)
 	}
 	return n > 0, next, err
 }
 
-func (t *Store) releaseCommand(c Claim) command {
+func (s *Store) releaseCommand(c Claim) command {
 	return command{
 		text: func() string {
-			return t.query(sqlRelease, "name", literal(c.Name), "owner", literal(c.Owner), "released", literal(released(c.Owner)))
+			return s.query(sqlRelease, "name", literal(c.Name), "owner", literal(c.Owner), "released", literal(released(c.Owner)))
 		},
-		often: t.preparedRelease, args: []any{hex.EncodeToString([]byte(c.Name)), c.Owner, released(c.Owner)},
+		often: s.preparedRelease, args: []any{hex.EncodeToString([]byte(c.Name)), c.Owner, released(c.Owner)},
 	}
 }
 
-// released is what sqlFree makes of an owner id.
+// released returns what sqlFree makes of an owner id.
 func released(owner string) string { return "-" + owner[1:] }
 
-func (t *Store) ReleaseAll(ctx context.Context, cs []Claim) (freed int64, next Process, err error) {
+// ReleaseAll frees many rows, skipping locked ones.
+func (s *Store) ReleaseAll(ctx context.Context, cs []Claim) (freed int64, next Process, err error) {
 	owners := make([]string, 0, 2*len(cs))
 	for _, c := range cs {
 		owners = append(owners, c.Owner, released(c.Owner))
 	}
-	freed, next, err = t.free(ctx, true, t.command(sqlReleaseAll,
+	freed, next, err = s.free(ctx, true, s.command(sqlReleaseAll,
 		"names", literals(Names(cs)), "owners", literals(owners), "count", strconv.Itoa(len(cs)), "r", "l."))
 	if freed == int64(len(cs)) {
-		t.endWaits(cs, false)
+		s.endWaits(cs, false)
 	}
 	return freed, next, err
 }
 
-func (t *Store) Look(ctx context.Context, names []string) (rows map[string]Row, sent time.Time, err error) {
-	err = t.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
-		rows, sent, err = t.lookOn(ctx, conn, names)
+// Look reads the rows of the names. A name without a row is missing in the result.
+func (s *Store) Look(ctx context.Context, names []string) (rows map[string]Row, sent time.Time, err error) {
+	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
+		rows, sent, err = s.lookOn(ctx, conn, names)
 		return err
 	})
 	return rows, sent, err
 }
 
-func (t *Store) lookOn(ctx context.Context, conn *sqlx.Conn, names []string) (rows map[string]Row, sent time.Time, err error) {
+func (s *Store) lookOn(ctx context.Context, conn *sqlx.Conn, names []string) (rows map[string]Row, sent time.Time, err error) {
 	var found []struct {
 		Name, Owner string
 		Micros      int64
-		Heir        Process
+		Next        Process
+		Waiting     bool
 		Listed      bool
-		Named       bool
 		Demoted     bool
 	}
-	t.statements.Add(1)
+	s.statements.Add(1)
 	sent = time.Now()
-	err = conn.SelectContext(ctx, &found, t.query(sqlLook, "names", literals(names), "count", strconv.Itoa(len(names))))
+	err = conn.SelectContext(ctx, &found, s.query(sqlLook, "names", literals(names), "count", strconv.Itoa(len(names))))
 	if err == nil && len(found) > 0 && found[0].Demoted {
 		err = ErrDemoted
 	}
 	rows = make(map[string]Row, len(found))
 	for _, f := range found {
-		rows[f.Name] = Row{f.Owner, duration(f.Micros), f.Heir, f.Listed, f.Named}
+		rows[f.Name] = Row{Owner: f.Owner, Remaining: duration(f.Micros), Next: f.Next, Listed: f.Listed, Waiting: f.Waiting}
 	}
 	return rows, sent, err
 }
 
-// StillOwned returns the claims whose rows are still theirs. What a look shows as
-// theirs is so, but another owner may be one that is not committed.
+// StillOwned returns the claims that still own their rows. Look can be trusted if it
+// finds the claim, but another owner that it finds may not be committed.
 func StillOwned(ctx context.Context, repo ownershipReader, claims []Claim) (mine []Claim, err error) {
 	rows, _, err := repo.Look(ctx, Names(claims))
 	if err != nil {
@@ -163,61 +173,65 @@ type ownershipReader interface {
 	Owned(ctx context.Context, cs []Claim) ([]Claim, error)
 }
 
-func (t *Store) Owned(ctx context.Context, cs []Claim) (mine []Claim, err error) {
-	err = t.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		t.statements.Add(1)
+// Owned returns the claims that own their rows, as committed, at every isolation level:
+// Look may see a change of owner that is rolled back later.
+func (s *Store) Owned(ctx context.Context, cs []Claim) (mine []Claim, err error) {
+	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		s.statements.Add(1)
 		_, err := conn.ExecContext(ctx, sqlReadCommitted)
 		if err != nil && errorNumber(err) != 1568 { // ER_CANT_CHANGE_TX_CHARACTERISTICS: the application left a transaction open
 			return err
 		}
-		rows, _, err := t.lookOn(ctx, conn, Names(cs))
+		rows, _, err := s.lookOn(ctx, conn, Names(cs))
 		if err != nil {
-			conn.Raw(func(any) error { return driver.ErrBadConn }) // the next transaction must not have that level
+			conn.Raw(func(any) error { return driver.ErrBadConn }) // the level applies to the next transaction
 			return err
 		}
 		mine = slices.DeleteFunc(slices.Clone(cs), func(c Claim) bool { return rows[c.Name].Owner != c.Owner })
 		return nil
 	})
 	if err == nil && len(mine) < len(cs) {
-		t.endWaits(slices.DeleteFunc(slices.Clone(cs), func(c Claim) bool { return slices.Contains(mine, c) }), true)
+		s.endWaits(slices.DeleteFunc(slices.Clone(cs), func(c Claim) bool { return slices.Contains(mine, c) }), true)
 	}
 	return mine, err
 }
 
-func (t *Store) Confirm(ctx context.Context, c Claim) (mine bool, sent time.Time, err error) {
+// Confirm reports whether the claim owns its row. Like Look it may be wrong if it reports
+// false, never if it reports true. The end of ctx ends the call, but not the statement.
+func (s *Store) Confirm(ctx context.Context, c Claim) (mine bool, sent time.Time, err error) {
 	type answer struct {
 		mine bool
 		sent time.Time
 	}
-	own, cancel := WithRetryLimit(t.lifetime, min(t.onlyConnTimeout, 5*time.Second))
-	a, err := detach(ctx, t, own, cancel, true, func(ctx context.Context, conn *sqlx.Conn) (answer, error) {
-		rows, sent, err := t.lookOn(ctx, conn, []string{c.Name})
+	own, cancel := WithRetryLimit(s.lifetime, min(s.onlyConnTimeout, 5*time.Second))
+	a, err := detach(ctx, s, own, cancel, true, func(ctx context.Context, conn *sqlx.Conn) (answer, error) {
+		rows, sent, err := s.lookOn(ctx, conn, []string{c.Name})
 		return answer{rows[c.Name].Owner == c.Owner, sent}, err
 	}, func(bool, error) {})
 	return a.mine, a.sent, err
 }
 
-// change runs a statement on behalf of what is held.
-func (t *Store) change(ctx context.Context, spare bool, c command) (res sql.Result, sent time.Time, err error) {
-	err = t.run(ctx, spare, func(ctx context.Context, conn *sqlx.Conn) (err error) {
+// change executes a command for locks that are held.
+func (s *Store) change(ctx context.Context, reserved bool, c command) (res sql.Result, sent time.Time, err error) {
+	err = s.run(ctx, reserved, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		sent = time.Now()
-		res, err = t.exec(ctx, conn, c)
+		res, err = s.exec(ctx, conn, c)
 		return err
 	})
 	return res, sent, err
 }
 
-// free is change for statements that may free rows for which others wait.
-func (t *Store) free(ctx context.Context, spare bool, c command) (freed int64, heir Process, err error) {
-	err = t.run(ctx, spare, func(ctx context.Context, conn *sqlx.Conn) (err error) {
-		freed, heir, err = t.freeOn(ctx, conn, c)
+// free is change for commands that free rows for which others may wait.
+func (s *Store) free(ctx context.Context, reserved bool, c command) (freed int64, next Process, err error) {
+	err = s.run(ctx, reserved, func(ctx context.Context, conn *sqlx.Conn) (err error) {
+		freed, next, err = s.freeOn(ctx, conn, c)
 		return err
 	})
-	return freed, heir, err
+	return freed, next, err
 }
 
-func (t *Store) freeOn(ctx context.Context, conn *sqlx.Conn, c command) (freed int64, next Process, err error) {
-	res, err := t.exec(ctx, conn, c)
+func (s *Store) freeOn(ctx context.Context, conn *sqlx.Conn, c command) (freed int64, next Process, err error) {
+	res, err := s.exec(ctx, conn, c)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -229,8 +243,10 @@ func (t *Store) freeOn(ctx context.Context, conn *sqlx.Conn, c command) (freed i
 	return freed, Process(first), err
 }
 
-func (t *Store) RemoveWaiter(ctx context.Context, names []string, p Process) (heir Process, all bool, err error) {
-	struck, heir, err := t.free(ctx, true, t.command(sqlRemoveWaiter,
-		"names", literals(names), "count", strconv.Itoa(len(names)), "process", p.literal(), "mute", p.Polling().literal(), "r", "l."))
-	return heir, struck == int64(len(names)), err
+// RemoveWaiter removes a process from the wait queues of names, skipping locked rows. all
+// is false if it was not removed from every one.
+func (s *Store) RemoveWaiter(ctx context.Context, names []string, p Process) (next Process, all bool, err error) {
+	removed, next, err := s.free(ctx, true, s.command(sqlRemoveWaiter,
+		"names", literals(names), "count", strconv.Itoa(len(names)), "process", p.literal(), "pollingID", p.Polling().literal(), "r", "l."))
+	return next, removed == int64(len(names)), err
 }

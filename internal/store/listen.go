@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// A pool of fewer connections has none to spare for listening,
-	minListenPool = 4
-	// and one that has so few left may soon need it for something else.
+	// A pool with fewer connections, or fewer free ones, cannot spare one for listening, or
+	// not for long.
+	minListenPool        = 4
 	maxListenInSmallPool = 500 * time.Millisecond
 )
 
@@ -22,8 +22,10 @@ var (
 	errListenNameTaken = errors.New("the server did not grant the name to listen under")
 )
 
-func (t *Store) Listen(ctx context.Context, names []string, d time.Duration) (h Wakeup, err error) {
-	stats := t.db.Stats()
+// Listen blocks until another process signals this one, d has passed, or one of the names
+// needs a look. One call at a time may be in flight.
+func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (h Wakeup, err error) {
+	stats := s.db.Stats()
 	if stats.MaxOpenConnections > 0 && stats.MaxOpenConnections-stats.InUse < minListenPool {
 		d = min(d, maxListenInSmallPool)
 	}
@@ -31,32 +33,32 @@ func (t *Store) Listen(ctx context.Context, names []string, d time.Duration) (h 
 	defer cancel()
 	switch {
 	case 0 < stats.MaxOpenConnections && stats.MaxOpenConnections < minListenPool,
-		t.PoolInUse() && t.listener != nil && stats.WaitCount > t.waitCount: // somebody waits for a connection while this one listens
+		s.PoolInUse() && s.listener != nil && stats.WaitCount > s.waitCount: // a caller waits for a connection while this one listens
 		return h, ErrPoolTooSmall
-	case t.PoolInUse() && t.listener == nil:
+	case s.PoolInUse() && s.listener == nil:
 		return h, ErrPoolInUse
 	}
-	t.waitCount = stats.WaitCount
+	s.waitCount = stats.WaitCount
 	var answer struct {
-		Hit     sql.NullString
-		Rung    bool
-		Demoted bool
+		Hit       sql.NullString
+		Signalled bool
+		Demoted   bool
 	}
-	fresh := t.listener == nil
+	fresh := s.listener == nil
 	if fresh {
-		err = t.openListener(ctx)
+		err = s.openListener(ctx)
 	} else {
-		err = t.prepare(ctx, t.listener)
+		err = s.prepare(ctx, s.listener)
 	}
 	if err == nil {
-		t.statements.Add(1)
-		err = t.listener.GetContext(ctx, &answer, t.query(sqlListen, "names", literals(names), "count", strconv.Itoa(len(names)),
+		s.statements.Add(1)
+		err = s.listener.GetContext(ctx, &answer, s.query(sqlListen, "names", literals(names), "count", strconv.Itoa(len(names)),
 			"seconds", strconv.FormatFloat(d.Seconds(), 'f', 6, 64)))
 	}
 	switch {
 	case errorNumber(err) == 1317: // interrupted by KILL QUERY
 		if fresh {
-			t.CloseListener() // the bell may not have been granted
+			s.CloseListener() // the name may not have been granted
 		}
 		return Wakeup{Signalled: true}, nil
 	case err != nil:
@@ -66,42 +68,44 @@ func (t *Store) Listen(ctx context.Context, names []string, d time.Duration) (h 
 	case answer.Hit.Valid:
 		return Wakeup{Name: answer.Hit.String, Missing: answer.Hit.String == ""}, nil
 	}
-	return Wakeup{Signalled: answer.Rung}, nil
+	return Wakeup{Signalled: answer.Signalled}, nil
 }
 
-// prickUp takes a connection to listen with.
-func (t *Store) openListener(ctx context.Context) error {
-	conn, err := t.db.Connx(ctx)
+// openListener opens the listener's connection.
+func (s *Store) openListener(ctx context.Context) error {
+	conn, err := s.db.Connx(ctx)
 	if err != nil {
 		return err
 	}
-	if err := t.prepare(ctx, conn); err != nil {
+	if err := s.prepare(ctx, conn); err != nil {
 		conn.Close()
 		return err
 	}
-	t.listener = conn
+	s.listener = conn
 	var granted sql.NullBool
-	t.statements.Add(2)
-	conn.ExecContext(ctx, sqlNotSlow) // before a ring could hit it; where it is refused, the log has an entry more
-	err = conn.GetContext(ctx, &granted, t.query(sqlListenName, "id", t.self.String()))
+	s.statements.Add(2)
+	conn.ExecContext(ctx, sqlNotSlow) // before a signal can interrupt it; if it is refused, the slow log has one more entry
+	err = conn.GetContext(ctx, &granted, s.query(sqlListenName, "id", s.self.String()))
 	if err == nil && !granted.Bool {
 		err = errListenNameTaken
 	}
 	return err
 }
 
-// hush closes the connection that listened. In the pool, another's statement on
-// it could be hit by a ring.
-func (t *Store) CloseListener() {
-	if t.listener != nil {
-		t.listener.Raw(func(any) error { return driver.ErrBadConn })
-		t.listener.Close()
-		t.listener = nil
+// CloseListener closes the listener's connection; from then on the process cannot be
+// signalled. In the pool, a late signal could interrupt a statement of the application.
+func (s *Store) CloseListener() {
+	if s.listener != nil {
+		s.listener.Raw(func(any) error { return driver.ErrBadConn })
+		s.listener.Close()
+		s.listener = nil
 	}
 }
 
-func (t *Store) Signal(ctx context.Context, p Process) (alive bool, err error) {
-	_, _, err = t.change(ctx, true, t.command(sqlSignal, "id", p.String()))
+// Signal ends the Listen of another process. alive is false if that process does not
+// listen.
+func (s *Store) Signal(ctx context.Context, p Process) (alive bool, err error) {
+	_, _, err = s.change(ctx, true, s.command(sqlSignal, "id", p.String()))
 	if errorNumber(err) == 1094 { // ER_NO_SUCH_THREAD
 		return false, nil
 	}

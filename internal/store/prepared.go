@@ -11,32 +11,30 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// A statement of the length of those here takes longer to be parsed than to be
-// executed. So a connection that is asked the same often has it prepared, which
-// costs one round trip more, once. On others that would not pay: a pool may
-// close them as soon as they come back.
+// The server parses statements of this length more slowly than it executes them. So a
+// connection on which a statement is frequent has it prepared, which costs one round trip
+// once. On other connections that would not pay: a pool may close them at any time.
 const (
 	prepareAfter = 100
-	// maxPrepared bounds the connections that are known, if the pool has not half
-	// as many open: beyond, the one that was used least lately is forgotten. That
-	// shall be one that the pool has closed, which it tells nobody; on another, the
-	// server would keep what was prepared.
+	// maxPrepared limits the connections that are tracked, or twice the pool's open ones if
+	// that is more. Beyond it, the least recently used is dropped: probably one that the
+	// pool has closed, which a pool does not report.
 	maxPrepared = 128
 )
 
-// prepared knows the statements that were prepared on connections of the pool.
+// prepared tracks the statements that were prepared on connections of the pool.
 type prepared struct {
 	db    *sqlx.DB
-	mu    sync.Mutex // guards the following, but not the fields of what conns holds
+	mu    sync.Mutex // protects following fields, and last of each preparedConn
 	conns map[driver.Conn]*preparedConn
 	clock int64
 }
 
-// hotConn belongs to whoever uses the connection.
+// A preparedConn belongs to the goroutine that uses the connection.
 type preparedConn struct {
 	stmts map[string]driver.Stmt // by text; nil if it cannot be prepared
 	uses  map[string]int
-	last  int64 // by the clock of prepared, whose mu guards it
+	last  int64 // use, by the clock of prepared
 }
 
 func (p *prepared) of(conn driver.Conn) *preparedConn {
@@ -64,8 +62,8 @@ func (p *prepared) of(conn driver.Conn) *preparedConn {
 	return c
 }
 
-// discard closes what was prepared on a connection that the caller has. It
-// returns driver.ErrBadConn if it cannot.
+// discard closes what was prepared on a connection in use by the caller. It returns
+// driver.ErrBadConn if it cannot.
 func (p *prepared) discard(conn driver.Conn) error {
 	p.mu.Lock()
 	c := p.conns[conn]
@@ -82,8 +80,8 @@ func (p *prepared) discard(conn driver.Conn) error {
 	return nil
 }
 
-// exec executes a statement that was prepared on the connection, or is asked
-// there often enough to be. ok is false, and nothing was executed, if it is not.
+// exec executes a statement that is prepared on the connection, or frequent enough to be.
+// Otherwise ok is false, and nothing was executed.
 func (p *prepared) exec(ctx context.Context, conn *sqlx.Conn, text string, args []any) (res sql.Result, ok bool, err error) {
 	err = conn.Raw(func(raw any) (err error) {
 		dc, is := raw.(interface {
@@ -100,7 +98,7 @@ func (p *prepared) exec(ctx context.Context, conn *sqlx.Conn, text string, args 
 				return nil
 			}
 			if stmt, err = dc.PrepareContext(ctx, text); err != nil {
-				stmt = nil // the plain statement will meet what is wrong
+				stmt = nil // the plain statement will return the error
 			}
 			c.stmts[text] = stmt
 		}
@@ -110,8 +108,8 @@ func (p *prepared) exec(ctx context.Context, conn *sqlx.Conn, text string, args 
 		}
 		res, err = executor.ExecContext(ctx, named(args))
 		switch errorNumber(err) {
-		case 1243, 1615: // unknown, or to be prepared anew: a proxy, a changed table
-			p.discard(dc) // on a broken connection, the plain statement will find it so
+		case 1243, 1615: // unknown (a proxy), or outdated (the table was altered)
+			p.discard(dc) // if the connection is broken, the plain statement will fail
 			return nil
 		}
 		ok = true
@@ -120,14 +118,14 @@ func (p *prepared) exec(ctx context.Context, conn *sqlx.Conn, text string, args 
 	return res, ok, err
 }
 
-// closePatience is how long close waits for connections that are in use.
-const closePatience = 200 * time.Millisecond
+// closeTimeout is how long close waits for connections that are in use.
+const closeTimeout = 200 * time.Millisecond
 
-// close closes what was prepared on the connections of the pool that are idle, or
-// come back soon; nothing is executed any more. On a connection that stays in use
-// for longer, it ends with the connection.
+// close closes what was prepared on connections of the pool that are idle, or become so
+// within closeTimeout. On others, it ends with the connection. Nothing may be executed
+// any more.
 func (p *prepared) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	for p.closeIdle(ctx) && p.db.Stats().InUse > 0 {
 		select {
@@ -138,8 +136,8 @@ func (p *prepared) close() {
 	}
 }
 
-// closeIdle closes what was prepared on idle connections. It returns false if
-// nothing else is left.
+// closeIdle closes what was prepared on idle connections. It reports whether anything is
+// left.
 func (p *prepared) closeIdle(ctx context.Context) (left bool) {
 	p.mu.Lock()
 	maps.DeleteFunc(p.conns, func(_ driver.Conn, c *preparedConn) bool {
@@ -160,7 +158,7 @@ func (p *prepared) closeIdle(ctx context.Context) (left bool) {
 		if err != nil {
 			break
 		}
-		defer conn.Close() // when all were had: the pool gives the same one again
+		defer conn.Close() // at the end, or the pool would return the same one again
 		conn.Raw(func(raw any) error {
 			if dc, ok := raw.(driver.Conn); ok {
 				return p.discard(dc)
@@ -174,7 +172,7 @@ func (p *prepared) closeIdle(ctx context.Context) (left bool) {
 	return left
 }
 
-// named turns arguments into what drivers take.
+// named converts arguments for the driver.
 func named(args []any) []driver.NamedValue {
 	values := make([]driver.NamedValue, len(args))
 	for i, arg := range args {

@@ -10,10 +10,10 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// purge deletes idle rows in batches, each in one transaction that first raises
-// the high-water row above every token it deletes.
-func (t *Store) Purge(ctx context.Context, idle time.Duration) (deleted int64, err error) {
-	pause, err := t.ensureHighWaterRow(ctx)
+// Purge deletes idle rows in batches. Each batch is one transaction, which first raises
+// the high-water row above every token that it deletes.
+func (s *Store) Purge(ctx context.Context, idle time.Duration) (deleted int64, err error) {
+	pause, err := s.ensureHighWaterRow(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -24,9 +24,9 @@ func (t *Store) Purge(ctx context.Context, idle time.Duration) (deleted int64, e
 	}
 	for after := ""; ; {
 		var found []idleRow
-		err = t.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-			t.statements.Add(1)
-			return conn.SelectContext(ctx, &found, t.query(sqlIdleNames,
+		err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+			s.statements.Add(1)
+			return conn.SelectContext(ctx, &found, s.query(sqlIdleNames,
 				"name", literal(after), "idle", micros(idle), "count", strconv.Itoa(BatchSize)))
 		})
 		if err != nil || len(found) == 0 {
@@ -34,7 +34,7 @@ func (t *Store) Purge(ctx context.Context, idle time.Duration) (deleted int64, e
 		}
 		after = found[len(found)-1].Name
 		for try := 1; ; try++ {
-			n, err := t.deleteIdle(ctx, found, idle)
+			n, err := s.deleteIdle(ctx, found, idle)
 			if err == nil {
 				deleted += n
 				break
@@ -51,45 +51,45 @@ type idleRow struct {
 	Token uint64
 }
 
-// mark makes sure of the high-water row. Where it was missing, a first grant
-// that did not see it may be under way: pause is long enough for that to end.
-func (t *Store) ensureHighWaterRow(ctx context.Context) (pause time.Duration, err error) {
-	err = t.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+// ensureHighWaterRow adds the high-water row if it is missing. Then a first grant that did
+// not see it may be in flight: pause is long enough for that to end.
+func (s *Store) ensureHighWaterRow(ctx context.Context) (pause time.Duration, err error) {
+	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		var n int
-		t.statements.Add(2)
-		if err := conn.GetContext(ctx, &n, t.query(sqlMarked)); err != nil || n > 0 {
+		s.statements.Add(2)
+		if err := conn.GetContext(ctx, &n, s.query(sqlHasHighWater)); err != nil || n > 0 {
 			return err
 		}
 		pause = time.Second
-		return t.retryDeadlocks(ctx, conn, t.query(sqlMark))
+		return s.retryDeadlocks(ctx, conn, s.query(sqlAddHighWater))
 	})
 	return pause, err
 }
 
-func (t *Store) deleteIdle(ctx context.Context, found []idleRow, idle time.Duration) (deleted int64, err error) {
+func (s *Store) deleteIdle(ctx context.Context, found []idleRow, idle time.Duration) (deleted int64, err error) {
 	tokens := make([]string, len(found))
 	for i, f := range found {
 		tokens[i] = strconv.FormatUint(f.Token, 10)
 	}
-	err = t.inTransaction(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		t.statements.Add(4)
-		var mark uint64
-		if err := conn.GetContext(ctx, &mark, t.query(sqlHighWater)); err != nil {
+	err = s.inTransaction(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		s.statements.Add(4)
+		var highest uint64
+		if err := conn.GetContext(ctx, &highest, s.query(sqlHighWater)); err != nil {
 			return err
 		}
 		var locked []idleRow
-		if err := conn.SelectContext(ctx, &locked, t.query(sqlIdleLock, "tokens", strings.Join(tokens, ","), "idle", micros(idle))); err != nil || len(locked) == 0 {
+		if err := conn.SelectContext(ctx, &locked, s.query(sqlIdleLock, "tokens", strings.Join(tokens, ","), "idle", micros(idle))); err != nil || len(locked) == 0 {
 			return err
 		}
 		var names []string
 		for _, f := range locked {
 			names = append(names, f.Name)
-			mark = max(mark, f.Token)
+			highest = max(highest, f.Token)
 		}
-		if _, err := conn.ExecContext(ctx, t.query(sqlRaise, "token", strconv.FormatUint(mark, 10))); err != nil {
+		if _, err := conn.ExecContext(ctx, s.query(sqlRaise, "token", strconv.FormatUint(highest, 10))); err != nil {
 			return err
 		}
-		res, err := conn.ExecContext(ctx, t.query(sqlDelete, "names", literals(names), "count", strconv.Itoa(len(names))))
+		res, err := conn.ExecContext(ctx, s.query(sqlDelete, "names", literals(names), "count", strconv.Itoa(len(names))))
 		if err == nil {
 			deleted, err = res.RowsAffected()
 		}
@@ -98,11 +98,11 @@ func (t *Store) deleteIdle(ctx context.Context, found []idleRow, idle time.Durat
 	return deleted, err
 }
 
-// inTransaction does not leave a transaction open in the session, whatever its
+// inTransaction runs fn in a transaction, and leaves none open, whatever the session's
 // completion_type.
-func (t *Store) inTransaction(ctx context.Context, fn func(context.Context, *sqlx.Conn) error) error {
-	return t.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		t.statements.Add(2)
+func (s *Store) inTransaction(ctx context.Context, fn func(context.Context, *sqlx.Conn) error) error {
+	return s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		s.statements.Add(2)
 		if _, err := conn.ExecContext(ctx, "START TRANSACTION READ WRITE"); err != nil {
 			return err
 		}

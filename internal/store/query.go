@@ -13,10 +13,11 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// query puts the table, this process, and pairs of placeholder and text into a
-// statement. The texts are literals and numbers: an argument would cost a second
+// query replaces the placeholders of a statement: {t} by the table, {self} and
+// {polling} by the two ids of this process, and others by the text that follows them in
+// pairs. The texts are literals and numbers, because an argument would cost a second
 // round trip on every DSN without interpolateParams.
-func (t *Store) query(statement string, pairs ...string) string {
+func (s *Store) query(statement string, pairs ...string) string {
 	var b strings.Builder
 	b.Grow(2 * len(statement))
 	for {
@@ -29,24 +30,23 @@ func (t *Store) query(statement string, pairs ...string) string {
 		placeholder, statement, _ = strings.Cut(rest, "}")
 		switch placeholder {
 		case "t":
-			b.WriteString(t.name)
-		case "me":
-			b.WriteString(t.self.literal())
-		case "silent":
-			b.WriteString(t.self.Polling().literal())
+			b.WriteString(s.name)
+		case "self":
+			b.WriteString(s.self.literal())
+		case "polling":
+			b.WriteString(s.self.Polling().literal())
 		default:
-			if i := slices.Index(pairs, placeholder); i >= 0 { // but for {r}, which may be nothing
+			if i := slices.Index(pairs, placeholder); i >= 0 {
 				b.WriteString(pairs[i+1])
 			}
 		}
 	}
 }
 
-// literal writes s so that every session reads the same bytes. In quotes stand
-// only bytes that no client charset (sjis and gbk eat a backslash) and no
-// sql_mode (ANSI_QUOTES, NO_BACKSLASH_ESCAPES) can misread, and _binary keeps
-// them from being converted to the charset of the connection; the rest is
-// hexadecimal.
+// literal returns a literal that every session reads as the same bytes. It quotes only
+// bytes that no client charset (sjis and gbk swallow a backslash) and no sql_mode
+// (ANSI_QUOTES, NO_BACKSLASH_ESCAPES) misreads; _binary prevents a conversion from the
+// charset of the connection. Everything else is hexadecimal.
 func literal(s string) string {
 	if s == "" {
 		return "x''" // not NULL, as '' is under EMPTY_STRING_IS_NULL
@@ -72,7 +72,7 @@ func literals(ss []string) string {
 	return b.String()
 }
 
-// quoteTable checks and quotes "table" or "db.table".
+// QuoteTable checks and quotes "table" or "db.table".
 func QuoteTable(name string) (string, error) {
 	parts := strings.Split(name, ".")
 	if len(parts) > 2 {
@@ -103,12 +103,13 @@ func Shorten(name string) string {
 
 func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
 
-// duration is what so many microseconds are, or the most that a Duration can be.
+// duration returns microseconds as a Duration, limited to what a Duration can hold.
 func duration(micros int64) time.Duration {
 	const most = math.MaxInt64 / int64(time.Microsecond)
 	return time.Duration(max(-most, min(micros, most))) * time.Microsecond
 }
 
+// claimLists returns the placeholders of a statement for many claims.
 func claimLists(cs []Claim) []string {
 	owners := make([]string, len(cs))
 	for i, c := range cs {
@@ -117,31 +118,32 @@ func claimLists(cs []Claim) []string {
 	return []string{"names", literals(Names(cs)), "owners", literals(owners), "count", strconv.Itoa(len(cs))}
 }
 
-// A command is a statement that is answered without rows.
+// A command is a statement without result rows.
 type command struct {
 	text  func() string
-	often string // the same with arguments, to be prepared; "" if it is not asked often
+	often string // the same with arguments, for the prepared form; "" if there is none
 	args  []any
 }
 
-func (t *Store) command(statement string, pairs ...string) command {
-	return command{text: func() string { return t.query(statement, pairs...) }}
+func (s *Store) command(statement string, pairs ...string) command {
+	return command{text: func() string { return s.query(statement, pairs...) }}
 }
 
-func (t *Store) exec(ctx context.Context, conn *sqlx.Conn, c command) (sql.Result, error) {
-	t.statements.Add(1)
-	if c.often != "" && !t.wideCharset.Load() {
-		if res, ok, err := t.prepared.exec(ctx, conn, c.often, c.args); ok {
+func (s *Store) exec(ctx context.Context, conn *sqlx.Conn, c command) (sql.Result, error) {
+	s.statements.Add(1)
+	if c.often != "" && !s.wideCharset.Load() {
+		if res, ok, err := s.prepared.exec(ctx, conn, c.often, c.args); ok {
 			return res, err
 		}
 	}
 	return conn.ExecContext(ctx, c.text())
 }
 
-// ask executes a command and returns what its LAST_INSERT_ID carried.
-func (t *Store) ask(ctx context.Context, conn *sqlx.Conn, c command) (answer int64, sent time.Time, err error) {
+// execForAnswer executes a command and returns the number that it passed to
+// LAST_INSERT_ID.
+func (s *Store) execForAnswer(ctx context.Context, conn *sqlx.Conn, c command) (answer int64, sent time.Time, err error) {
 	sent = time.Now()
-	res, err := t.exec(ctx, conn, c)
+	res, err := s.exec(ctx, conn, c)
 	if err != nil {
 		return 0, sent, err
 	}

@@ -21,18 +21,18 @@ var (
 	ErrFixedClock      = errors.New("this session has a fixed timestamp, so that leases would be judged by a standing clock: remove timestamp from the DSN")
 )
 
-// prepare looks once at a session of the pool, and refuses those in which the
-// statements would be wrong.
-func (t *Store) prepare(ctx context.Context, conn *sqlx.Conn) error {
-	if !t.sessionsChecked.Load() {
+// prepare checks the sessions of the pool once, and refuses those in which the statements
+// would be wrong. It also refuses a connection in which a transaction is open.
+func (s *Store) prepare(ctx context.Context, conn *sqlx.Conn) error {
+	if !s.sessionsChecked.Load() {
 		type session struct {
 			Autocommit, Chained, Wide bool
 			Instant, Version          string
 		}
 		var first, second session
-		for _, s := range []*session{&first, &second} {
-			t.statements.Add(1)
-			if err := conn.GetContext(ctx, s, sqlSession); err != nil {
+		for _, look := range []*session{&first, &second} {
+			s.statements.Add(1)
+			if err := conn.GetContext(ctx, look, sqlSession); err != nil {
 				return NotSent{err}
 			}
 		}
@@ -44,18 +44,18 @@ func (t *Store) prepare(ctx context.Context, conn *sqlx.Conn) error {
 		case tooOld(first.Version):
 			return fmt.Errorf("%w; the server is %q", errTooOld, first.Version)
 		}
-		t.chained.Store(first.Chained)
-		t.wideCharset.Store(first.Wide)
-		t.sessionsChecked.Store(true)
+		s.chained.Store(first.Chained)
+		s.wideCharset.Store(first.Wide)
+		s.sessionsChecked.Store(true)
 	}
-	if t.chained.Load() {
-		t.statements.Add(1)
+	if s.chained.Load() {
+		s.statements.Add(1)
 		if _, err := conn.ExecContext(ctx, sqlSettle); err != nil {
 			return NotSent{err}
 		}
 	} else if inTransaction(conn) {
-		// Or it has ended with an error, which does not carry the flag.
-		t.statements.Add(1)
+		// An error that ended the transaction does not carry the flag, so ask.
+		s.statements.Add(1)
 		if _, err := conn.ExecContext(ctx, "DO 0"); err != nil {
 			return NotSent{err}
 		}
@@ -71,15 +71,15 @@ func (t *Store) prepare(ctx context.Context, conn *sqlx.Conn) error {
 
 var (
 	versionNumbers = regexp.MustCompile(`^(\d+)\.(\d+)`)
-	// otherServers have versions of their own; the number before is that of the
-	// MySQL whose protocol they speak.
+	// otherServers report the version of the MySQL whose protocol they speak before their
+	// own.
 	otherServers = regexp.MustCompile(`(?i)tidb|vitess|oceanbase|tddl|polardb`)
 )
 
-// tooOld reports whether a server's version is known to lack SKIP LOCKED, without
-// which no lease can be renewed. What it cannot read is taken to be new enough.
+// tooOld reports whether a server's version is known to lack SKIP LOCKED, without which
+// no lease can be renewed. An unknown version is assumed to be new enough.
 func tooOld(version string) bool {
-	version = strings.TrimPrefix(version, "5.5.5-") // what MariaDB puts before it for old clients
+	version = strings.TrimPrefix(version, "5.5.5-") // a prefix of MariaDB for old clients
 	numbers := versionNumbers.FindStringSubmatch(version)
 	if numbers == nil || otherServers.MatchString(version) {
 		return false
@@ -92,16 +92,16 @@ func tooOld(version string) bool {
 	return major < 8
 }
 
-// Flags of the protocol's answers.
+// Status flags of the protocol.
 const (
 	serverInTransaction = 1 << iota
 	serverAutocommit
 )
 
-// serverStatus returns the flags of the server's last answer on the connection.
-// The driver keeps them and does not export them; to ask for what they say would
-// cost each statement of the library another one. They are unknown, and returned as
-// 0, with another driver, and with one that wraps this one and has no method Raw.
+// serverStatus returns the status flags of the server's last reply on the connection. The
+// driver keeps them unexported; asking the server would double the library's statements.
+// The flags are 0 with another driver, and with a wrapper of this one without a method
+// Raw.
 func serverStatus(conn *sqlx.Conn) (flags uint64) {
 	conn.Raw(func(raw any) error {
 		for {
@@ -123,6 +123,5 @@ func serverStatus(conn *sqlx.Conn) (flags uint64) {
 	return flags
 }
 
-// inTransaction reports whether a transaction is open in the session, as far as
-// the server's last answer said so.
+// inTransaction reports whether a transaction was open after the last reply.
 func inTransaction(conn *sqlx.Conn) bool { return serverStatus(conn)&serverInTransaction != 0 }

@@ -1,3 +1,11 @@
+// Package store is the library's table on a real server: every SQL statement, the
+// connections they run on, and the classes of the server's errors.
+//
+// Every statement that writes a lock's row is conditional on the owner id of one
+// acquisition and safe to repeat. A returned time named sent is the instant before
+// the request left this process: the database cannot have judged the statement by an
+// earlier time. A returned Process named next is the one that has waited longest for
+// a row that the statement freed, 0 if none; of several rows, any that has one.
 package store
 
 import (
@@ -10,60 +18,65 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// table is the repository on a real server.
+// A Store sends the statements for one table on one pool. It is safe for concurrent
+// use, except that Listen and CloseListener belong to one goroutine.
 type Store struct {
 	db              *sqlx.DB
 	schema          string // CREATE TABLE for the default name
 	name            string // quoted
 	label           string // literal
 	self            Process
-	onlyConnTimeout time.Duration // bounds a statement, beside locks that are held, in a pool of one connection
-	sessionsChecked atomic.Bool   // the sessions were looked at
+	onlyConnTimeout time.Duration // of a statement while locks are held, in a pool of one connection
+	sessionsChecked atomic.Bool   // prepare has read a session's settings
 	chained         atomic.Bool   // completion_type=CHAIN: the application may leave transactions open in them
-	wideCharset     atomic.Bool   // the sessions have a charset in which arguments are not taken as they are
+	wideCharset     atomic.Bool   // the sessions' charset would alter arguments
 	statements      atomic.Int64
 	prepared        prepared
 	rowWaits        rowWaits
-	detached        sync.WaitGroup // statements that their callers may have left
+	detached        sync.WaitGroup // statements whose callers may have returned
 	lifetime        context.Context
-	end             context.CancelFunc // of lifetime, by close
-	preparedTake    string             // sqlTake and sqlRelease with arguments
-	preparedRelease string
+	end             context.CancelFunc // ends lifetime; called by Close
+	preparedTake    string             // sqlTake with arguments instead of literals
+	preparedRelease string             // sqlRelease likewise
 
-	// Of listen and hush alone.
-	listener  *sqlx.Conn // the connection that listens; nil if none does
-	waitCount int64      // how often anybody had waited for a connection when ear was last used
+	// Only Listen and CloseListener use the following.
+	listener  *sqlx.Conn // nil while closed
+	waitCount int64      // the pool's WaitCount when listener was last used
 
-	mu             sync.Mutex         // guards the following
-	held           int                // grants that were not relinquished
-	reservedConn   *sqlx.Conn         // idle connection kept from the pool while terms > 0; nil while in use
-	connReturned   chan struct{}      // capacity 1: spare was set
+	mu             sync.Mutex         // protects following fields
+	held           int                // grants without a HoldEnded yet
+	reservedConn   *sqlx.Conn         // idle connection kept from the pool while held > 0; nil while in use
+	connReturned   chan struct{}      // capacity 1: reservedConn was set
 	rowWaitsByName map[string]rowWait // by name
 }
 
-func New(db *sql.DB, schema, name, label string, me Process, lease time.Duration) (*Store, error) {
+// New returns a Store for the table name, which CreateTable creates from schema. label
+// is what operators see as the holder, self the process, lease that of AutoRenew. It
+// sends nothing.
+func New(db *sql.DB, schema, name, label string, self Process, lease time.Duration) (*Store, error) {
 	quoted, err := QuoteTable(name)
 	if err != nil {
 		return nil, err
 	}
 	pool := sqlx.NewDb(db, "mysql")
-	t := &Store{
-		db: pool, schema: schema, prepared: prepared{db: pool}, name: quoted, label: literal(label), self: me, onlyConnTimeout: lease / 4,
+	s := &Store{
+		db: pool, schema: schema, prepared: prepared{db: pool}, name: quoted, label: literal(label), self: self, onlyConnTimeout: lease / 4,
 		connReturned: make(chan struct{}, 1), rowWaitsByName: map[string]rowWait{},
 	}
-	t.lifetime, t.end = context.WithCancel(context.Background())
+	s.lifetime, s.end = context.WithCancel(context.Background())
 	// Hexadecimal digits are the same in every charset.
-	t.preparedTake = t.query(sqlTake, "owner", "?", "label", t.label, "lease", "?", "name", "UNHEX(?)")
-	t.preparedRelease = t.query(sqlRelease, "name", "UNHEX(?)", "owner", "?", "released", "?")
-	return t, nil
+	s.preparedTake = s.query(sqlTake, "owner", "?", "label", s.label, "lease", "?", "name", "UNHEX(?)")
+	s.preparedRelease = s.query(sqlRelease, "name", "UNHEX(?)", "owner", "?", "released", "?")
+	return s, nil
 }
 
 // Statements returns how many statements were sent.
-func (t *Store) Statements() int64 { return t.statements.Load() }
+func (s *Store) Statements() int64 { return s.statements.Load() }
 
-// A claim is one acquisition of one row: its owner id is never used again.
+// A Claim is one acquisition of one row. Its owner id is never used again.
 type Claim struct{ Name, Owner string }
 
+// Names returns the names of claims.
 func Names(cs []Claim) []string {
 	names := make([]string, len(cs))
 	for i, c := range cs {
@@ -72,95 +85,96 @@ func Names(cs []Claim) []string {
 	return names
 }
 
-// A bid is what acquire asks for.
+// An AcquireRequest is the argument of Acquire.
 type AcquireRequest struct {
 	Claim
 	Lease    time.Duration
-	Replaces string  // the owner id, of this process, that alone may be replaced; "": nobody's must be there
-	EnlistAs Process // who is to be listed as waiting if it is refused; 0: nobody
+	Replaces string  // the only owner id, of this process, that may be replaced; "" if the row must be free
+	EnlistAs Process // joins the wait queue if the request is refused; 0 if nobody does
 }
 
-// A grant answers acquire: a token, or what is left of the holder's lease.
+// A Grant is the result of Acquire. Token is 0 if the request was refused.
 type Grant struct {
 	Token     uint64
-	Remaining time.Duration
-	Reserved  bool // nobody holds the row, but it is another waiter's turn to ask
-	Locked    bool // nobody holds the row, but a transaction has it locked
+	Remaining time.Duration // of the holder's lease, or of the reservation
+	Reserved  bool          // the row is free, but reserved for the head of the wait queue
+	Locked    bool          // the row is free, but a transaction has it locked
 	Sent      time.Time
 }
 
-// A rowState is what probe finds.
+// A RowState is the result of Probe.
 type RowState int
 
 const (
-	RowFree       RowState = iota // or the claim's own
-	RowHeld                       // by another owner, or missing: a first grant waits for others
-	RowLocked                     // by a transaction, be it a guard's, or by statements that wait for one
+	RowFree       RowState = iota // or held by the claim itself
+	RowHeld                       // by another owner, or missing: a first grant waits for other statements
+	RowLocked                     // by a transaction, such as a guard's, or by a statement that waits for one
 	rowHeldLocked                 // both
 )
 
-// A row is what look sees: who has it and for how long yet (negative: expired),
-// and who waits for it.
+// A Row is what Look reads of a row.
 type Row struct {
 	Owner     string
-	Remaining time.Duration
-	Next      Process
-	Waiting   bool // this process waits for it, as far as the row can tell
-	Listed    bool // this process stands in its list
+	Remaining time.Duration // of the lease; negative if it has expired
+	Next      Process       // head of the wait queue
+	Listed    bool          // this process is in the wait queue
+	Waiting   bool          // Listed, or the queue is full
 }
 
-// What listen has heard: a ring; a name that may be free, or must be asked for
-// again for the process to be listed; or that a row is missing.
+// A Wakeup is why Listen returned.
 type Wakeup struct {
-	Signalled bool
-	Name      string
-	Missing   bool
+	Signalled bool   // by another process
+	Name      string // of a row that may be free, or whose wait queue lacks this process
+	Missing   bool   // a row does not exist
 }
 
-// batchSize bounds the rows of one statement. A batch of 1,000 rows holds other
+// BatchSize limits the rows of one statement. A batch of 1,000 rows holds other
 // statements up for 5 ms, and from 1,000 elements on MariaDB turns IN into a
 // join that locks the whole table
 // (https://mariadb.com/kb/en/conversion-of-big-in-predicates-into-subqueries/).
 const BatchSize = 800
 
-// handover is how long a row that came free is kept for the process that is
-// first in its list, which needs a few milliseconds if it is well. One that can
-// only look gets a second and a half. Both stand in sqlReserved.
+// ReservedFor is how long a released row is reserved for the head of its wait queue,
+// which takes a few milliseconds if it listens. A process that only polls gets 1.5 s.
+// sqlReserved contains both.
 const ReservedFor = 250 * time.Millisecond
 
-// tokenRange is how many tokens a grant covers, its own the first: a lock that
-// passes on inside the process takes the next without writing to the row. Tokens
-// stay behind the clock in microseconds, which they follow, as long as a name is
-// granted less than 3,900 times a second. It also stands in the statements.
+// TokenRange is how many tokens a grant covers, beginning with its own: a handoff
+// inside the process takes the next one without writing to the row. Tokens follow the
+// clock in microseconds, and stay behind it as long as a name is granted less than
+// 3,900 times a second. The statements contain this number, too.
 const TokenRange = 256
 
-// granted counts what is held, until relinquish.
-func (t *Store) granted() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.held++
+// holdBegan is called for each grant. HoldEnded undoes it.
+func (s *Store) holdBegan() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held++
 }
 
-func (t *Store) HoldEnded() {
-	t.mu.Lock()
+// HoldEnded must be called once for each grant, when its hold has ended. The last one
+// returns the reserved connection to the pool.
+func (s *Store) HoldEnded() {
+	s.mu.Lock()
 	var conn *sqlx.Conn
-	if t.held--; t.held == 0 {
-		conn, t.reservedConn = t.reservedConn, nil
+	if s.held--; s.held == 0 {
+		conn, s.reservedConn = s.reservedConn, nil
 	}
-	t.mu.Unlock()
+	s.mu.Unlock()
 	if conn != nil {
 		conn.Close()
 	}
 }
 
-// close leaves nothing behind in the sessions of the pool.
-func (t *Store) Close() {
-	t.end()
-	t.mu.Lock()
-	for _, w := range t.rowWaitsByName {
+// Close ends all statements, waits for them, and closes what was prepared on the
+// connections of the pool. It does not close the pool.
+func (s *Store) Close() {
+	s.end()
+	s.mu.Lock()
+	for _, w := range s.rowWaitsByName {
 		w.end()
 	}
-	t.mu.Unlock()
-	t.detached.Wait()
-	t.prepared.close()
+	s.mu.Unlock()
+	s.detached.Wait()
+	s.prepared.close()
 }

@@ -10,48 +10,49 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// lockWaitLimit is when a statement that waits for a row must have been ended by
-// the server: innodb_lock_wait_timeout is 50 s by default. A connection without an
-// answer by then is dead.
+// LockWaitTimeout is by when the server must have ended a statement that waits for a row:
+// innodb_lock_wait_timeout is 50 s by default. A connection without a reply by then is
+// dead.
 const LockWaitTimeout = 55 * time.Second
 
-// A statement that needs a row which a transaction has locked waits in the
-// server. When its caller gives up, the driver can close the connection, but the
-// statement stays in the server's queue for up to innodb_lock_wait_timeout (50 s):
-// with a thread, with a place among the connections, and with the locks that it
-// has already. So the library does not cut such a statement off: it runs to its
-// end with its connection, and rowWaits bounds how many there are. Whoever gets
-// no place uses a statement that passes over locked rows.
+// rowWaits limits how many statements of this process wait in the server for rows that
+// transactions have locked.
+//
+// When the caller of such a statement gives up, the driver can close the connection, but
+// the statement stays in the server for up to innodb_lock_wait_timeout (50 s), with a
+// thread, a connection, and the locks that it has already. So the statement is not cut
+// off: it keeps its connection to the end. A caller without a slot uses a statement that
+// skips locked rows.
 type rowWaits struct {
-	mu    sync.Mutex // guards the following
+	mu    sync.Mutex // protects following fields
 	rows  map[string]struct{}
 	count [waitClasses]int
-	queue []chan struct{} // first grants without a place; each is closed when one is left
+	queue []chan struct{} // of first grants without a slot; closed by wakeNext, one per slot that is left
 }
 
-// A waitClass has places of its own, so that attempts to acquire cannot use up
-// those of the locks that are held.
+// A waitClass has slots of its own, so that acquires cannot use those of locks that are
+// held.
 type waitClass int
 
 const (
 	acquireWaits    waitClass = iota // statements that acquire
-	firstGrantWaits                  // statements that acquire a lock which has no row yet
+	firstGrantWaits                  // statements that acquire a name without a row
 	holdWaits                        // statements that renew, extend or release
 	waitClasses
 )
 
-// enter reserves a place for a statement that may wait for the row of name. It
-// returns false if a statement of this process may already wait for that row, or
-// if most of the class may wait for other rows. Each success is followed by one
-// leave, when the statement is answered.
+// enter takes a slot for a statement that may wait for the row of name. It returns false
+// if a statement of this process may already wait for that row, or if all slots of the
+// class, most of them, are taken. Each success must be followed by one leave, when the
+// statement has ended.
 func (w *rowWaits) enter(class waitClass, name string, most int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.reserve(class, name, most)
+	return w.enterLocked(class, name, most)
 }
 
-// reserve is enter for a caller who holds mu.
-func (w *rowWaits) reserve(class waitClass, name string, most int) bool {
+// enterLocked is enter for a caller that holds mu.
+func (w *rowWaits) enterLocked(class waitClass, name string, most int) bool {
 	if _, taken := w.rows[name]; taken || w.count[class] >= most {
 		return false
 	}
@@ -63,14 +64,14 @@ func (w *rowWaits) reserve(class waitClass, name string, most int) bool {
 	return true
 }
 
-// enterFirst is enter for a first grant. While as many as may be wait for other
-// rows, it blocks, until ctx ends.
+// enterFirst is enter for a first grant. It blocks while all slots are taken, until ctx
+// ends.
 func (w *rowWaits) enterFirst(ctx context.Context, name string, most int) (bool, error) {
 	for {
 		w.mu.Lock()
 		if _, taken := w.rows[name]; taken || w.count[firstGrantWaits] < most {
 			defer w.mu.Unlock()
-			return w.reserve(firstGrantWaits, name, most), nil
+			return w.enterLocked(firstGrantWaits, name, most), nil
 		}
 		left := make(chan struct{})
 		w.queue = append(w.queue, left)
@@ -83,15 +84,15 @@ func (w *rowWaits) enterFirst(ctx context.Context, name string, most int) (bool,
 			if i := slices.Index(w.queue, left); i >= 0 {
 				w.queue = slices.Delete(w.queue, i, i+1)
 			} else {
-				w.callNext()
+				w.wakeNext()
 			}
 			return false, ctx.Err()
 		}
 	}
 }
 
-// callNext makes the first grant that has come first try again. The caller holds mu.
-func (w *rowWaits) callNext() {
+// wakeNext wakes the first of the queue. The caller holds mu.
+func (w *rowWaits) wakeNext() {
 	if len(w.queue) > 0 {
 		close(w.queue[0])
 		w.queue = w.queue[1:]
@@ -104,15 +105,15 @@ func (w *rowWaits) leave(class waitClass, name string) {
 	delete(w.rows, name)
 	w.count[class]--
 	if class == firstGrantWaits {
-		w.callNext()
+		w.wakeNext()
 	}
 }
 
-// holdPlaces is how many statements that renew, extend or release may wait in
-// the server for locked rows. Each has a connection of the pool meanwhile.
-func (t *Store) holdSlots() int {
+// holdSlots is how many statements that renew, extend or release may wait in the server
+// for locked rows. Each occupies a connection of the pool.
+func (s *Store) holdSlots() int {
 	const most = 4
-	limit := t.db.Stats().MaxOpenConnections
+	limit := s.db.Stats().MaxOpenConnections
 	if limit == 0 {
 		return most
 	}
@@ -122,37 +123,36 @@ func (t *Store) holdSlots() int {
 // A rowWait is a statement that may wait in the server for a locked row.
 type rowWait struct {
 	since  time.Time
-	holder Claim  // for whose row it waits; zero if it is to acquire
-	end    func() // gives up what it occupies here: for a statement whose row is not locked, or does not matter any more
+	holder Claim  // of the row that it waits for; zero for an acquire
+	end    func() // frees its connection and slot, if the row is unlocked or irrelevant
 }
 
-// inPlace runs a statement that may wait in the server for the row of a claim, for
-// which the caller has a place in rowWaits. The end of ctx ends the call, but not
-// a statement that was sent: cut off, it would go on to wait, beside the one that
-// replaces it.
-func runInSlot[T any](ctx context.Context, t *Store, c Claim, fn func(context.Context, *sqlx.Conn) (T, error)) (T, error) {
-	own, cancel := context.WithTimeout(t.lifetime, LockWaitTimeout)
+// runInSlot runs a statement that may wait in the server for the row of a claim, for
+// which the caller has a slot. The end of ctx ends the call, but not a statement that was
+// sent: cut off, it would go on waiting beside its successor.
+func runInSlot[T any](ctx context.Context, s *Store, c Claim, fn func(context.Context, *sqlx.Conn) (T, error)) (T, error) {
+	own, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)
 	began := time.Now()
-	over := false // guarded by mu: the row was found unlocked, or another's
-	t.mu.Lock()
-	t.rowWaitsByName[c.Name] = rowWait{began, c, func() { over = true; cancel() }}
-	t.mu.Unlock()
-	return detach(ctx, t, own, cancel, t.holdsOne() && t.poolShort(), fn, func(sent bool, err error) {
-		t.mu.Lock()
-		delete(t.rowWaitsByName, c.Name)
+	over := false // protected by mu: the row was found unlocked, or another owner's
+	s.mu.Lock()
+	s.rowWaitsByName[c.Name] = rowWait{began, c, func() { over = true; cancel() }}
+	s.mu.Unlock()
+	return detach(ctx, s, own, cancel, s.holdsOne() && s.poolShort(), fn, func(sent bool, err error) {
+		s.mu.Lock()
+		delete(s.rowWaitsByName, c.Name)
 		left := sent && isTimeout(err) && !over
-		t.mu.Unlock()
-		t.leaveSlot(holdWaits, c.Name, began, left)
+		s.mu.Unlock()
+		s.leaveSlot(holdWaits, c.Name, began, left)
 	})
 }
 
-// leavePlace gives up the place of a statement that has ended. If it was cut off, as
-// in a pool of one, it may go on in the server for what is left of its time.
-func (t *Store) leaveSlot(class waitClass, name string, began time.Time, cutOff bool) {
-	if rest := LockWaitTimeout - time.Since(began); cutOff && t.lifetime.Err() == nil && rest > 0 {
-		time.AfterFunc(rest, func() { t.rowWaits.leave(class, name) })
+// leaveSlot leaves the slot of a statement that has ended. One that was cut off, as in a
+// pool of one, may go on in the server, so its slot is kept until LockWaitTimeout.
+func (s *Store) leaveSlot(class waitClass, name string, began time.Time, cutOff bool) {
+	if rest := LockWaitTimeout - time.Since(began); cutOff && s.lifetime.Err() == nil && rest > 0 {
+		time.AfterFunc(rest, func() { s.rowWaits.leave(class, name) })
 	} else {
-		t.rowWaits.leave(class, name)
+		s.rowWaits.leave(class, name)
 	}
 }
 
@@ -160,8 +160,8 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// A leftWaiting is the error of a statement that was cut off when its time was
-// over, and may go on to wait in the server for the row of the claim.
+// An abandonedWait is the error of a statement that was cut off and may go on waiting in
+// the server for the row of the claim.
 type abandonedWait struct {
 	error
 	claim Claim
@@ -170,33 +170,36 @@ type abandonedWait struct {
 
 func (e *abandonedWait) Unwrap() error { return e.error }
 
-// keepWaiting keeps a connection from the pool, and the place of its statement,
-// while the statement that was cut off on it may wait in the server: so the server
-// has no more connections than the pool allows.
-func (t *Store) keepUntilUnlocked(conn *sqlx.Conn, left *abandonedWait) {
+// waitCheckInterval is how often keepUntilUnlocked checks the row.
+const waitCheckInterval = time.Second
+
+// keepUntilUnlocked keeps a connection out of the pool, and the slot of its statement,
+// while the statement that was cut off on it may wait in the server. Otherwise the pool
+// would open another connection in its place.
+func (s *Store) keepUntilUnlocked(conn *sqlx.Conn, left *abandonedWait) {
 	name, since := left.claim.Name, time.Now()
 	var once sync.Once
 	end := func() {
 		once.Do(func() {
 			conn.Close()
-			t.mu.Lock()
-			delete(t.rowWaitsByName, name)
-			t.mu.Unlock()
-			t.rowWaits.leave(left.class, name)
+			s.mu.Lock()
+			delete(s.rowWaitsByName, name)
+			s.mu.Unlock()
+			s.rowWaits.leave(left.class, name)
 		})
 	}
-	if t.lifetime.Err() != nil {
+	if s.lifetime.Err() != nil {
 		end()
 		return
 	}
 	var timer *time.Timer
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	timer = time.AfterFunc(waitCheckInterval, func() {
-		ctx, cancel := context.WithTimeout(t.lifetime, waitCheckInterval)
+		ctx, cancel := context.WithTimeout(s.lifetime, waitCheckInterval)
 		defer cancel()
-		state, err := t.Probe(ctx, left.claim)
-		if t.lifetime.Err() == nil && (err != nil || state >= RowLocked) && time.Since(since) < LockWaitTimeout {
+		state, err := s.Probe(ctx, left.claim)
+		if s.lifetime.Err() == nil && (err != nil || state >= RowLocked) && time.Since(since) < LockWaitTimeout {
 			timer.Reset(waitCheckInterval)
 		} else {
 			end()
@@ -206,29 +209,29 @@ func (t *Store) keepUntilUnlocked(conn *sqlx.Conn, left *abandonedWait) {
 	if left.class == holdWaits {
 		held = left.claim
 	}
-	t.rowWaitsByName[name] = rowWait{since, held, func() { timer.Stop(); go end() }}
+	s.rowWaitsByName[name] = rowWait{since, held, func() { timer.Stop(); go end() }}
 }
 
-// waitOver ends what still waits for rows although another statement met them
-// unlocked: the connections are cut or dead. If the rows are lost, only what waits
-// for those claims ends; a statement that is to acquire waits for whoever has the row.
-func (t *Store) endWaits(cs []Claim, lost bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.rowWaitsByName) == 0 {
+// endWaits ends statements that still wait for rows although another statement has found
+// these unlocked: their connections are cut or dead. If the claims have lost the rows, it
+// ends only statements of the claims themselves; an acquire waits for any holder.
+func (s *Store) endWaits(cs []Claim, lost bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.rowWaitsByName) == 0 {
 		return
 	}
 	for _, c := range cs {
-		if w, ok := t.rowWaitsByName[c.Name]; ok && time.Since(w.since) > time.Second && (!lost || w.holder == c) {
+		if w, ok := s.rowWaitsByName[c.Name]; ok && time.Since(w.since) > time.Second && (!lost || w.holder == c) {
 			w.end()
 		}
 	}
 }
 
-// detach runs a statement on a goroutine of the table, with the context own, which
-// cancel ends. The end of ctx ends the call, and the statement too if it was not
-// sent yet. done is called at the statement's end.
-func detach[T any](ctx context.Context, t *Store, own context.Context, cancel context.CancelFunc, spare bool,
+// detach runs fn on a goroutine of the store, with the context own, which cancel ends.
+// The end of ctx ends the call; it ends fn only if nothing was sent yet. detach calls
+// done when fn has ended.
+func detach[T any](ctx context.Context, s *Store, own context.Context, cancel context.CancelFunc, reserved bool,
 	fn func(context.Context, *sqlx.Conn) (T, error), done func(sent bool, err error),
 ) (result T, err error) {
 	type answer struct {
@@ -236,18 +239,18 @@ func detach[T any](ctx context.Context, t *Store, own context.Context, cancel co
 		err    error
 	}
 	answers := make(chan answer, 1)
-	var mu sync.Mutex // guards sent
+	var mu sync.Mutex // protects sent
 	sent := false
-	t.detached.Go(func() {
+	s.detached.Go(func() {
 		defer cancel()
 		a := answer{err: ErrPanic}
 		defer func() {
 			done(sent, a.err)
 			answers <- a
 		}()
-		a.err = t.run(own, spare, func(ctx context.Context, conn *sqlx.Conn) (err error) {
+		a.err = s.run(own, reserved, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 			mu.Lock()
-			err = own.Err() // the call may have ended since the connection was had
+			err = own.Err() // the call may have ended meanwhile
 			sent = sent || err == nil
 			mu.Unlock()
 			if err == nil {
