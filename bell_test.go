@@ -234,7 +234,7 @@ func TestLooksWithAnInterval(t *testing.T) {
 				f.try(l, bg, "x", WaitForever, AutoRenew)
 				f.until(330 * ms)
 				require.Equal(t, listened, f.sent("listen"))
-				if interval > maxSleep {
+				if interval > maxListen {
 					f.until(30 * time.Second)
 					require.Equal(t, listened+" 700ms 1.5s 3.1s 6.3s 11.3s 16.3s 21.3s 26.3s", f.sent("listen"))
 				}
@@ -536,7 +536,7 @@ func TestNoWaitWhileReserved(t *testing.T) {
 		"comes":                 {dead, 20 * ms, false, 30 * ms, "0s 10ms 20ms 30ms"},
 		"does not come":         {dead, 0, true, 310 * ms, "0s 10ms 30ms 70ms 150ms 310ms"},
 		"silent, comes":         {dead.Polling(), 500 * ms, false, 560 * ms, "0s 10ms 30ms 70ms 150ms 310ms 500ms 560ms"},
-		"silent, does not come": {dead.Polling(), 0, false, patience, "0s 10ms 30ms 70ms 150ms 310ms 560ms"},
+		"silent, does not come": {dead.Polling(), 0, false, noWaitTimeout, "0s 10ms 30ms 70ms 150ms 310ms 560ms"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -801,7 +801,7 @@ func TestLingerInAUsedUpPool(t *testing.T) {
 		f.mu.Lock()
 		f.full = true
 		f.mu.Unlock()
-		f.until(2*time.Second + linger/10)
+		f.until(2*time.Second + idleTimeout/10)
 		require.False(t, f.bell(l.process))
 	})
 }
@@ -847,7 +847,7 @@ func TestRungForNothing(t *testing.T) {
 			synctest.Wait()
 		}
 		f.anew()
-		for range maxCalls + 1 { // and one for the name
+		for range maxFalseWakes + 1 { // and one for the name
 			ring()
 		}
 		require.Equal(t, "acquire 21, listen 21, ring 21", f.counts(), "each may have been meant")
@@ -908,7 +908,7 @@ func TestRungOftenForSomething(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		f.meet(fails(errDenied), "look")
-		for range 3 * maxCalls {
+		for range 3 * maxFalseWakes {
 			k := f.acquired(a, bg, "x", AutoRenew)
 			p := f.try(b, bg, "x", WaitForever, AutoRenew)
 			require.NoError(t, k.Unlock())
@@ -951,7 +951,7 @@ func TestAbandonedAttemptIsStruckOff(t *testing.T) {
 		f.until(100 * ms)
 		require.Equal(t, []store.Process{b.process}, f.listed("x"))
 		cancel()
-		p.refused(100*ms+evidenceWait/20, context.Canceled)
+		p.refused(100*ms+probeWait/20, context.Canceled)
 		f.until(510 * ms)
 		require.Equal(t, "500ms", f.sent("strike"))
 		require.Empty(t, f.listed("x"))
@@ -967,10 +967,10 @@ func TestAbandonedGrantIsNotListed(t *testing.T) {
 		f.until(time.Second)
 		f.anew()
 		ctx, cancel := context.WithCancel(bg)
-		f.meet(slow(haste/2), "acquire")
+		f.meet(slow(cancelGrace/2), "acquire")
 		p := f.try(b, ctx, "x", WaitForever, AutoRenew)
 		cancel()
-		p.refused(time.Second+haste/2+evidenceWait/20, context.Canceled)
+		p.refused(time.Second+cancelGrace/2+probeWait/20, context.Canceled)
 		f.until(2 * time.Second)
 		require.Equal(t, "acquire 1, probe 1, release 1", f.counts())
 		require.Zero(t, f.left("x"))
@@ -990,7 +990,7 @@ func TestPlaceInTheListPassesOn(t *testing.T) {
 		require.Equal(t, []store.Process{b.process}, f.listed("x"))
 		f.until(100 * ms)
 		cancel()
-		head.refused(100*ms+evidenceWait/20, context.Canceled)
+		head.refused(100*ms+probeWait/20, context.Canceled)
 		impatient.refused(500*ms, ErrNotAcquired)
 		synctest.Wait()
 		require.Equal(t, "acquire 3, probe 2, strike 1", f.counts())
@@ -1172,9 +1172,9 @@ func TestLinger(t *testing.T) {
 			f.until(at + 2*time.Second)
 			require.True(t, f.bell(b.process))
 		}
-		f.until(18*time.Second + linger - ms)
+		f.until(18*time.Second + idleTimeout - ms)
 		require.True(t, f.bell(b.process))
-		f.until(18*time.Second + linger + ms)
+		f.until(18*time.Second + idleTimeout + ms)
 		require.False(t, f.bell(b.process))
 	})
 }
@@ -1244,15 +1244,15 @@ func (c closing) run(t *testing.T, f *fakeRepo) {
 func TestCloseEndsListening(t *testing.T) {
 	for name, c := range map[string]closing{
 		"listening":                {4600 * ms, false, WaitForever, nil, 0, "ring 1, strike 1"},
-		"listening, not rung":      {4600 * ms, false, WaitForever, map[string]fault{"ring": hangs}, quiet, "ring 1, strike 1"},
-		"listening, ring denied":   {4600 * ms, false, WaitForever, map[string]fault{"ring": fails(errDenied)}, quiet, "ring 1, strike 1"},
+		"listening, not rung":      {4600 * ms, false, WaitForever, map[string]fault{"ring": hangs}, stopTimeout, "ring 1, strike 1"},
+		"listening, ring denied":   {4600 * ms, false, WaitForever, map[string]fault{"ring": fails(errDenied)}, stopTimeout, "ring 1, strike 1"},
 		"lingering":                {2500 * ms, false, time.Second, nil, 0, "ring 1"},
 		"not listening any more":   {9 * time.Second, false, time.Second, nil, 0, ""},
 		"withdrawing":              {1001 * ms, false, time.Second, map[string]fault{"strike": late(100 * ms)}, 99 * ms, "ring 1"},
 		"withdrawing, no answer":   {1001 * ms, false, time.Second, map[string]fault{"strike": hangs}, lastWord, "ring 1"},
 		"deaf":                     {4600 * ms, false, WaitForever, map[string]fault{"listen": fails(errDenied)}, 0, "strike 1"},
 		"cannot be struck off":     {4600 * ms, false, WaitForever, map[string]fault{"strike": hangs}, lastWord, "ring 1, strike 1"},
-		"nothing is ever answered": {4600 * ms, false, WaitForever, map[string]fault{"strike": hangs, "ring": hangs}, quiet + lastWord, "ring 1, strike 1"},
+		"nothing is ever answered": {4600 * ms, false, WaitForever, map[string]fault{"strike": hangs, "ring": hangs}, stopTimeout + lastWord, "ring 1, strike 1"},
 	} {
 		t.Run(name, func(t *testing.T) { inBubble(t, c.run) })
 	}
@@ -1336,13 +1336,13 @@ func TestLooksAreNotPutOff(t *testing.T) {
 // The poller does not end if somebody came as it was about to.
 func TestPollerStaysForWhoCame(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
-		r := f.locker(withSignal).names
+		r := f.locker(withSignal).registry
 		r.polling = true
 		r.watched[&waiter{}] = struct{}{}
-		require.False(t, r.rest())
+		require.False(t, r.stopPolling())
 		require.True(t, r.polling)
 		clear(r.watched)
-		require.True(t, r.rest())
+		require.True(t, r.stopPolling())
 		require.False(t, r.polling)
 	})
 }
@@ -1368,7 +1368,7 @@ func (s slowToClose) CloseListener() {
 // A waiter that arrives while the poller ends starts a second one. The first must
 // not close the second's listener.
 func TestWaiterArrivesWhilePollerEnds(t *testing.T) {
-	for _, after := range []time.Duration{linger + 10*ms, linger + 30*ms, linger + 50*ms} {
+	for _, after := range []time.Duration{idleTimeout + 10*ms, idleTimeout + 30*ms, idleTimeout + 50*ms} {
 		t.Run(after.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
 				me := store.NewProcess()
@@ -1447,7 +1447,7 @@ func TestListenToAReplica(t *testing.T) {
 		defer l.Close()
 		p := f.try(l, bg, "x", WaitForever, AutoRenew)
 		f.until(9 * time.Second)
-		require.Equal(t, fmt.Sprintf("acquire %d, listen %d, look 11", 2+maxCalls+2, maxCalls+2), f.counts())
+		require.Equal(t, fmt.Sprintf("acquire %d, listen %d, look 11", 2+maxFalseWakes+2, maxFalseWakes+2), f.counts())
 		f.free("x")
 		p.wait()
 		require.NoError(t, p.err)

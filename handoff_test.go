@@ -714,8 +714,8 @@ func TestEndedPassedOnLeaseStaysEnded(t *testing.T) {
 		l := f.locker(withHandoff)
 		_, k := f.passed(l, "x", AutoRenew, 5*time.Second)
 		require.NoError(t, k.Unlock())
-		l.dog.ask(k.term.lease, k.want, 1)
-		require.False(t, k.term.lease.timer.Stop(), "a timer was left running")
+		l.watchdog.request(k.hold.lease, k.requested, 1)
+		require.False(t, k.hold.lease.timer.Stop(), "a timer was left running")
 	})
 }
 
@@ -730,8 +730,8 @@ func TestAbandonedReplacement(t *testing.T) {
 		"answered late": {slow(500 * ms), 500 * ms},
 		"fails":         {after(500*ms, fails(errDenied)), 500 * ms},
 		"cut":           {after(500*ms, cut), 500 * ms},
-		"hangs":         {hangs, 100*ms + leftBound},
-		"mute":          {mute, 100*ms + leftBound},
+		"hangs":         {hangs, 100*ms + detachedTimeout},
+		"mute":          {mute, 100*ms + detachedTimeout},
 	} {
 		for _, behind := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, behind), func(t *testing.T) {
@@ -775,7 +775,7 @@ func TestHandoffToACallThatEnds(t *testing.T) {
 		"cancel, Unlock": func(cancel context.CancelFunc, old *Lock) { cancel(); old.Unlock() },
 		"at once":        func(cancel context.CancelFunc, old *Lock) { go cancel(); old.Unlock() },
 		"the wait is over": func(_ context.CancelFunc, old *Lock) {
-			time.Sleep(time.Until(old.term.lease.promised) - time.Hour + 2*s)
+			time.Sleep(time.Until(old.hold.lease.promised) - time.Hour + 2*s)
 			old.Unlock()
 		},
 	} {
@@ -814,7 +814,7 @@ func TestHandoffToACallThatEnds(t *testing.T) {
 							require.Zero(t, f.left("x"))
 							require.Zero(t, l.Stats().Held)
 							require.Zero(t, l.Stats().Waiting)
-							require.Empty(t, l.names.queues)
+							require.Empty(t, l.registry.queues)
 						})
 					}
 					t.Log(granted, "granted,", refused, "refused")
@@ -898,19 +898,19 @@ func TestLeaseThatEndsInAHandoff(t *testing.T) {
 		p := f.try(l, bg, "x", WaitForever, AutoRenew)
 		// The next is not quick enough to notice.
 		l.mu.Lock()
-		left := &estate{tenure: old.term.tenure, last: old.Token(), lease: old.term.lease}
+		left := &handoff{tokenRange: old.hold.tokens, last: old.Token(), lease: old.hold.lease}
 		l.mu.Unlock()
 		go func() {
 			l.mu.Lock()
-			old.over = ErrNotHeld
+			old.ended = ErrNotHeld
 			old.cancel(ErrNotHeld)
-			delete(l.terms, old.term.key)
-			l.end(old.term, ErrNotHeld)
+			delete(l.holds, old.hold.key)
+			l.endHold(old.hold, ErrNotHeld)
 			l.mu.Unlock()
-			l.dog.mu.Lock()
-			l.dog.lapse(left.lease)
-			l.dog.mu.Unlock()
-			l.names.bequeath(old.term.place, left)
+			l.watchdog.mu.Lock()
+			l.watchdog.expire(left.lease)
+			l.watchdog.mu.Unlock()
+			l.registry.offer(old.hold.waiter, left)
 		}()
 		k := p.granted(0)
 		synctest.Wait()

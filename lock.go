@@ -47,22 +47,22 @@ const (
 	// patience bounds the statement of a call that does not wait, grace that of a
 	// call that waits for less. An attempt whose caller has left may go on for as
 	// long as leftBound, or while a transaction has the row locked.
-	patience  = 700 * time.Millisecond
-	grace     = 40 * time.Millisecond
-	leftBound = 2 * time.Second
+	noWaitTimeout   = 700 * time.Millisecond
+	minTimeout      = 40 * time.Millisecond
+	detachedTimeout = 2 * time.Second
 	// A database that answers within prompt is asked on the goroutine of the
 	// caller. A call that has to end then stays for the answer, but not for longer
 	// than haste: then the attempt is cut off. grace and haste together are what a
 	// wait may be exceeded by: less than 100 ms.
-	prompt = 20 * time.Millisecond
-	haste  = 40 * time.Millisecond
+	fastReply   = 20 * time.Millisecond
+	cancelGrace = 40 * time.Millisecond
 	// An attempt that has not been answered for probeAfter is probed, and then each
 	// probeInterval. A call that ends sooner starts the first probe if the attempt is
 	// probeSoon old, and waits for it for evidenceWait.
 	probeSoon     = 15 * time.Millisecond
 	probeAfter    = 400 * time.Millisecond
 	probeInterval = time.Second
-	evidenceWait  = 50 * time.Millisecond
+	probeWait     = 50 * time.Millisecond
 	// overrun is by how much a wait may be exceeded.
 	overrun = 95 * time.Millisecond
 	// unlockBound bounds Unlock, of it confirmBound a look before a handoff,
@@ -183,16 +183,16 @@ func WithoutHandoff() Option {
 // A Locker takes and keeps locks in one table. It is safe for concurrent use; a
 // process needs one per table.
 type Locker struct {
-	repo    repository
-	table   *store.Store
-	names   *registry
-	dog     *watchdog
-	orphans *orphanage
-	log     *slog.Logger
-	lease   time.Duration
-	handoff bool          // a lock may pass on inside the process
-	process store.Process // random, the first half of every owner id
-	swift   atomic.Bool   // the last attempt was answered promptly
+	repo     repository
+	table    *store.Store
+	registry *registry
+	watchdog *watchdog
+	releaser *releaser
+	log      *slog.Logger
+	lease    time.Duration
+	handoff  bool          // a lock may pass on inside the process
+	process  store.Process // random, the first half of every owner id
+	dbIsFast atomic.Bool   // the last attempt was answered promptly
 
 	observers observers // nil if there are none
 
@@ -205,52 +205,52 @@ type Locker struct {
 	done       chan struct{}  // closed by Close
 	working    sync.WaitGroup // calls and attempts; none begins after done
 	result     error          // of Close
-	closing    sync.Once
+	closeOnce  sync.Once
 
 	mu     sync.Mutex // guards the following, and the fields of every term and Lock; held before those of watchdog and orphanage, never with registry.mu
 	closed bool
-	terms  map[termKey]*term // until the last handle is unlocked, also once lost
+	holds  map[holdKey]*hold // until the last handle is unlocked, also once lost
 	held   int               // terms that live
 }
 
-type termKey struct {
-	own  *owner
-	name string
+type holdKey struct {
+	owner *owner
+	name  string
 }
 
 // A term is one tenure of a row by this process: from the grant until it is
 // released or lost.
-type term struct {
-	key     termKey
-	token   uint64
-	tenure  tenure
-	lease   *lease
-	place   *waiter // the turn on the name in this process
-	handles []*Lock
-	seen    *observed // nil if nobody observes
-	guarded bool      // a transaction may be under Guard
-	over    error     // nil while the term lives; then ErrLost, ErrNotHeld, ErrClosed
+type hold struct {
+	key      holdKey
+	token    uint64
+	tokens   tokenRange
+	lease    *lease
+	waiter   *waiter // the turn on the name in this process
+	handles  []*Lock
+	observed *observed // nil if nobody observes
+	guarded  bool      // a transaction may be under Guard
+	ended    error     // nil while the term lives; then ErrLost, ErrNotHeld, ErrClosed
 }
 
 // A tenure is what terms share that follow each other without the database: the
 // token in the row, from which theirs count, and when the first of them passed
 // on, zero if none has.
-type tenure struct {
+type tokenRange struct {
 	token uint64
 	since time.Time
 }
 
 // An estate is what a term leaves to the next in the process: a lease that is
 // still kept, and the last token given out under it.
-type estate struct {
-	tenure
+type handoff struct {
+	tokenRange
 	last  uint64
 	lease *lease
 }
 
 // handoffBound is how long a lock passes on inside the process before others may
 // have it.
-const handoffBound = 100 * time.Millisecond
+const maxHandoffTime = 100 * time.Millisecond
 
 // handoffTrust is how long ago the statement may have been sent that last showed
 // the row as ours, for a handoff without a look at it. A holder whose row was taken
@@ -260,12 +260,12 @@ const handoffTrust = 2 * time.Millisecond
 // A Lock is a handle: one acquisition, to be ended by one [Lock.Unlock]. It is
 // safe for concurrent use.
 type Lock struct {
-	locker *Locker
-	term   *term
-	want   want
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	over   error // nil while open; then ErrLost, ErrNotHeld, ErrClosed
+	locker    *Locker
+	hold      *hold
+	requested request
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	ended     error // nil while open; then ErrLost, ErrNotHeld, ErrClosed
 
 	reentered bool // the owner held the lock already
 }
@@ -327,12 +327,12 @@ func New(db *sql.DB, opts ...Option) (*Locker, error) {
 func newLocker(repo repository, me store.Process, c config) *Locker {
 	l := &Locker{
 		repo: repo, log: c.log, observers: c.observers, lease: c.lease, handoff: c.handoff, process: me,
-		done: make(chan struct{}), terms: map[termKey]*term{},
+		done: make(chan struct{}), holds: map[holdKey]*hold{},
 	}
 	l.background, l.stop = context.WithCancel(context.Background())
-	l.names = newRegistry(repo, me, c.poll, c.signal, c.notifier, c.log)
-	l.orphans = newOrphanage(repo, min(c.lease/4, 5*time.Second), l.names.freed, c.log)
-	l.dog = newWatchdog(repo, c.lease, l.orphans, c.log, c.observers)
+	l.registry = newRegistry(repo, me, c.poll, c.signal, c.notifier, c.log)
+	l.releaser = newReleaser(repo, min(c.lease/4, 5*time.Second), l.registry.freed, c.log)
+	l.watchdog = newWatchdog(repo, c.lease, l.releaser, c.log, c.observers)
 	return l
 }
 
@@ -412,13 +412,13 @@ func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Dura
 	if lease != AutoRenew && lease < minLease {
 		return nil, fmt.Errorf("%w: %v; want AutoRenew or at least %v", ErrInvalidLease, lease, minLease)
 	}
-	c := &call{l: l, ctx: ctx, name: name, lease: lease, wait: wait, once: wait <= 0, seen: seen}
-	if c.once {
-		c.wait = patience
+	c := &call{l: l, ctx: ctx, name: name, lease: lease, wait: wait, noWait: wait <= 0, observed: seen}
+	if c.noWait {
+		c.wait = noWaitTimeout
 	}
-	c.own, c.shared = ctx.Value(ownerKey{}).(*owner)
+	c.owner, c.shared = ctx.Value(ownerKey{}).(*owner)
 	if !c.shared {
-		c.own = new(owner)
+		c.owner = new(owner)
 	}
 	if k, err := c.reenter(); k != nil || err != nil {
 		return k, err
@@ -435,12 +435,12 @@ func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Dura
 		timeout := make(chan struct{})
 		c.timeout = timeout
 		defer time.AfterFunc(c.wait, func() { close(timeout) }).Stop()
-		if c.cut = timeout; c.wait < grace {
+		if c.cutoff = timeout; c.wait < minTimeout {
 			cut := make(chan struct{})
-			c.cut = cut
-			defer time.AfterFunc(grace, func() { close(cut) }).Stop()
+			c.cutoff = cut
+			defer time.AfterFunc(minTimeout, func() { close(cut) }).Stop()
 		}
-		c.until = time.Now().Add(max(c.wait, grace))
+		c.cutoffTime = time.Now().Add(max(c.wait, minTimeout))
 	}
 	return c.acquire()
 }
@@ -457,20 +457,20 @@ func (l *Locker) enter() bool {
 
 // A call is one TryLock on its way.
 type call struct {
-	l       *Locker
-	ctx     context.Context
-	name    string
-	lease   time.Duration
-	own     *owner
-	shared  bool            // the owner came with ctx: others may acquire for it
-	wait    time.Duration   // how long it waits in all
-	once    bool            // do not wait for a holder
-	timeout <-chan struct{} // closed when the wait runs out; nil: never
-	cut     <-chan struct{} // closed when it runs out for a statement under way
-	until   time.Time       // when cut is closed; zero: never
-	place   *waiter
-	busy    error // the error of the last attempt, if it met others at the row
-	seen    *observed
+	l          *Locker
+	ctx        context.Context
+	name       string
+	lease      time.Duration
+	owner      *owner
+	shared     bool            // the owner came with ctx: others may acquire for it
+	wait       time.Duration   // how long it waits in all
+	noWait     bool            // do not wait for a holder
+	timeout    <-chan struct{} // closed when the wait runs out; nil: never
+	cutoff     <-chan struct{} // closed when it runs out for a statement under way
+	cutoffTime time.Time       // when cut is closed; zero: never
+	waiter     *waiter
+	contention error // the error of the last attempt, if it met others at the row
+	observed   *observed
 }
 
 // canceled is the error of a call whose context has ended.
@@ -479,7 +479,7 @@ func (c *call) canceled() error {
 	if err := c.ctx.Err(); !errors.Is(cause, err) {
 		cause = fmt.Errorf("%w (%w)", cause, err)
 	}
-	if trouble, outage := c.trouble(); outage {
+	if trouble, outage := c.lastErr(); outage {
 		return fmt.Errorf("%w: %w: %w", ErrUnavailable, cause, trouble)
 	}
 	return fmt.Errorf("%w: %w", ErrNotAcquired, cause)
@@ -487,9 +487,9 @@ func (c *call) canceled() error {
 
 // timedOut is the error of a call whose wait has run out.
 func (c *call) timedOut() error {
-	trouble, outage := c.trouble()
+	trouble, outage := c.lastErr()
 	if trouble == nil {
-		trouble = c.busy
+		trouble = c.contention
 	}
 	switch {
 	case outage:
@@ -502,29 +502,29 @@ func (c *call) timedOut() error {
 
 // trouble is why the database has not said who has the lock; nil if somebody has
 // it. It is an outage unless the database answers, and is only slow.
-func (c *call) trouble() (err error, outage bool) {
-	if c.place == nil {
+func (c *call) lastErr() (err error, outage bool) {
+	if c.waiter == nil {
 		return nil, false
 	}
-	v := c.l.names.trouble(c.place)
-	end := time.Now().Add(evidenceWait)
-	if latest := c.until.Add(min(c.wait-grace, 0) + overrun); latest.After(end) && c.ctx.Err() == nil {
+	v := c.l.registry.lastErr(c.waiter)
+	end := time.Now().Add(probeWait)
+	if latest := c.cutoffTime.Add(min(c.wait-minTimeout, 0) + overrun); latest.After(end) && c.ctx.Err() == nil {
 		end = latest
 	}
-	for v.soon && time.Now().Before(end) {
-		time.Sleep(evidenceWait / 20)
-		v = c.l.names.trouble(c.place)
+	for v.probing && time.Now().Before(end) {
+		time.Sleep(probeWait / 20)
+		v = c.l.registry.lastErr(c.waiter)
 	}
 	return v.err, v.err != nil && !v.slow
 }
 
 // failed notes that an attempt failed with an error that may pass.
 func (c *call) failed(err error) {
-	c.busy = nil
+	c.contention = nil
 	if store.Contended(err) {
-		c.busy = err
+		c.contention = err
 	}
-	c.l.names.failed(c.place, err)
+	c.l.registry.failed(c.waiter, err)
 }
 
 // reenter returns a further handle if the owner of the call holds the lock, and
@@ -535,15 +535,15 @@ func (c *call) reenter() (*Lock, error) {
 	}
 	l := c.l
 	l.mu.Lock()
-	t := l.terms[termKey{c.own, c.name}]
+	t := l.holds[holdKey{c.owner, c.name}]
 	if t == nil {
 		l.mu.Unlock()
 		return nil, nil
 	}
-	if lost := l.check(t); lost || t.over != nil {
-		err := t.over
+	if lost := l.checkLoss(t); lost || t.ended != nil {
+		err := t.ended
 		l.mu.Unlock()
-		l.bury(t, lost)
+		l.finishLoss(t, lost)
 		return nil, err
 	}
 	defer l.mu.Unlock()
@@ -554,9 +554,9 @@ func (c *call) reenter() (*Lock, error) {
 	if c.lease != AutoRenew {
 		now = time.Now()
 	}
-	k := l.handle(c, t, now)
+	k := l.addHandle(c, t, now)
 	k.reentered = true
-	l.dog.ask(t.lease, t.want(), len(t.handles))
+	l.watchdog.request(t.lease, t.request(), len(t.handles))
 	l.reentered.Add(1)
 	return k, nil
 }
@@ -564,8 +564,8 @@ func (c *call) reenter() (*Lock, error) {
 // acquire queues for the turn on the name, and then asks the database until it
 // grants or the call ends.
 func (c *call) acquire() (*Lock, error) {
-	names := c.l.names
-	place, ok := names.join(c.name, c.own, c.once)
+	names := c.l.registry
+	place, ok := names.join(c.name, c.owner, c.noWait)
 	if !ok {
 		// Who holds the lock may have got it for our owner just now.
 		if k, err := c.reenter(); k != nil || err != nil {
@@ -573,29 +573,29 @@ func (c *call) acquire() (*Lock, error) {
 		}
 		return nil, names.refusal(c.name)
 	}
-	c.place = place
+	c.waiter = place
 	c.l.waiting.Add(1)
 	defer c.l.waiting.Add(-1)
 	if k, err := c.queue(); k != nil || err != nil {
-		c.l.leave(place)
+		c.l.leaveQueue(place)
 		return k, err
 	}
-	left := names.inherit(place)
+	left := names.takeOffer(place)
 	for pause, again := firstPause, false; ; {
 		// The owner's earlier term may have been lost, and not yet unlocked.
 		if k, err := c.reenter(); k != nil || err != nil {
-			c.l.discard(left)
-			c.l.leave(place)
+			c.l.releaseHandoff(left)
+			c.l.leaveQueue(place)
 			return k, err
 		}
 		if left != nil {
-			if k := c.succeed(left); k != nil {
+			if k := c.adopt(left); k != nil {
 				return k, nil
 			}
 		}
 		a := c.attempt(left, again)
 		left = nil
-		err := c.ask(a)
+		err := c.run(a)
 		if err != nil {
 			return nil, err
 		}
@@ -603,42 +603,42 @@ func (c *call) acquire() (*Lock, error) {
 		case a.err != nil:
 			a.undoUnknown()
 			if !store.Transient(a.err) {
-				c.l.leave(place)
+				c.l.leaveQueue(place)
 				return nil, a.err
 			}
 			c.failed(a.err)
-			if c.once && !store.Contended(a.err) && (store.OutcomeUnknown(a.err) || pause > 4*firstPause) {
-				c.l.leave(place)
+			if c.noWait && !store.Contended(a.err) && (store.OutcomeUnknown(a.err) || pause > 4*firstPause) {
+				c.l.leaveQueue(place)
 				return nil, fmt.Errorf("%w: %w", ErrUnavailable, a.err)
 			}
 			err = await(c, time.After(pause), c.timeout)
 			pause = min(2*pause, 50*firstPause)
 		case a.grant.Token > 0:
-			if k, err := c.begin(a); k != nil || err != nil {
+			if k, err := c.beginHold(a); k != nil || err != nil {
 				return k, err
 			}
 			err = await(c, time.After(pause), c.timeout)
-		case a.bid.Replaces != "":
+		case a.request.Replaces != "":
 			// It was taken away meanwhile.
-		case c.once && a.grant.Reserved:
+		case c.noWait && a.grant.Reserved:
 			// Whose turn it is takes the lock at any moment, or does not.
 			err = await(c, time.After(pause), c.timeout)
 			pause = min(2*pause, store.ReservedFor)
-		case c.once:
+		case c.noWait:
 			err = ErrNotAcquired
 		case a.grant.Locked:
-			c.busy, again = nil, true
+			c.contention, again = nil, true
 			names.answered(place, false)
 			err = c.pauseOrWake(pause)
 			pause = min(2*pause, 50*firstPause)
-		case a.bid.EnlistAs == 0 && names.lists(place):
+		case a.request.EnlistAs == 0 && names.enlists(place):
 			again = true // and be listed
 		default:
-			c.busy, pause, again = nil, firstPause, true
+			c.contention, pause, again = nil, firstPause, true
 			err = c.sleep(a)
 		}
 		if err != nil {
-			c.l.leave(place)
+			c.l.leaveQueue(place)
 			return nil, err
 		}
 	}
@@ -660,7 +660,7 @@ const firstPause = 10 * time.Millisecond
 func (c *call) queue() (*Lock, error) {
 	for {
 		select {
-		case <-c.place.turn:
+		case <-c.waiter.isHead:
 			return nil, nil
 		default:
 		}
@@ -668,9 +668,9 @@ func (c *call) queue() (*Lock, error) {
 			return k, err
 		}
 		select {
-		case <-c.place.turn:
-		case <-c.place.wake:
-		case <-c.place.refused:
+		case <-c.waiter.isHead:
+		case <-c.waiter.wake:
+		case <-c.waiter.refused:
 			// Unless it was for our owner.
 			if k, err := c.reenter(); k != nil || err != nil {
 				return k, err
@@ -702,20 +702,20 @@ func await[T any](c *call, ready <-chan T, timeout <-chan struct{}) error {
 
 // pauseOrWake waits before the next attempt, unless the waiter is woken.
 func (c *call) pauseOrWake(pause time.Duration) error {
-	defer time.AfterFunc(pause, c.place.poke).Stop()
-	return await(c, c.place.wake, c.timeout)
+	defer time.AfterFunc(pause, c.waiter.signal).Stop()
+	return await(c, c.waiter.wake, c.timeout)
 }
 
 // sleep waits, with the turn, until the row may be free.
 func (c *call) sleep(a *attempt) error {
 	left := a.grant.Remaining
-	if a.grant.Reserved && a.bid.EnlistAs != 0 {
+	if a.grant.Reserved && a.request.EnlistAs != 0 {
 		left = DefaultLease // who has it now has yet to say; a ring will come
 	}
-	c.l.names.answered(c.place, false)
-	c.l.names.watch(c.place, left)
-	defer c.l.names.unwatch(c.place)
-	return await(c, c.place.wake, c.timeout)
+	c.l.registry.answered(c.waiter, false)
+	c.l.registry.watch(c.waiter, left)
+	defer c.l.registry.unwatch(c.waiter)
+	return await(c, c.waiter.wake, c.timeout)
 }
 
 // An attempt is one acquiring statement. It runs on a context of its own: one
@@ -725,48 +725,48 @@ func (c *call) sleep(a *attempt) error {
 // waits in the server for a locked row is not cut off, because it would go on to
 // wait there.
 type attempt struct {
-	l      *Locker
-	inline bool // on the goroutine of the caller
-	bid    store.AcquireRequest
-	left   *estate // whose row is to be replaced; may be nil
-	place  *waiter
-	ctx    context.Context
-	cancel context.CancelFunc
-	done   chan struct{} // closed when answered; nil if inline
-	grant  store.Grant
-	err    error
+	l       *Locker
+	inline  bool // on the goroutine of the caller
+	request store.AcquireRequest
+	handoff *handoff // whose row is to be replaced; may be nil
+	waiter  *waiter
+	ctx     context.Context
+	cancel  context.CancelFunc
+	done    chan struct{} // closed when answered; nil if inline
+	grant   store.Grant
+	err     error
 
 	probing *time.Timer // the next probe
 	locked  atomic.Bool // by the last probe, a transaction has the row locked
 
 	mu       sync.Mutex // guards the following
 	answered bool
-	gone     *time.Timer // cancels; not nil if the caller has left
+	detached *time.Timer // cancels; not nil if the caller has left
 }
 
 // attempt makes an attempt, in place of what the last holder left, if anything;
 // again tells that one was refused before.
-func (c *call) attempt(left *estate, again bool) *attempt {
+func (c *call) attempt(left *handoff, again bool) *attempt {
 	l := c.l
 	lease := c.lease
 	if lease == AutoRenew {
 		lease = l.lease
 	}
 	a := &attempt{
-		l: l, left: left, place: c.place,
-		bid: store.AcquireRequest{Claim: store.Claim{Name: c.name, Owner: store.NewOwnerID(l.process)}, Lease: lease},
+		l: l, handoff: left, waiter: c.waiter,
+		request: store.AcquireRequest{Claim: store.Claim{Name: c.name, Owner: store.NewOwnerID(l.process)}, Lease: lease},
 	}
 	if left != nil {
-		a.bid.Replaces = left.lease.claim.Owner
+		a.request.Replaces = left.lease.claim.Owner
 	}
-	background := c.seen.over(l.background)
-	a.inline = l.swift.Load() && left == nil && !again
+	background := c.observed.over(l.background)
+	a.inline = l.dbIsFast.Load() && left == nil && !again
 	// A grant that arrives when its lease is nearly over is none. So long a
 	// statement waits at most, for a row that a transaction has locked or on a
 	// connection that is dead. A caller who goes sooner sees to it himself.
 	bound := min(max(lease*2/3, time.Second), 10*time.Second)
-	if left := time.Until(c.until); a.inline && !c.until.IsZero() && left < bound {
-		bound = min(bound, left+haste)
+	if left := time.Until(c.cutoffTime); a.inline && !c.cutoffTime.IsZero() && left < bound {
+		bound = min(bound, left+cancelGrace)
 	}
 	if a.inline {
 		a.ctx, a.cancel = context.WithTimeout(background, bound)
@@ -777,12 +777,12 @@ func (c *call) attempt(left *estate, again bool) *attempt {
 		}
 	}
 	a.probing = time.AfterFunc(probeAfter, a.probe)
-	l.names.sending(c.place, a.bid.Claim)
+	l.registry.sending(c.waiter, a.request.Claim)
 	select {
-	case <-c.place.wake: // what it told is what this attempt will see
+	case <-c.waiter.wake: // what it told is what this attempt will see
 	default:
 	}
-	a.bid.EnlistAs = l.names.asking(c.place, again)
+	a.request.EnlistAs = l.registry.asking(c.waiter, again)
 	return a
 }
 
@@ -792,19 +792,19 @@ func (c *call) attempt(left *estate, again bool) *attempt {
 // On a goroutine of its own an attempt can be left to itself, without a cut, for as
 // long as it takes; but the switches there and back cost a tenth of an uncontended
 // acquire and release.
-func (c *call) ask(a *attempt) error {
+func (c *call) run(a *attempt) error {
 	var err error
 	if a.inline {
-		c.stay(a)
-		c.note(a)
-		if err = c.over(); err == nil || a.err != nil && !store.Transient(a.err) {
+		c.runInline(a)
+		c.report(a)
+		if err = c.ended(); err == nil || a.err != nil && !store.Transient(a.err) {
 			return nil
 		}
-		a.l.working.Go(a.settle)
+		a.l.working.Go(a.undo)
 	} else {
 		a.done = make(chan struct{})
 		a.l.working.Go(a.run)
-		if err = await(c, a.done, c.cut); err == nil || !a.abandon() {
+		if err = await(c, a.done, c.cutoff); err == nil || !a.detach() {
 			return nil
 		}
 	}
@@ -812,12 +812,12 @@ func (c *call) ask(a *attempt) error {
 }
 
 // note makes the answer of an attempt known before its call ends.
-func (c *call) note(a *attempt) {
+func (c *call) report(a *attempt) {
 	switch {
 	case a.err != nil:
 		c.failed(a.err)
 	case a.grant.Token == 0:
-		c.l.names.probed(c.place, store.RowHeld, nil)
+		c.l.registry.probed(c.waiter, store.RowHeld, nil)
 	}
 }
 
@@ -848,32 +848,32 @@ func (a *attempt) probe() {
 		return
 	}
 	defer a.l.working.Done()
-	a.locked.Store(a.l.names.probe(a.l.background, a.place, a.bid.Claim) == store.RowLocked)
+	a.locked.Store(a.l.registry.probe(a.l.background, a.waiter, a.request.Claim) == store.RowLocked)
 	if a.ctx.Err() == nil {
 		a.probing.Reset(probeInterval)
 	}
 }
 
 // stay runs the attempt on the goroutine of the caller.
-func (c *call) stay(a *attempt) {
+func (c *call) runInline(a *attempt) {
 	if c.ctx.Done() != nil {
-		defer context.AfterFunc(c.ctx, func() { time.AfterFunc(haste, a.cancel) })()
+		defer context.AfterFunc(c.ctx, func() { time.AfterFunc(cancelGrace, a.cancel) })()
 	}
 	a.err = store.ErrPanic
 	defer func() {
 		if a.err == store.ErrPanic {
-			a.settle()
+			a.undo()
 		}
 	}()
-	a.perform()
+	a.send()
 }
 
 // over tells why the call has to end, or nil.
-func (c *call) over() error {
+func (c *call) ended() error {
 	select {
 	case <-c.ctx.Done():
 		return c.canceled()
-	case <-c.cut:
+	case <-c.cutoff:
 		return c.timedOut()
 	case <-c.l.done:
 		return ErrClosed
@@ -883,35 +883,35 @@ func (c *call) over() error {
 }
 
 func (a *attempt) run() {
-	a.perform()
+	a.send()
 	a.mu.Lock()
 	a.answered = true
-	gone := a.gone
+	gone := a.detached
 	a.mu.Unlock()
 	close(a.done)
 	if gone != nil {
 		gone.Stop()
-		a.settle()
+		a.undo()
 	}
 }
 
 // perform sends the statement and waits for the answer.
-func (a *attempt) perform() {
+func (a *attempt) send() {
 	defer a.cancel()
 	defer a.probing.Stop()
 	start := time.Now()
-	a.grant, a.err = a.l.repo.Acquire(a.ctx, a.bid)
+	a.grant, a.err = a.l.repo.Acquire(a.ctx, a.request)
 	if errors.Is(a.err, context.DeadlineExceeded) || errors.Is(a.err, context.Canceled) {
 		a.err = unanswered(a.err)
 	}
-	if swift := a.err == nil && time.Since(start) < prompt; swift != a.l.swift.Load() {
-		a.l.swift.Store(swift)
+	if swift := a.err == nil && time.Since(start) < fastReply; swift != a.l.dbIsFast.Load() {
+		a.l.dbIsFast.Store(swift)
 	}
-	if a.left != nil {
-		span := a.l.dog.stop(a.left.lease)
+	if a.handoff != nil {
+		span := a.l.watchdog.stop(a.handoff.lease)
 		a.l.repo.HoldEnded()
 		if a.err != nil {
-			a.l.orphans.take(a.left.lease.claim, span, false, time.Now())
+			a.l.releaser.add(a.handoff.lease.claim, span, false, time.Now())
 		}
 	}
 }
@@ -931,128 +931,128 @@ func unanswered(err error) error {
 }
 
 // settle undoes what nobody wants any more, and gives up the turn.
-func (a *attempt) settle() {
+func (a *attempt) undo() {
 	if a.err != nil {
 		a.undoUnknown()
 	} else if a.grant.Token > 0 {
-		a.giveBack()
+		a.release()
 	}
-	a.l.leave(a.place)
+	a.l.leaveQueue(a.waiter)
 }
 
 // abandon leaves the attempt to itself. It returns false if it has been answered.
-func (a *attempt) abandon() bool {
+func (a *attempt) detach() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.answered {
 		return false
 	}
-	a.gone = a.cutAfter(leftBound)
+	a.detached = a.cutAfter(detachedTimeout)
 	return true
 }
 
 // undoUnknown makes sure that a failed attempt holds nothing.
 func (a *attempt) undoUnknown() {
 	if store.OutcomeUnknown(a.err) {
-		a.l.orphans.take(a.bid.Claim, a.bid.Lease, true, time.Now())
+		a.l.releaser.add(a.request.Claim, a.request.Lease, true, time.Now())
 	}
 }
 
 // giveBack releases a grant that nobody wants any more, and wakes who waits.
-func (a *attempt) giveBack() {
-	a.l.names.answered(a.place, true)
-	if err := a.l.release(a.bid.Claim, a.bid.Lease); err != nil {
-		a.l.log.Debug("mysqllock: release of an unwanted grant, trying again", "name", a.bid.Name, "err", err)
+func (a *attempt) release() {
+	a.l.registry.answered(a.waiter, true)
+	if err := a.l.release(a.request.Claim, a.request.Lease); err != nil {
+		a.l.log.Debug("mysqllock: release of an unwanted grant, trying again", "name", a.request.Name, "err", err)
 	}
 	a.l.repo.HoldEnded()
-	a.l.names.hint(a.bid.Name)
+	a.l.registry.wakeHead(a.request.Name)
 }
 
 // begin makes a term of a grant, unless it came too late.
-func (c *call) begin(a *attempt) (*Lock, error) {
+func (c *call) beginHold(a *attempt) (*Lock, error) {
 	l := c.l
 	l.mu.Lock()
-	late := !time.Now().Before(trustedUntil(a.grant.Sent, a.bid.Lease))
-	if late || l.closed || l.terms[c.key()] != nil {
+	late := !time.Now().Before(trustedUntil(a.grant.Sent, a.request.Lease))
+	if late || l.closed || l.holds[c.key()] != nil {
 		closed := l.closed
 		l.mu.Unlock()
-		l.working.Go(a.giveBack)
+		l.working.Go(a.release)
 		if closed {
-			l.leave(c.place)
+			l.leaveQueue(c.waiter)
 			return nil, ErrClosed
 		}
 		return nil, nil
 	}
-	t := &term{key: c.key(), token: a.grant.Token, tenure: tenure{token: a.grant.Token}, place: c.place}
-	if a.left != nil {
-		t.tenure.since = a.left.since
+	t := &hold{key: c.key(), token: a.grant.Token, tokens: tokenRange{token: a.grant.Token}, waiter: c.waiter}
+	if a.handoff != nil {
+		t.tokens.since = a.handoff.since
 	}
-	k := l.handle(c, t, a.grant.Sent)
-	t.lease = l.dog.start(a.bid.Claim, a.grant.Sent, a.bid.Lease, k.want, func() { l.lose(t) })
-	l.begun(c, t)
+	k := l.addHandle(c, t, a.grant.Sent)
+	t.lease = l.watchdog.start(a.request.Claim, a.grant.Sent, a.request.Lease, k.requested, func() { l.onLoss(t) })
+	l.holdBegan(c, t)
 	return k, nil
 }
 
 // succeed makes a term of what the last holder left, if that covers what the
 // call asks; if not, the row is still to be replaced.
-func (c *call) succeed(left *estate) *Lock {
+func (c *call) adopt(left *handoff) *Lock {
 	l := c.l
-	if left.last+1 >= left.tenure.token+store.TokenRange {
+	if left.last+1 >= left.tokenRange.token+store.TokenRange {
 		return nil
 	}
 	l.mu.Lock()
-	if l.closed || l.terms[c.key()] != nil {
+	if l.closed || l.holds[c.key()] != nil {
 		l.mu.Unlock()
 		return nil
 	}
-	t := &term{key: c.key(), token: left.last + 1, tenure: left.tenure, place: c.place, lease: left.lease}
-	k := l.handle(c, t, time.Now())
-	if !l.dog.pass(left.lease, k.want, c.lease, func() { l.lose(t) }) {
+	t := &hold{key: c.key(), token: left.last + 1, tokens: left.tokenRange, waiter: c.waiter, lease: left.lease}
+	k := l.addHandle(c, t, time.Now())
+	if !l.watchdog.pass(left.lease, k.requested, c.lease, func() { l.onLoss(t) }) {
 		l.mu.Unlock()
 		k.cancel(ErrNotHeld)
 		return nil
 	}
-	l.begun(c, t)
+	l.holdBegan(c, t)
 	return k
 }
 
 // begun enters a new term. The caller holds mu, which it gives up.
-func (l *Locker) begun(c *call, t *term) {
-	if t.seen = c.seen; t.seen != nil {
-		t.seen.granted = time.Now()
+func (l *Locker) holdBegan(c *call, t *hold) {
+	if t.observed = c.observed; t.observed != nil {
+		t.observed.granted = time.Now()
 	}
-	l.terms[t.key] = t
+	l.holds[t.key] = t
 	l.held++
 	l.mu.Unlock()
 	l.acquired.Add(1)
-	l.names.answered(c.place, true)
+	l.registry.answered(c.waiter, true)
 	if c.shared {
-		l.names.wakeOwner(c.name, c.own)
+		l.registry.wakeOwner(c.name, c.owner)
 	}
 }
 
-func (c *call) key() termKey { return termKey{c.own, c.name} }
+func (c *call) key() holdKey { return holdKey{c.owner, c.name} }
 
 // leave gives up a place, and what came with it if nobody else is in line.
-func (l *Locker) leave(w *waiter) { l.discard(l.names.leave(w)) }
+func (l *Locker) leaveQueue(w *waiter) { l.releaseHandoff(l.registry.leave(w)) }
 
 // discard frees the row of a tenure that nobody goes on with, in the background.
-func (l *Locker) discard(left *estate) {
+func (l *Locker) releaseHandoff(left *handoff) {
 	if left != nil {
-		l.orphans.take(left.lease.claim, l.dog.stop(left.lease), false, time.Now())
+		l.releaser.add(left.lease.claim, l.watchdog.stop(left.lease), false, time.Now())
 		l.repo.HoldEnded()
 	}
 }
 
 // handle makes a handle of a term. The caller holds mu.
-func (l *Locker) handle(c *call, t *term, from time.Time) *Lock {
-	k := &Lock{locker: l, term: t, want: want{auto: c.lease == AutoRenew}}
-	if !k.want.auto {
-		k.want.until = from.Add(c.lease)
+func (l *Locker) addHandle(c *call, t *hold, from time.Time) *Lock {
+	k := &Lock{locker: l, hold: t, requested: request{auto: c.lease == AutoRenew}}
+	if !k.requested.auto {
+		k.requested.until = from.Add(c.lease)
 	}
 	ctx := c.ctx
 	if !c.shared {
-		ctx = context.WithValue(ctx, ownerKey{}, c.own)
+		ctx = context.WithValue(ctx, ownerKey{}, c.owner)
 	}
 	k.ctx, k.cancel = context.WithCancelCause(ctx)
 	t.handles = append(t.handles, k)
@@ -1060,69 +1060,69 @@ func (l *Locker) handle(c *call, t *term, from time.Time) *Lock {
 }
 
 // want is what the open handles of the term ask together. The caller holds mu.
-func (t *term) want() want {
-	var all want
+func (t *hold) request() request {
+	var all request
 	for _, k := range t.handles {
-		all.auto = all.auto || k.want.auto
-		if k.want.until.After(all.until) {
-			all.until = k.want.until
+		all.auto = all.auto || k.requested.auto
+		if k.requested.until.After(all.until) {
+			all.until = k.requested.until
 		}
 	}
 	return all
 }
 
 // end ends a term and the contexts of its handles. The caller holds mu.
-func (l *Locker) end(t *term, why error) {
-	t.over = why
+func (l *Locker) endHold(t *hold, why error) {
+	t.ended = why
 	l.held--
 	for _, k := range t.handles {
-		k.over = why
+		k.ended = why
 		k.cancel(why)
 	}
 }
 
 // check loses the term if its time is over; then the caller, who holds mu, has
 // to bury it when it has given up mu.
-func (l *Locker) check(t *term) (lost bool) {
-	if t.over != nil || l.dog.alive(t.lease) {
+func (l *Locker) checkLoss(t *hold) (lost bool) {
+	if t.ended != nil || l.watchdog.alive(t.lease) {
 		return false
 	}
-	l.end(t, ErrLost)
+	l.endHold(t, ErrLost)
 	return true
 }
 
 // lose is told by the watchdog that the lease cannot be trusted any longer.
-func (l *Locker) lose(t *term) {
+func (l *Locker) onLoss(t *hold) {
 	l.mu.Lock()
-	lost := l.check(t)
+	lost := l.checkLoss(t)
 	l.mu.Unlock()
-	l.bury(t, lost)
+	l.finishLoss(t, lost)
 }
 
 // bury tells of a term that was lost, and passes on its turn.
-func (l *Locker) bury(t *term, lost bool) {
+func (l *Locker) finishLoss(t *hold, lost bool) {
 	if !lost {
 		return
 	}
-	l.mourn(t, l.dog.reason(t.lease))
+	l.recordLoss(t, l.watchdog.reason(t.lease))
 	l.repo.HoldEnded()
-	l.leave(t.place)
+	l.leaveQueue(t.waiter)
 	l.observers.holdEnd(t, ErrLost)
 }
 
 // mourn counts a loss, and says it once.
-func (l *Locker) mourn(t *term, reason string) {
+func (l *Locker) recordLoss(t *hold, reason string) {
 	l.lost.Add(1)
 	l.log.Error("mysqllock: lock lost", "name", t.key.name, "token", t.token, "reason", reason)
 }
 
 // Name returns the name of the lock.
-func (k *Lock) Name() string { return k.term.key.name }
+func (k *Lock) Name() string { return k.hold.key.name }
 
 // Token returns the fencing token: it is higher than that of every earlier
 // holder of the name, and the same for all handles of one hold. A resource that
 // remembers the highest token it has seen can refuse a stale holder.
-func (k *Lock) Token() uint64 { return k.term.token }
+func (k *Lock) Token() uint64 { return k.hold.token }
 
 // Context returns the context that TryLock was given, with the owner added. It
 // ends with that context, and when the lock is lost (cause [ErrLost]), unlocked
@@ -1135,10 +1135,10 @@ func (k *Lock) Context() context.Context { return k.ctx }
 func (k *Lock) Err() error {
 	l := k.locker
 	l.mu.Lock()
-	lost := l.check(k.term)
+	lost := l.checkLoss(k.hold)
 	err := k.state()
 	l.mu.Unlock()
-	l.bury(k.term, lost)
+	l.finishLoss(k.hold, lost)
 	return err
 }
 
@@ -1147,7 +1147,7 @@ func (k *Lock) state() error {
 	if k.locker.closed {
 		return ErrClosed
 	}
-	return k.over
+	return k.ended
 }
 
 // Extend makes the lease last for at least the given time from now, at least 10
@@ -1167,7 +1167,7 @@ func (k *Lock) Extend(ctx context.Context, lease time.Duration) error {
 }
 
 func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
-	l, t := k.locker, k.term
+	l, t := k.locker, k.hold
 	unmatched := 0
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
 		if err := k.Err(); err != nil {
@@ -1176,7 +1176,7 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 		l.mu.Lock()
 		holds := len(t.handles)
 		l.mu.Unlock()
-		if !l.dog.extending(t.lease, lease) {
+		if !l.watchdog.extending(t.lease, lease) {
 			continue
 		}
 		tryCtx, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -1191,18 +1191,18 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 		switch {
 		case err == nil && mine:
 			l.mu.Lock()
-			if until := sent.Add(lease); until.After(k.want.until) {
-				k.want.until = until
+			if until := sent.Add(lease); until.After(k.requested.until) {
+				k.requested.until = until
 			}
-			if t.over == nil { // else the lease may be the next holder's by now
-				l.dog.ask(t.lease, t.want(), len(t.handles))
+			if t.ended == nil { // else the lease may be the next holder's by now
+				l.watchdog.request(t.lease, t.request(), len(t.handles))
 			}
 			// Several may be under way: which holds was written last is not known.
-			l.dog.prolonged(t.lease, sent, promise{length: lease})
+			l.watchdog.extended(t.lease, sent, promise{length: lease})
 			l.mu.Unlock()
 			return k.Err()
 		case lost:
-			l.dog.taken(t.lease.claim)
+			l.watchdog.ownerChanged(t.lease.claim)
 			if err := k.Err(); err != nil {
 				return err
 			}
@@ -1260,16 +1260,16 @@ type Queryer interface {
 // and later also refuses, with error 1020, to lock or change what others have
 // changed since the first read; so Guard itself may fail if it is called later.
 func (k *Lock) Guard(ctx context.Context, tx Queryer) error {
-	l, t := k.locker, k.term
+	l, t := k.locker, k.hold
 	l.mu.Lock()
 	t.guarded = true // before Unlock could pass the lock on
 	l.mu.Unlock()
 	err := k.Err()
 	if err == nil {
-		err = l.table.Guard(ctx, tx, t.lease.claim, t.tenure.token)
+		err = l.table.Guard(ctx, tx, t.lease.claim, t.tokens.token)
 	}
 	if errors.Is(err, store.ErrNotOwned) {
-		l.dog.taken(t.lease.claim)
+		l.watchdog.ownerChanged(t.lease.claim)
 		err = ErrLost
 		if now := k.Err(); now != nil {
 			err = now // it may have been unlocked meanwhile
@@ -1299,51 +1299,51 @@ func (k *Lock) Unlock() error {
 }
 
 func (k *Lock) unlock() error {
-	l, t := k.locker, k.term
+	l, t := k.locker, k.hold
 	l.mu.Lock()
-	lost := l.check(t)
-	defer l.bury(t, lost)
+	lost := l.checkLoss(t)
+	defer l.finishLoss(t, lost)
 	err := k.state()
 	if err == ErrNotHeld || err == ErrClosed {
 		l.mu.Unlock()
 		return err
 	}
-	k.over = ErrNotHeld
+	k.ended = ErrNotHeld
 	k.cancel(ErrNotHeld)
 	i := slices.Index(t.handles, k)
 	t.handles = slices.Delete(t.handles, i, i+1)
 	if len(t.handles) > 0 {
 		if err == nil {
-			l.dog.ask(t.lease, t.want(), len(t.handles))
+			l.watchdog.request(t.lease, t.request(), len(t.handles))
 		}
 		l.mu.Unlock()
 		return err
 	}
-	delete(l.terms, t.key)
+	delete(l.holds, t.key)
 	if err != nil {
 		l.mu.Unlock()
 		return err
 	}
-	l.end(t, ErrNotHeld)
+	l.endHold(t, ErrNotHeld)
 	guarded := t.guarded
 	l.working.Add(1) // Close would have ended this handle
 	defer l.working.Done()
 	l.mu.Unlock()
 
 	end := time.Now().Add(unlockBound)
-	if !guarded && l.passOn(t) {
+	if !guarded && l.handOff(t) {
 		l.released.Add(1)
 		l.observers.holdEnd(t, nil)
 		return nil
 	}
-	switch err = l.releaseBy(end, t.lease.claim, l.dog.stop(t.lease)); err {
+	switch err = l.releaseBy(end, t.lease.claim, l.watchdog.stop(t.lease)); err {
 	case nil:
 		l.released.Add(1)
 	case ErrLost:
-		l.mourn(t, lostTaken)
+		l.recordLoss(t, lostTaken)
 	}
 	l.repo.HoldEnded()
-	l.leave(t.place)
+	l.leaveQueue(t.waiter)
 	l.observers.holdEnd(t, err)
 	return err
 }
@@ -1351,31 +1351,31 @@ func (k *Lock) unlock() error {
 // passOn leaves a lock to the next waiter of the process, if there is one and it
 // is not the turn of other processes. The row stays as it is: a lease that ended,
 // and a transaction that may be under Guard, need it written.
-func (l *Locker) passOn(t *term) bool {
-	left := &estate{tenure: t.tenure, last: t.token, lease: t.lease}
+func (l *Locker) handOff(t *hold) bool {
+	left := &handoff{tokenRange: t.tokens, last: t.token, lease: t.lease}
 	switch {
 	case !l.handoff:
 		return false
 	case left.since.IsZero():
 		left.since = time.Now()
-	case time.Since(left.since) > handoffBound:
+	case time.Since(left.since) > maxHandoffTime:
 		return false
 	}
-	return l.names.queued(t.place) && l.confirmed(t.lease) && l.names.bequeath(t.place, left)
+	return l.registry.queued(t.waiter) && l.confirmed(t.lease) && l.registry.offer(t.waiter, left)
 }
 
 // confirmed reports whether the row of a lease was the lease's a moment ago. If not
 // so, or if the database does not say, the row must be released, or found lost, by
 // a statement that is conditional on the owner.
 func (l *Locker) confirmed(ls *lease) bool {
-	if l.dog.confirmed(ls) {
+	if l.watchdog.confirmed(ls) {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), confirmBound)
 	defer cancel()
 	mine, sent, err := l.repo.Confirm(ctx, ls.claim)
 	if err == nil && mine {
-		l.dog.confirm(ls, sent)
+		l.watchdog.confirm(ls, sent)
 	}
 	return err == nil && mine
 }
@@ -1399,12 +1399,12 @@ func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration) er
 		cancel()
 		switch {
 		case err == nil && (freed || maybe):
-			l.names.released([]string{c.Name}, heir)
+			l.registry.released([]string{c.Name}, heir)
 			return nil
 		case err == nil:
 			return ErrLost
 		case !store.Transient(err) || time.Until(end) <= pause:
-			l.orphans.take(c, lease, false, time.Now())
+			l.releaser.add(c, lease, false, time.Now())
 			return err
 		}
 		time.Sleep(pause)
@@ -1496,8 +1496,8 @@ func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err e
 	if owner == "" {
 		return false, nil
 	}
-	l.dog.taken(store.Claim{Name: name, Owner: owner})
-	l.names.freed([]string{name}, heir)
+	l.watchdog.ownerChanged(store.Claim{Name: name, Owner: owner})
+	l.registry.freed([]string{name}, heir)
 	return true, nil
 }
 
@@ -1551,7 +1551,7 @@ func (l *Locker) Stats() Stats {
 		Held: held, Waiting: int(l.waiting.Load()),
 		Acquired: l.acquired.Load(), NotAcquired: l.notAcquired.Load(), Unavailable: l.unavailable.Load(), Reentered: l.reentered.Load(),
 		Released: l.released.Load(), Lost: l.lost.Load(),
-		Renewals: l.dog.renewals.Load(), RenewalErrors: l.dog.failures.Load(),
+		Renewals: l.watchdog.renewals.Load(), RenewalErrors: l.watchdog.failures.Load(),
 	}
 	if l.table != nil {
 		s.Statements = l.table.Statements()
@@ -1566,27 +1566,27 @@ func (l *Locker) Stats() Stats {
 // off; the server ends it within innodb_lock_wait_timeout. Further calls return what
 // the first returned.
 func (l *Locker) Close() error {
-	l.closing.Do(func() { l.result = l.close() })
+	l.closeOnce.Do(func() { l.result = l.close() })
 	return l.result
 }
 
 func (l *Locker) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
 	defer cancel()
-	var held []*term
+	var held []*hold
 	l.mu.Lock()
 	l.closed = true
 	close(l.done)
-	for _, t := range l.terms {
-		if l.check(t) {
-			defer l.bury(t, true)
-		} else if t.over == nil {
-			l.end(t, ErrClosed)
-			l.dog.stop(t.lease)
+	for _, t := range l.holds {
+		if l.checkLoss(t) {
+			defer l.finishLoss(t, true)
+		} else if t.ended == nil {
+			l.endHold(t, ErrClosed)
+			l.watchdog.stop(t.lease)
 			held = append(held, t)
 		}
 	}
-	clear(l.terms)
+	clear(l.holds)
 	l.mu.Unlock()
 
 	claims := make([]store.Claim, len(held))
@@ -1596,7 +1596,7 @@ func (l *Locker) close() error {
 	err := l.releaseAll(ctx, claims)
 	for _, t := range held {
 		l.repo.HoldEnded()
-		l.leave(t.place)
+		l.leaveQueue(t.waiter)
 		l.observers.holdEnd(t, ErrClosed)
 	}
 
@@ -1615,10 +1615,10 @@ func (l *Locker) close() error {
 		<-answered // every statement ends with its context
 	}
 	l.stop()
-	l.dog.close()
-	l.orphans.close()
-	ghost, orphanErr := l.orphans.lastCall(ctx)
-	l.names.close()
+	l.watchdog.close()
+	l.releaser.close()
+	ghost, orphanErr := l.releaser.drain(ctx)
+	l.registry.close()
 	if l.table != nil {
 		l.table.Close()
 	}
@@ -1671,7 +1671,7 @@ func (l *Locker) releaseBatch(ctx context.Context, claims []store.Claim) ([]stor
 	freed, heir, err := l.repo.ReleaseAll(try, claims)
 	l.released.Add(freed)
 	if freed > 0 {
-		l.names.released(store.Names(claims), heir)
+		l.registry.released(store.Names(claims), heir)
 	}
 	if err != nil {
 		return claims, err
@@ -1688,7 +1688,7 @@ func (l *Locker) releaseBatch(ctx context.Context, claims []store.Claim) ([]stor
 	var mu sync.Mutex // guards left
 	releaseEach(each, l.repo, slices.Clone(left), func(c store.Claim, next store.Process) {
 		l.released.Add(1)
-		l.names.released([]string{c.Name}, next)
+		l.registry.released([]string{c.Name}, next)
 		mu.Lock()
 		defer mu.Unlock()
 		left = slices.DeleteFunc(left, func(l store.Claim) bool { return l == c })

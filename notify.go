@@ -33,66 +33,66 @@ type Notifier interface {
 // terms: the turn on a name belongs to one waiter from the moment it asks the
 // database until its term is over.
 type registry struct {
-	repo     waitStore
-	me       store.Process
-	interval time.Duration
-	signal   bool     // have this process listed and rung, and ring others
-	notifier Notifier // may be nil
-	log      *slog.Logger
+	repo       waitStore
+	self       store.Process
+	interval   time.Duration
+	signalling bool     // have this process listed and rung, and ring others
+	notifier   Notifier // may be nil
+	log        *slog.Logger
 
-	ctx    context.Context // ends with close
-	cancel context.CancelFunc
-	voice  context.Context // of Publish; ends a second after ctx at the latest
-	mute   context.CancelFunc
-	ears   context.Context // of listening; ends with quiet after ctx
-	plug   context.CancelFunc
-	done   sync.WaitGroup // the goroutines of the registry
+	ctx            context.Context // ends with close
+	cancel         context.CancelFunc
+	publishCtx     context.Context // of Publish; ends a second after ctx at the latest
+	stopPublishing context.CancelFunc
+	listenCtx      context.Context // of listening; ends with quiet after ctx
+	stopListening  context.CancelFunc
+	done           sync.WaitGroup // the goroutines of the registry
 
-	published warned // of what Publish returned; for the goroutine that serves outbox, then for close
+	publishWarned warned // of what Publish returned; for the goroutine that serves outbox, then for close
 
-	mu          sync.Mutex // guards the following, and the fields of every queue and waiter
-	queues      map[string]*queue
-	watched     map[*waiter]struct{} // those that sleep until their row is free
-	polling     bool                 // the poller runs; it ends when nothing is watched
-	tick        time.Time            // when it looks next
-	pause       time.Duration        // between that and the look after it
-	proven      bool                 // rings are heard
-	calls       int                  // what was heard since the last grant
-	slept       bool                 // the last listening ended by itself
-	expiries    int                  // leases that have ended since lookAgain began; zero if it does not run
-	listening   bool                 // somebody can ring
-	deaf        time.Time            // until then listening is not tried
-	deafness    time.Duration        // how long the next such time is; zero if listening succeeded last
-	replan      chan struct{}        // capacity 1: the poller looks at what is watched again
-	answeredAt  time.Time            // when the database last answered an attempt or a probe
-	contended   map[string]struct{}  // names that were refused lately
-	withdrawn   map[string]struct{}  // names for which this process does not wait any more, though listed
-	withdrawing bool                 // the goroutine runs that strikes it off
-	subscribed  bool
-	outbox      chan string // names to publish
+	mu            sync.Mutex // guards the following, and the fields of every queue and waiter
+	queues        map[string]*queue
+	watched       map[*waiter]struct{} // those that sleep until their row is free
+	polling       bool                 // the poller runs; it ends when nothing is watched
+	nextLook      time.Time            // when it looks next
+	lookInterval  time.Duration        // between that and the look after it
+	signalWorks   bool                 // rings are heard
+	falseWakes    int                  // what was heard since the last grant
+	timedOut      bool                 // the last listening ended by itself
+	expiries      int                  // leases that have ended since lookAgain began; zero if it does not run
+	listening     bool                 // somebody can ring
+	retryListenAt time.Time            // until then listening is not tried
+	listenBackoff time.Duration        // how long the next such time is; zero if listening succeeded last
+	replan        chan struct{}        // capacity 1: the poller looks at what is watched again
+	answeredAt    time.Time            // when the database last answered an attempt or a probe
+	contended     map[string]struct{}  // names that were refused lately
+	leaving       map[string]struct{}  // names for which this process does not wait any more, though listed
+	removing      bool                 // the goroutine runs that strikes it off
+	subscribed    bool
+	outbox        chan string // names to publish
 }
 
 const (
 	// firstLook is how soon the poller looks where no ring was heard yet; each
 	// look in vain doubles it, up to the interval.
-	firstLook = 100 * time.Millisecond
+	minLookInterval = 100 * time.Millisecond
 	// linger is how long a connection that listens is kept when nobody waits.
-	linger = 3 * time.Second
+	idleTimeout = 3 * time.Second
 	// deafness is how long the poller does without rings when it has failed to
 	// listen twice. It doubles, up to maxDeafness, until listening succeeds.
-	deafness    = time.Second
-	maxDeafness = time.Minute
+	minListenBackoff = time.Second
+	maxListenBackoff = time.Minute
 	// The poller does without for distrust if what it heard was true for none of
 	// so many, and for all that wait: a proxy may send what listens to a replica.
-	distrust = 10 * time.Second
-	maxCalls = 20
+	falseWakeBackoff = 10 * time.Second
+	maxFalseWakes    = 20
 	// maxSleep bounds a listening statement, which keeps others from altering the
 	// table.
-	maxSleep = 5 * time.Second
+	maxListen = 5 * time.Second
 	// quiet is how long a listening statement may take to end when it was rung.
-	quiet = 300 * time.Millisecond
+	stopTimeout = 300 * time.Millisecond
 	// signalBound bounds a statement that rings or strikes.
-	signalBound = 2 * time.Second
+	signalTimeout = 2 * time.Second
 	// maxContended bounds what is remembered of refusals.
 	maxContended = 1024
 )
@@ -100,7 +100,7 @@ const (
 // A queue is one name's waiters in the order in which they came. It exists
 // while somebody has the turn.
 type queue struct {
-	turn      *waiter
+	head      *waiter
 	asking    bool        // the turn's statement is under way, or about to be sent
 	asked     time.Time   // when it was sent, or was last known to wait for others
 	known     bool        // the last word of the database: somebody has the lock, or its row
@@ -110,21 +110,21 @@ type queue struct {
 	probing   bool        // a probe of it was sent
 	probed    bool        // and was answered
 	next      list.List   // of *waiter
-	impatient int         // of those in next
+	noWaiting int         // of those in next
 }
 
 // A waiter is one acquisition's place in a queue.
 type waiter struct {
-	name      string
-	own       *owner
-	impatient bool          // refused rather than queued behind somebody who holds or sleeps
-	turn      chan struct{} // closed when the turn comes
-	wake      chan struct{} // capacity 1: look again; a hint that may be false
-	refused   chan struct{} // closed when an impatient waiter cannot have the turn; nil if it is patient
-	estate    *estate       // came with the turn; may be nil. Belongs to whoever has the turn
+	name    string
+	owner   *owner
+	noWait  bool          // refused rather than queued behind somebody who holds or sleeps
+	isHead  chan struct{} // closed when the turn comes
+	wake    chan struct{} // capacity 1: look again; a hint that may be false
+	refused chan struct{} // closed when an impatient waiter cannot have the turn; nil if it is patient
+	handoff *handoff      // came with the turn; may be nil. Belongs to whoever has the turn
 
-	place  *list.Element // in queue.next; nil with the turn
-	gone   bool
+	elem   *list.Element // in queue.next; nil with the turn
+	left   bool
 	waited bool        // it was refused
 	listed bool        // the row may list this process on behalf of the turn
 	expiry *time.Timer // while watched: pokes when the holder's lease ends
@@ -133,14 +133,14 @@ type waiter struct {
 
 func newRegistry(repo waitStore, me store.Process, interval time.Duration, signal bool, notifier Notifier, log *slog.Logger) *registry {
 	r := &registry{
-		repo: repo, me: me, interval: interval, signal: signal, notifier: notifier, log: log,
+		repo: repo, self: me, interval: interval, signalling: signal, notifier: notifier, log: log,
 		queues: map[string]*queue{}, watched: map[*waiter]struct{}{},
-		contended: map[string]struct{}{}, withdrawn: map[string]struct{}{},
+		contended: map[string]struct{}{}, leaving: map[string]struct{}{},
 		replan: make(chan struct{}, 1), outbox: make(chan string, 256),
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
-	r.voice, r.mute = context.WithCancel(context.Background())
-	r.ears, r.plug = context.WithCancel(context.Background())
+	r.publishCtx, r.stopPublishing = context.WithCancel(context.Background())
+	r.listenCtx, r.stopListening = context.WithCancel(context.Background())
 	return r
 }
 
@@ -150,15 +150,15 @@ func (r *registry) close() {
 	r.cancel()
 	listening := r.listening
 	r.mu.Unlock()
-	defer r.plug()
-	defer time.AfterFunc(quiet, r.plug).Stop()
+	defer r.stopListening()
+	defer time.AfterFunc(stopTimeout, r.stopListening).Stop()
 	if listening {
-		ctx, cancel := context.WithTimeout(context.Background(), quiet)
-		r.repo.Signal(ctx, r.me)
+		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		r.repo.Signal(ctx, r.self)
 		cancel()
 	}
-	defer r.mute()
-	defer time.AfterFunc(time.Second, r.mute).Stop()
+	defer r.stopPublishing()
+	defer time.AfterFunc(time.Second, r.stopPublishing).Stop()
 	r.done.Wait()
 	for {
 		select {
@@ -181,7 +181,7 @@ func (r *registry) start(fn func()) {
 // join queues for the turn on name. An impatient waiter gets a place only if the
 // turn is free, or may become so as soon as a statement under way has failed.
 func (r *registry) join(name string, own *owner, impatient bool) (*waiter, bool) {
-	w := &waiter{name: name, own: own, impatient: impatient, turn: make(chan struct{}), wake: make(chan struct{}, 1)}
+	w := &waiter{name: name, owner: own, noWait: impatient, isHead: make(chan struct{}), wake: make(chan struct{}, 1)}
 	if impatient {
 		w.refused = make(chan struct{})
 	}
@@ -190,14 +190,14 @@ func (r *registry) join(name string, own *owner, impatient bool) (*waiter, bool)
 	q := r.queues[name]
 	switch {
 	case q == nil:
-		r.queues[name] = &queue{turn: w, asking: true, asked: time.Now()}
-		close(w.turn)
+		r.queues[name] = &queue{head: w, asking: true, asked: time.Now()}
+		close(w.isHead)
 	case impatient && !q.asking:
 		return nil, false
 	default:
-		w.place = q.next.PushBack(w)
+		w.elem = q.next.PushBack(w)
 		if impatient {
-			q.impatient++
+			q.noWaiting++
 		}
 	}
 	return w, true
@@ -209,28 +209,28 @@ func (r *registry) join(name string, own *owner, impatient bool) (*waiter, bool)
 func (r *registry) asking(w *waiter, again bool) (list store.Process) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if q := r.queues[w.name]; q != nil && q.turn == w {
+	if q := r.queues[w.name]; q != nil && q.head == w {
 		q.asking, q.asked = true, time.Now()
 	}
 	_, contended := r.contended[w.name]
 	switch {
-	case !r.lists(w) || !again && !contended:
+	case !r.enlists(w) || !again && !contended:
 		return 0
-	case r.hears():
-		list = r.me
+	case r.canListen():
+		list = r.self
 	default:
-		list = r.me.Polling()
+		list = r.self.Polling()
 	}
 	w.listed = true
 	return list
 }
 
 // lists tells whether w is to be listed if it is refused.
-func (r *registry) lists(w *waiter) bool { return r.signal && !w.impatient }
+func (r *registry) enlists(w *waiter) bool { return r.signalling && !w.noWait }
 
 // hears tells whether this process can be rung, as far as it knows. The caller
 // holds mu.
-func (r *registry) hears() bool { return r.signal && !time.Now().Before(r.deaf) }
+func (r *registry) canListen() bool { return r.signalling && !time.Now().Before(r.retryListenAt) }
 
 // answered tells how the turn's statement was answered: then nobody impatient
 // has to stay.
@@ -242,7 +242,7 @@ func (r *registry) answered(w *waiter, granted bool) {
 			delete(r.contended, w.name)
 		}
 		w.listed = false
-		r.calls = 0
+		r.falseWakes = 0
 	} else {
 		if len(r.contended) == maxContended {
 			clear(r.contended)
@@ -253,11 +253,11 @@ func (r *registry) answered(w *waiter, granted bool) {
 	w.failed = nil
 	r.answeredAt = time.Now()
 	q := r.queues[w.name]
-	if q == nil || q.turn != w {
+	if q == nil || q.head != w {
 		return // its term is over already
 	}
 	q.asking, q.known, q.granted, q.failed = false, true, granted, nil
-	r.refuse(q)
+	r.refuseNoWait(q)
 }
 
 // failed tells that the turn's statement failed. If it was only cut off, it is for
@@ -265,7 +265,7 @@ func (r *registry) answered(w *waiter, granted bool) {
 func (r *registry) failed(w *waiter, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if q := r.queues[w.name]; q != nil && q.turn == w && !errors.Is(err, errNoAnswer) && !(q.known && !q.granted && errors.Is(err, errNoConnection)) {
+	if q := r.queues[w.name]; q != nil && q.head == w && !errors.Is(err, errNoAnswer) && !(q.known && !q.granted && errors.Is(err, errNoConnection)) {
 		q.known, q.granted, q.failed = store.Contended(err), false, nil
 		if !q.known {
 			q.failed = err
@@ -283,7 +283,7 @@ func (r *registry) probed(w *waiter, state store.RowState, err error) {
 	}
 	q := r.queues[w.name]
 	switch {
-	case q == nil || q.turn != w || !q.asking:
+	case q == nil || q.head != w || !q.asking:
 		return
 	case err != nil:
 		q.known, q.failed = false, err
@@ -291,7 +291,7 @@ func (r *registry) probed(w *waiter, state store.RowState, err error) {
 		q.known, q.granted, q.failed, q.asked = true, false, nil, time.Now()
 		w.failed = nil
 		if state == store.RowLocked {
-			r.refuse(q)
+			r.refuseNoWait(q)
 		}
 	default:
 		q.failed = nil // the database answers, but not what it was asked
@@ -300,9 +300,9 @@ func (r *registry) probed(w *waiter, state store.RowState, err error) {
 }
 
 // refuse ends the calls in line that do not wait. The caller holds mu.
-func (r *registry) refuse(q *queue) {
-	for e := q.next.Front(); e != nil && q.impatient > 0; e = e.Next() {
-		if o := e.Value.(*waiter); o.impatient {
+func (r *registry) refuseNoWait(q *queue) {
+	for e := q.next.Front(); e != nil && q.noWaiting > 0; e = e.Next() {
+		if o := e.Value.(*waiter); o.noWait {
 			select {
 			case <-o.refused:
 			default:
@@ -314,40 +314,40 @@ func (r *registry) refuse(q *queue) {
 
 // leave gives up the place or the turn; the turn passes to the next in line, and
 // with it what the last holder left. That is returned if nobody is in line.
-func (r *registry) leave(w *waiter) *estate {
+func (r *registry) leave(w *waiter) *handoff {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w.gone {
+	if w.left {
 		return nil
 	}
-	w.gone = true
+	w.left = true
 	r.forget(w)
 	q := r.queues[w.name]
-	if w.place != nil {
-		q.remove(w.place)
+	if w.elem != nil {
+		q.remove(w.elem)
 		return nil
 	}
-	left := w.estate
-	w.estate = nil
-	if r.pass(q, left) {
+	left := w.handoff
+	w.handoff = nil
+	if r.passHead(q, left) {
 		return nil
 	}
 	delete(r.queues, w.name)
 	if w.listed {
-		r.withdraw(w.name)
+		r.leaveWaitQueue(w.name)
 	}
 	return left
 }
 
 // bequeath is leave for a holder whose row the next in line shall have as it is.
 // It returns false, and has done nothing, if nobody is in line.
-func (r *registry) bequeath(w *waiter, left *estate) bool {
+func (r *registry) offer(w *waiter, left *handoff) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w.gone || !r.pass(r.queues[w.name], left) {
+	if w.left || !r.passHead(r.queues[w.name], left) {
 		return false
 	}
-	w.gone = true
+	w.left = true
 	return true
 }
 
@@ -356,36 +356,36 @@ func (r *registry) queued(w *waiter) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	q := r.queues[w.name]
-	return !w.gone && q != nil && q.next.Len() > 0
+	return !w.left && q != nil && q.next.Len() > 0
 }
 
 // pass gives the turn to the next in line, if there is one. The caller holds mu.
-func (r *registry) pass(q *queue, left *estate) bool {
+func (r *registry) passHead(q *queue, left *handoff) bool {
 	first := q.next.Front()
 	if first == nil {
 		return false
 	}
 	next := q.remove(first)
-	next.place, next.estate, next.listed = nil, left, q.turn.listed
-	q.turn, q.asking, q.asked = next, true, time.Now()
-	close(next.turn)
+	next.elem, next.handoff, next.listed = nil, left, q.head.listed
+	q.head, q.asking, q.asked = next, true, time.Now()
+	close(next.isHead)
 	return true
 }
 
 func (q *queue) remove(place *list.Element) *waiter {
 	w := q.next.Remove(place).(*waiter)
-	if w.impatient {
-		q.impatient--
+	if w.noWait {
+		q.noWaiting--
 	}
 	return w
 }
 
 // inherit takes what came with the turn, if anything did.
-func (r *registry) inherit(w *waiter) *estate {
+func (r *registry) takeOffer(w *waiter) *handoff {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	left := w.estate
-	w.estate = nil
+	left := w.handoff
+	w.handoff = nil
 	return left
 }
 
@@ -396,26 +396,26 @@ func (r *registry) wakeOwner(name string, own *owner) {
 	defer r.mu.Unlock()
 	if q := r.queues[name]; q != nil {
 		for e := q.next.Front(); e != nil; e = e.Next() {
-			if o := e.Value.(*waiter); o.own == own {
-				o.poke()
+			if o := e.Value.(*waiter); o.owner == own {
+				o.signal()
 			}
 		}
 	}
 }
 
 // hint makes whoever has the turn on name look again.
-func (r *registry) hint(name string) {
+func (r *registry) wakeHead(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if q := r.queues[name]; q != nil {
-		q.turn.poke()
+		q.head.signal()
 	}
 }
 
 // freed tells everybody of releases in the background, or by force.
 func (r *registry) freed(names []string, heir store.Process) {
 	for _, name := range names {
-		r.hint(name)
+		r.wakeHead(name)
 	}
 	r.released(names, heir)
 }
@@ -435,23 +435,23 @@ func (r *registry) released(names []string, heir store.Process) {
 			}
 		}
 	}
-	if heir != 0 && r.signal {
+	if heir != 0 && r.signalling {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.start(func() { r.call(names, heir) })
+		r.start(func() { r.signalNext(names, heir) })
 	}
 }
 
 // call rings the heirs of rows that were freed; one of them is known.
-func (r *registry) call(names []string, heir store.Process) {
+func (r *registry) signalNext(names []string, heir store.Process) {
 	heirs := map[store.Process][]string{heir: names}
 	if len(names) > 1 {
-		ctx, cancel := context.WithTimeout(r.voice, signalBound)
+		ctx, cancel := context.WithTimeout(r.publishCtx, signalTimeout)
 		rows, _, err := r.repo.Look(ctx, names)
 		cancel()
 		if err != nil {
 			r.log.Debug("mysqllock: not all waiters are known to be signalled, the others poll", "first", names[0], "err", err)
-			r.ring(names, heir)
+			r.signalWaiters(names, heir)
 			return
 		}
 		clear(heirs)
@@ -462,25 +462,25 @@ func (r *registry) call(names []string, heir store.Process) {
 		}
 	}
 	for heir, names := range heirs {
-		r.ring(names, heir)
+		r.signalWaiters(names, heir)
 	}
 }
 
 // ring wakes the process that is first in the lists of rows. One that does not
 // listen is struck off, and the next is called.
-func (r *registry) ring(names []string, heir store.Process) {
+func (r *registry) signalWaiters(names []string, heir store.Process) {
 	switch heir {
 	case 0:
 		return
-	case r.me, r.me.Polling():
+	case r.self, r.self.Polling():
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for _, name := range names {
 			if q := r.queues[name]; q != nil {
-				q.turn.listed = true // whose turn it is may be the holder, about to leave
-				q.turn.poke()
+				q.head.listed = true // whose turn it is may be the holder, about to leave
+				q.head.signal()
 			} else {
-				r.withdraw(name)
+				r.leaveWaitQueue(name)
 			}
 		}
 		return
@@ -488,7 +488,7 @@ func (r *registry) ring(names []string, heir store.Process) {
 	if !heir.CanListen() {
 		return // it looks soon
 	}
-	ctx, cancel := context.WithTimeout(r.voice, signalBound)
+	ctx, cancel := context.WithTimeout(r.publishCtx, signalTimeout)
 	defer cancel()
 	alive, err := r.repo.Signal(ctx, heir)
 	var next store.Process
@@ -502,45 +502,45 @@ func (r *registry) ring(names []string, heir store.Process) {
 	if err != nil {
 		r.log.Debug("mysqllock: waiter not rung, it polls", "first", names[0], "err", err)
 	} else if next != 0 {
-		r.call(names, next)
+		r.signalNext(names, next)
 	}
 }
 
 // withdraw has this process struck off the list of a name. The caller holds mu.
-func (r *registry) withdraw(name string) {
-	r.withdrawn[name] = struct{}{}
-	if !r.withdrawing {
-		r.withdrawing = true
-		r.start(r.strike)
+func (r *registry) leaveWaitQueue(name string) {
+	r.leaving[name] = struct{}{}
+	if !r.removing {
+		r.removing = true
+		r.start(r.removeWaiters)
 	}
 }
 
 // strike serves withdraw until there is nothing left to do. One statement removes
 // this process from the lists of rows that nobody has locked; the others are tried
 // again, because a statement that waited for them would stay in the server.
-func (r *registry) strike() {
+func (r *registry) removeWaiters() {
 	const most = time.Second
 	for pause := firstPause; ; {
 		var names []string
 		r.mu.Lock()
-		for name := range r.withdrawn {
+		for name := range r.leaving {
 			if len(names) == store.BatchSize {
 				break
 			}
-			delete(r.withdrawn, name)
+			delete(r.leaving, name)
 			if q := r.queues[name]; q != nil {
-				q.turn.listed = true // somebody waits again
+				q.head.listed = true // somebody waits again
 				continue
 			}
 			names = append(names, name)
 		}
-		r.withdrawing = len(names) > 0
+		r.removing = len(names) > 0
 		r.mu.Unlock()
 		if len(names) == 0 {
 			return
 		}
-		ctx, cancel := context.WithTimeout(r.voice, signalBound)
-		heir, all, err := r.repo.RemoveWaiter(ctx, names, r.me)
+		ctx, cancel := context.WithTimeout(r.publishCtx, signalTimeout)
+		heir, all, err := r.repo.RemoveWaiter(ctx, names, r.self)
 		left := names
 		if err == nil {
 			left = nil
@@ -554,12 +554,12 @@ func (r *registry) strike() {
 		r.mu.Lock()
 		for _, name := range names {
 			if q := r.queues[name]; q != nil {
-				q.turn.poke() // who came meanwhile may have been struck off
+				q.head.signal() // who came meanwhile may have been struck off
 			}
 		}
 		r.mu.Unlock()
 		if heir != 0 {
-			r.call(names, heir)
+			r.signalNext(names, heir)
 		}
 		if len(left) == 0 {
 			pause = firstPause
@@ -571,7 +571,7 @@ func (r *registry) strike() {
 		}
 		r.mu.Lock()
 		for _, name := range left {
-			r.withdrawn[name] = struct{}{}
+			r.leaving[name] = struct{}{}
 		}
 		r.mu.Unlock()
 		select {
@@ -583,7 +583,7 @@ func (r *registry) strike() {
 	}
 }
 
-func (w *waiter) poke() { notify(w.wake) }
+func (w *waiter) signal() { notify(w.wake) }
 
 // watch makes the poller look for w, which has the turn and was refused, until
 // the row is free or left has passed. A hint that came since w looked last is
@@ -597,11 +597,11 @@ func (r *registry) watch(w *waiter, left time.Duration) {
 	r.subscribe()
 	if len(r.watched) == 1 {
 		// Where it is not known that rings are heard, the first looks are sooner.
-		r.pause = r.interval
-		if r.signal && !r.proven {
-			r.pause = min(firstLook, r.interval)
+		r.lookInterval = r.interval
+		if r.signalling && !r.signalWorks {
+			r.lookInterval = min(minLookInterval, r.interval)
 		}
-		r.tick = time.Now().Add(r.pause)
+		r.nextLook = time.Now().Add(r.lookInterval)
 	}
 	if r.polling {
 		notify(r.replan)
@@ -682,14 +682,14 @@ func (r *registry) poll() {
 				r.listen(names, sleep)
 				continue
 			}
-		case idle == linger || !r.listening || r.repo.PoolInUse():
-			r.hush()
-			if r.rest() {
+		case idle == idleTimeout || !r.listening || r.repo.PoolInUse():
+			r.closeListener()
+			if r.stopPolling() {
 				return
 			}
 			continue
 		default:
-			sleep = linger / 10
+			sleep = idleTimeout / 10
 			idle += sleep
 		}
 		timer.Reset(sleep)
@@ -698,12 +698,12 @@ func (r *registry) poll() {
 		case <-r.replan:
 		case <-timer.C:
 			if len(names) > 0 {
-				r.ticked()
+				r.lookDue()
 				r.look()
 			}
 		}
 	}
-	r.hush() // polling stays set: after close no other poller starts
+	r.closeListener() // polling stays set: after close no other poller starts
 }
 
 // plan returns what is watched, at most a batch, and for how long.
@@ -715,11 +715,11 @@ func (r *registry) plan() (names []string, sleep time.Duration, listen bool) {
 			break
 		}
 	}
-	return names, max(0, time.Until(r.tick)), r.hears()
+	return names, max(0, time.Until(r.nextLook)), r.canListen()
 }
 
 // rest ends the poller, unless there is something to watch.
-func (r *registry) rest() bool {
+func (r *registry) stopPolling() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.polling = len(r.watched) > 0
@@ -727,55 +727,55 @@ func (r *registry) rest() bool {
 }
 
 // ticked sets the next tick.
-func (r *registry) ticked() {
+func (r *registry) lookDue() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pause = min(2*r.pause, r.interval)
-	r.tick = time.Now().Add(r.pause)
+	r.lookInterval = min(2*r.lookInterval, r.interval)
+	r.nextLook = time.Now().Add(r.lookInterval)
 }
 
 // listen waits for a ring.
 func (r *registry) listen(names []string, sleep time.Duration) {
-	sleep = min(sleep, maxSleep)
+	sleep = min(sleep, maxListen)
 	if len(names) == store.BatchSize {
 		sleep = min(sleep, time.Second) // there may be more
 	}
 	r.mu.Lock()
 	r.listening = true
 	r.mu.Unlock()
-	h, err := r.repo.Listen(r.ears, names, sleep)
+	h, err := r.repo.Listen(r.listenCtx, names, sleep)
 	r.mu.Lock()
 	if h != (store.Wakeup{}) {
-		if r.calls++; r.calls > maxCalls+len(r.queues) {
+		if r.falseWakes++; r.falseWakes > maxFalseWakes+len(r.queues) {
 			err = errNothing
 		}
 	}
 	switch {
 	case h.Signalled:
-		r.proven, r.pause = true, r.interval
+		r.signalWorks, r.lookInterval = true, r.interval
 		if len(r.watched) == 1 {
 			for w := range r.watched {
 				r.found(w)
 			}
 		}
 		for _, q := range r.queues {
-			if q.asking && q.turn.listed {
-				q.turn.poke() // it may be for one whose refusal is on its way
+			if q.asking && q.head.listed {
+				q.head.signal() // it may be for one whose refusal is on its way
 			}
 		}
 	case h.Name != "":
-		if r.slept { // and was not rung
-			r.proven = false
+		if r.timedOut { // and was not rung
+			r.signalWorks = false
 		}
 		if q := r.queues[h.Name]; q != nil {
-			r.found(q.turn)
+			r.found(q.head)
 		}
 	}
-	r.slept = err == nil && h == (store.Wakeup{})
+	r.timedOut = err == nil && h == (store.Wakeup{})
 	if err == nil {
-		r.deafness = 0
+		r.listenBackoff = 0
 	} else {
-		r.fail(err)
+		r.listenFailed(err)
 	}
 	r.mu.Unlock()
 	switch {
@@ -783,9 +783,9 @@ func (r *registry) listen(names []string, sleep time.Duration) {
 		if r.ctx.Err() == nil {
 			r.log.Debug("mysqllock: cannot be rung for now", "err", err)
 		}
-		r.hush()
+		r.closeListener()
 	case h == (store.Wakeup{}):
-		r.ticked()
+		r.lookDue()
 	}
 	if h.Missing || len(names) == store.BatchSize {
 		r.look()
@@ -796,31 +796,31 @@ var errNothing = errors.New("heard much, and found nothing")
 
 // fail draws the conclusions of a listening that failed. It is tried again at
 // once if the one before did not, unless the pool is used up. The caller holds mu.
-func (r *registry) fail(err error) {
-	pause := r.deafness
+func (r *registry) listenFailed(err error) {
+	pause := r.listenBackoff
 	switch {
 	case err == store.ErrPoolTooSmall:
-		pause = maxDeafness
+		pause = maxListenBackoff
 	case err == errNothing:
-		pause, r.calls = distrust, 0
+		pause, r.falseWakes = falseWakeBackoff, 0
 	case pause == 0 && err != store.ErrPoolInUse:
-		r.deafness = deafness
+		r.listenBackoff = minListenBackoff
 		return // perhaps only the connection was broken
 	default:
-		pause = max(pause, deafness)
-		r.deafness = min(2*pause, maxDeafness)
+		pause = max(pause, minListenBackoff)
+		r.listenBackoff = min(2*pause, maxListenBackoff)
 	}
-	r.proven = false
-	r.deaf = time.Now().Add(pause)
-	r.pause = min(firstLook, r.interval)
-	r.tick = time.Now().Add(r.pause)
+	r.signalWorks = false
+	r.retryListenAt = time.Now().Add(pause)
+	r.lookInterval = min(minLookInterval, r.interval)
+	r.nextLook = time.Now().Add(r.lookInterval)
 }
 
 // hush ends the listening.
-func (r *registry) hush() {
+func (r *registry) closeListener() {
 	r.repo.CloseListener()
 	r.mu.Lock()
-	r.listening, r.slept = false, false
+	r.listening, r.timedOut = false, false
 	r.mu.Unlock()
 }
 
@@ -828,7 +828,7 @@ func (r *registry) hush() {
 func (r *registry) found(w *waiter) {
 	if _, ok := r.watched[w]; ok {
 		r.forget(w)
-		w.poke()
+		w.signal()
 	}
 }
 
@@ -882,66 +882,66 @@ func (r *registry) lookAt(batch []*waiter) {
 
 // silence is for how long a database that knew who has a lock may leave a
 // statement without an answer before it counts as one that does not answer.
-const silence = 3 * probeInterval / 2
+const replyTimeout = 3 * probeInterval / 2
 
 // silenceAfterHold is the same where the database has granted the lock to this process,
 // and it was unlocked.
-const silenceAfterHold = probeInterval
+const replyTimeoutAfterHold = probeInterval
 
 // refusal is the error of a call that does not wait, behind a waiter that does: what
 // the poller met when it last looked for that one.
 func (r *registry) refusal(name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if q := r.queues[name]; q != nil && !q.asking && q.turn.failed != nil {
-		return fmt.Errorf("%w: %w", ErrUnavailable, q.turn.failed)
+	if q := r.queues[name]; q != nil && !q.asking && q.head.failed != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, q.head.failed)
 	}
 	return ErrNotAcquired
 }
 
 // trouble is why the database could not be asked for w's lock: by w, or by the
 // waiter whose turn it is. It is nil if somebody has the lock.
-func (r *registry) trouble(w *waiter) trouble {
+func (r *registry) lastErr(w *waiter) waitErr {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	q := r.queues[w.name]
 	switch {
 	case q == nil:
-		return trouble{}
-	case q.turn.failed != nil: // the poller's last look for it
-		return trouble{err: q.turn.failed}
+		return waitErr{}
+	case q.head.failed != nil: // the poller's last look for it
+		return waitErr{err: q.head.failed}
 	case q.failed != nil:
-		return trouble{err: q.failed}
+		return waitErr{err: q.failed}
 	case q.asking && !q.known && (q.probed || r.answeredAt.After(q.asked)):
-		return trouble{err: errNoAnswer, slow: time.Since(q.asked) < slowness}
+		return waitErr{err: errNoAnswer, slow: time.Since(q.asked) < slowReply}
 	case q.asking && !q.known && time.Since(q.asked) < 2*probeAfter:
-		if turn, c := q.turn, q.claim; !q.probing && time.Since(q.asked) >= probeSoon { // sooner, the answer itself may come
+		if turn, c := q.head, q.claim; !q.probing && time.Since(q.asked) >= probeSoon { // sooner, the answer itself may come
 			q.probing = true
 			r.start(func() { r.probe(r.ctx, turn, c) })
 		}
-		return trouble{err: errNoAnswer, soon: true}
-	case q.asking && (!q.known || time.Since(q.asked) > silence || q.granted && time.Since(q.asked) > silenceAfterHold):
-		return trouble{err: errNoAnswer}
+		return waitErr{err: errNoAnswer, probing: true}
+	case q.asking && (!q.known || time.Since(q.asked) > replyTimeout || q.granted && time.Since(q.asked) > replyTimeoutAfterHold):
+		return waitErr{err: errNoAnswer}
 	}
-	return trouble{}
+	return waitErr{}
 }
 
 // slowness is for how long a statement may have no answer from a database that
 // answers others before that counts as an outage.
-const slowness = 500 * time.Millisecond
+const slowReply = 500 * time.Millisecond
 
 // trouble is why the database has not said who has a lock.
-type trouble struct {
-	err  error
-	soon bool // a probe is under way that will tell more
-	slow bool // the database answers, and has had little time to answer the statement
+type waitErr struct {
+	err     error
+	probing bool // a probe is under way that will tell more
+	slow    bool // the database answers, and has had little time to answer the statement
 }
 
 // sending makes known the claim of the turn's statement.
 func (r *registry) sending(w *waiter, c store.Claim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if q := r.queues[w.name]; q != nil && q.turn == w {
+	if q := r.queues[w.name]; q != nil && q.head == w {
 		q.claim, q.probing, q.probed = c, false, false
 	}
 }
@@ -967,7 +967,7 @@ func (r *registry) subscribe() {
 	r.start(func() {
 		var said warned
 		for {
-			if err := r.notifier.Subscribe(r.ctx, r.hint); err != nil && r.ctx.Err() == nil {
+			if err := r.notifier.Subscribe(r.ctx, r.wakeHead); err != nil && r.ctx.Err() == nil {
 				r.log.Log(r.ctx, said.level(), "mysqllock: notifier: subscribe", "err", err)
 			}
 			select {
@@ -990,10 +990,10 @@ func (r *registry) subscribe() {
 }
 
 func (r *registry) send(name string) {
-	ctx, cancel := context.WithTimeout(r.voice, 5*time.Second)
+	ctx, cancel := context.WithTimeout(r.publishCtx, 5*time.Second)
 	defer cancel()
 	if err := r.notifier.Publish(ctx, name); err != nil {
-		r.log.Log(ctx, r.published.level(), "mysqllock: notifier: publish", "name", name, "err", err)
+		r.log.Log(ctx, r.publishWarned.level(), "mysqllock: notifier: publish", "name", name, "err", err)
 	}
 }
 

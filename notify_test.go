@@ -265,7 +265,7 @@ func TestNoWaitBehindAnAttempt(t *testing.T) {
 		"refused":         {slow(d), true, false, d, "0s"},
 		"denied":          {after(d, fails(errDenied)), false, true, d, "0s 500ms"},
 		"denied, taken":   {after(d, fails(errDenied)), true, false, d, "0s 500ms"},
-		"does not return": {hangs, false, false, patience, "0s"},
+		"does not return": {hangs, false, false, noWaitTimeout, "0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -280,7 +280,7 @@ func TestNoWaitBehindAnAttempt(t *testing.T) {
 				switch {
 				case c.granted:
 					p.granted(c.at)
-				case c.at == patience:
+				case c.at == noWaitTimeout:
 					p.refused(c.at, ErrUnavailable)
 				default:
 					p.refused(c.at, ErrNotAcquired)
@@ -340,10 +340,10 @@ func TestAbandonedAttempt(t *testing.T) {
 		"granted late":                   {late(2 * s), 2 * s, "0s 2s"},
 		"granted, answered late":         {slow(2 * s), 2 * s, "0s 2s"},
 		"granted, the connection broke":  {after(2*s, cut), 2 * s, ""},
-		"granted, never answered":        {mute, s + leftBound, ""},
-		"never arrived":                  {hangs, s + leftBound, "0s 3s"},
+		"granted, never answered":        {mute, s + detachedTimeout, ""},
+		"never arrived":                  {hangs, s + detachedTimeout, "0s 3s"},
 		"failed":                         {after(2*s, fails(errDenied)), 2 * s, "0s 2s"},
-		"granted after the process left": {late(12 * s), s + leftBound, "0s 3s"},
+		"granted after the process left": {late(12 * s), s + detachedTimeout, "0s 3s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -380,10 +380,10 @@ func TestWaitRunsOutInAnAttempt(t *testing.T) {
 		wait, at time.Duration
 		granted  bool
 	}{
-		"no wait, slow":     {slow(patience - ms), 0, patience - ms, true},
-		"no wait, too slow": {slow(patience + ms), 0, patience, false},
-		"short, slow":       {slow(grace - ms), ms, grace - ms, true},
-		"short, too slow":   {slow(grace + evidenceWait), ms, grace + evidenceWait/20, false},
+		"no wait, slow":     {slow(noWaitTimeout - ms), 0, noWaitTimeout - ms, true},
+		"no wait, too slow": {slow(noWaitTimeout + ms), 0, noWaitTimeout, false},
+		"short, slow":       {slow(minTimeout - ms), ms, minTimeout - ms, true},
+		"short, too slow":   {slow(minTimeout + probeWait), ms, minTimeout + probeWait/20, false},
 		"wait, slow":        {slow(1999 * ms), 2 * time.Second, 1999 * ms, true},
 		"wait, too slow":    {slow(2001 * ms), 2 * time.Second, 2 * time.Second, false},
 		"late":              {late(3 * time.Second), 2 * time.Second, 2 * time.Second, false},
@@ -408,7 +408,7 @@ func TestWaitRunsOutInAnAttempt(t *testing.T) {
 				q := f.try(other, bg, "x", WaitForever, AutoRenew)
 				q.wait()
 				require.NoError(t, q.err)
-				require.LessOrEqual(t, q.at, c.at+leftBound+time.Second, "soon nothing is left of it")
+				require.LessOrEqual(t, q.at, c.at+detachedTimeout+time.Second, "soon nothing is left of it")
 			})
 		})
 	}
@@ -424,19 +424,19 @@ func TestStay(t *testing.T) {
 		at, next   time.Duration // when it returns, and when another process has the lock
 		counts     string        // of statements, by then
 	}{
-		"context, granted":      {slow(s + haste - ms), WaitForever, s, s + haste - ms, s + haste, "acquire 1, probe 1, release 1"},
-		"context, refused":      {after(s+ms, func(context.Context, func()) error { return nil }), WaitForever, s, s + ms, s + haste, "acquire 1, probe 1"},
-		"context, failed":       {after(s+ms, fails(errDenied)), WaitForever, s, s + ms, s + haste, "acquire 1, probe 1"},
-		"context, too slow":     {slow(2 * s), WaitForever, s, s + haste, s + haste + ms, "acquire 1, probe 1, releaseAll 1"},
-		"context, no answer":    {mute, WaitForever, s, s + haste, s + haste + ms, "acquire 1, probe 1, releaseAll 1"},
-		"context, late":         {late(3 * s), WaitForever, s, s + haste, 9 * s, ""},
-		"wait, granted":         {slow(s + haste - ms), s, 0, s + haste - ms, s + haste, "acquire 1, probe 1, release 1"},
-		"wait, no answer":       {mute, s, 0, s + haste, s + haste + ms, "acquire 1, probe 1, releaseAll 1"},
+		"context, granted":      {slow(s + cancelGrace - ms), WaitForever, s, s + cancelGrace - ms, s + cancelGrace, "acquire 1, probe 1, release 1"},
+		"context, refused":      {after(s+ms, func(context.Context, func()) error { return nil }), WaitForever, s, s + ms, s + cancelGrace, "acquire 1, probe 1"},
+		"context, failed":       {after(s+ms, fails(errDenied)), WaitForever, s, s + ms, s + cancelGrace, "acquire 1, probe 1"},
+		"context, too slow":     {slow(2 * s), WaitForever, s, s + cancelGrace, s + cancelGrace + ms, "acquire 1, probe 1, releaseAll 1"},
+		"context, no answer":    {mute, WaitForever, s, s + cancelGrace, s + cancelGrace + ms, "acquire 1, probe 1, releaseAll 1"},
+		"context, late":         {late(3 * s), WaitForever, s, s + cancelGrace, 9 * s, ""},
+		"wait, granted":         {slow(s + cancelGrace - ms), s, 0, s + cancelGrace - ms, s + cancelGrace, "acquire 1, probe 1, release 1"},
+		"wait, no answer":       {mute, s, 0, s + cancelGrace, s + cancelGrace + ms, "acquire 1, probe 1, releaseAll 1"},
 		"longest wait":          {none, WaitForever - 1, 0, 0, 0, ""},
-		"short wait, granted":   {slow(grace - ms), ms, 0, 0, 0, ""},
-		"short wait, no answer": {mute, ms, 0, grace + haste + evidenceWait/20, grace + haste + evidenceWait/20 + ms, "acquire 1, probe 1, releaseAll 1"},
-		"no wait, granted":      {slow(patience - ms), 0, 0, 0, 0, ""},
-		"no wait, no answer":    {mute, 0, 0, patience + haste, patience + haste + ms, "acquire 1, probe 1, releaseAll 1"},
+		"short wait, granted":   {slow(minTimeout - ms), ms, 0, 0, 0, ""},
+		"short wait, no answer": {mute, ms, 0, minTimeout + cancelGrace + probeWait/20, minTimeout + cancelGrace + probeWait/20 + ms, "acquire 1, probe 1, releaseAll 1"},
+		"no wait, granted":      {slow(noWaitTimeout - ms), 0, 0, 0, 0, ""},
+		"no wait, no answer":    {mute, 0, 0, noWaitTimeout + cancelGrace, noWaitTimeout + cancelGrace + ms, "acquire 1, probe 1, releaseAll 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -528,7 +528,7 @@ func TestRowLockedByATransaction(t *testing.T) {
 				l := f.locker(rarely)
 				unblock := f.block("x")
 				time.AfterFunc(c.ends, unblock)
-				f.try(l, bg, "x", 0, AutoRenew).refused(patience, ErrNotAcquired)
+				f.try(l, bg, "x", 0, AutoRenew).refused(noWaitTimeout, ErrNotAcquired)
 				next := f.try(l, bg, "x", WaitForever, AutoRenew)
 				next.wait()
 				require.NoError(t, next.err)
@@ -695,7 +695,7 @@ func TestErrorsOfAttempts(t *testing.T) {
 	}{
 		"3 deadlocks":          {errDeadlock, 3, 5 * time.Second, true, 70 * ms, 4, nil, nil},
 		"3 deadlocks, no wait": {errDeadlock, 3, 0, true, 70 * ms, 4, nil, nil},
-		"deadlocks, no wait":   {errDeadlock, forever, 0, false, patience, 7, []error{errDeadlock, ErrNotAcquired}, []error{ErrUnavailable}},
+		"deadlocks, no wait":   {errDeadlock, forever, 0, false, noWaitTimeout, 7, []error{errDeadlock, ErrNotAcquired}, []error{ErrUnavailable}},
 		"deadlocks":            {errDeadlock, forever, time.Second, false, time.Second, 7, []error{errDeadlock, ErrNotAcquired}, []error{ErrUnavailable}},
 		"3 cuts":               {errBroken, 3, 5 * time.Second, true, 70 * ms, 4, nil, nil},
 		"cut, no wait":         {errBroken, 1, 0, false, 0, 1, []error{errBroken, ErrUnavailable}, []error{ErrNotAcquired}},

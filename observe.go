@@ -149,7 +149,7 @@ func (all observers) acquireEnd(seen *observed, name string, k *Lock, err error)
 	info := AcquireInfo{Name: name, Err: err, Waited: time.Since(seen.began)}
 	if k != nil {
 		info.Token, info.Reentered = k.Token(), k.reentered
-		info.PassedOn = !k.reentered && k.term.token != k.term.tenure.token
+		info.PassedOn = !k.reentered && k.hold.token != k.hold.tokens.token
 	}
 	for _, o := range all {
 		if o.AcquireEnd != nil {
@@ -158,14 +158,14 @@ func (all observers) acquireEnd(seen *observed, name string, k *Lock, err error)
 	}
 }
 
-func (all observers) holdEnd(t *term, err error) {
-	if t.seen == nil {
+func (all observers) holdEnd(t *hold, err error) {
+	if t.observed == nil {
 		return
 	}
-	info := HoldInfo{Name: t.key.name, Token: t.token, Held: time.Since(t.seen.granted), Err: err}
+	info := HoldInfo{Name: t.key.name, Token: t.token, Held: time.Since(t.observed.granted), Err: err}
 	for _, o := range all {
 		if o.HoldEnd != nil {
-			o.HoldEnd(t.seen.ctx, info)
+			o.HoldEnd(t.observed.ctx, info)
 		}
 	}
 }

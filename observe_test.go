@@ -30,7 +30,7 @@ type seenKey struct{ id string }
 
 func (s *witness) note(format string, args ...any) {
 	if s.l != nil {
-		for _, mu := range []sync.Locker{&s.l.mu, &s.l.dog.mu, &s.l.names.mu, &s.l.orphans.mu} {
+		for _, mu := range []sync.Locker{&s.l.mu, &s.l.watchdog.mu, &s.l.registry.mu, &s.l.releaser.mu} {
 			func() { mu.Lock(); defer mu.Unlock() }()
 		}
 	}
@@ -160,9 +160,9 @@ func TestObservedStatement(t *testing.T) {
 		p := f.try(l, ctx, "x", WaitForever, AutoRenew)
 		require.Equal(t, "in x", sent.Value(seenKey{"o"}))
 		cancel()
-		p.refused(probeSoon+evidenceWait/20, ErrNotAcquired, context.Canceled) // it waits for the first probe
+		p.refused(probeSoon+probeWait/20, ErrNotAcquired, context.Canceled) // it waits for the first probe
 		require.NoError(t, sent.Err())
-		f.until(p.at + leftBound + time.Millisecond)
+		f.until(p.at + detachedTimeout + time.Millisecond)
 		require.ErrorIs(t, sent.Err(), context.Canceled)
 	})
 }

@@ -18,7 +18,7 @@ import (
 type watchdog struct {
 	repo      leaseStore
 	length    time.Duration // what a renewal promises
-	orphans   *orphanage
+	releaser  *releaser
 	log       *slog.Logger
 	observers observers
 	renewals  atomic.Int64
@@ -54,36 +54,36 @@ type lease struct {
 	claim  store.Claim
 	onLoss func() // called once, without locks, when the timer or the row tells the loss
 
-	promised time.Time     // the row is ours at least until then, unless it is taken away
-	trusted  time.Time     // the end of trust in that: promised less the margin
-	renewed  time.Time     // when the last statement was sent that promised
-	seen     time.Time     // when the last statement was sent that showed the row as ours
-	slack    time.Duration // the margin of a holder to whom more was passed on than he asks; else zero
-	want     want          // what the handles ask
-	unsure   time.Duration // the longest lease that the row may have been promised without our knowing
-	holds    int           // open handles
-	written  int           // what the row says of them; 0: not known
-	due      time.Time     // the next renewal or look; zero: none
-	queued   bool          // in the watchdog's queue
-	sending  int           // batches under way that have it
-	single   bool          // a renewal of it alone is under way
-	crowded  bool          // a batch passed over the row, and none has renewed it since
-	over     bool          // ended, or lost: never to be trusted again
-	failing  bool          // the last renewal or look failed
-	taken    bool          // lost, because the row was taken away
-	lapsed   bool          // lost, because its time was over
-	timer    *time.Timer
+	promised     time.Time     // the row is ours at least until then, unless it is taken away
+	trusted      time.Time     // the end of trust in that: promised less the margin
+	renewed      time.Time     // when the last statement was sent that promised
+	seen         time.Time     // when the last statement was sent that showed the row as ours
+	extraMargin  time.Duration // the margin of a holder to whom more was passed on than he asks; else zero
+	requested    request       // what the handles ask
+	unsure       time.Duration // the longest lease that the row may have been promised without our knowing
+	holds        int           // open handles
+	rowHolds     int           // what the row says of them; 0: not known
+	due          time.Time     // the next renewal or look; zero: none
+	queued       bool          // in the watchdog's queue
+	sending      int           // batches under way that have it
+	single       bool          // a renewal of it alone is under way
+	crowded      bool          // a batch passed over the row, and none has renewed it since
+	ended        bool          // ended, or lost: never to be trusted again
+	failing      bool          // the last renewal or look failed
+	ownerChanged bool          // lost, because the row was taken away
+	expired      bool          // lost, because its time was over
+	timer        *time.Timer
 }
 
 // want is what the handles of a term ask of its lease: for ever, or until.
-type want struct {
+type request struct {
 	auto  bool
 	until time.Time
 }
 
-func newWatchdog(repo leaseStore, length time.Duration, orphans *orphanage, log *slog.Logger, observers observers) *watchdog {
+func newWatchdog(repo leaseStore, length time.Duration, orphans *releaser, log *slog.Logger, observers observers) *watchdog {
 	d := &watchdog{
-		repo: repo, length: length, orphans: orphans, log: log, observers: observers,
+		repo: repo, length: length, releaser: orphans, log: log, observers: observers,
 		leases: map[*lease]struct{}{},
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
@@ -116,15 +116,15 @@ func trustedUntil(sent time.Time, length time.Duration) time.Time {
 
 // start begins to keep a lease of the given length that was granted by a request
 // sent at sent.
-func (d *watchdog) start(c store.Claim, sent time.Time, length time.Duration, w want, onLoss func()) *lease {
+func (d *watchdog) start(c store.Claim, sent time.Time, length time.Duration, w request, onLoss func()) *lease {
 	ls := &lease{
-		claim: c, onLoss: onLoss, want: w, holds: 1, written: 1,
+		claim: c, onLoss: onLoss, requested: w, holds: 1, rowHolds: 1,
 		promised: sent.Add(length), trusted: trustedUntil(sent, length), seen: sent,
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.leases[ls] = struct{}{}
-	ls.timer = time.AfterFunc(time.Until(ls.trusted), func() { d.expire(ls) })
+	ls.timer = time.AfterFunc(time.Until(ls.trusted), func() { d.onTimer(ls) })
 	d.plan(ls, sent, length)
 	return ls
 }
@@ -133,11 +133,11 @@ func (d *watchdog) start(c store.Claim, sent time.Time, length time.Duration, w 
 // The caller holds mu.
 func (d *watchdog) plan(ls *lease, sent time.Time, length time.Duration) {
 	switch {
-	case ls.over:
+	case ls.ended:
 		return
-	case ls.want.auto:
+	case ls.requested.auto:
 		ls.due = sent.Add(min(length, d.length) / 3)
-	case ls.wanting():
+	case ls.needsRenewal():
 		ls.due = sent.Add(length / 3)
 	default:
 		// Nothing to renew; but a lock that was taken away shall be told.
@@ -165,18 +165,18 @@ func (d *watchdog) wake(at time.Time) {
 
 // ask changes what the handles ask of the lease. It sends nothing: if the row
 // has to be promised for longer, a renewal will do that in time.
-func (d *watchdog) ask(ls *lease, w want, holds int) {
+func (d *watchdog) request(ls *lease, w request, holds int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	ls.holds = holds
-	if ls.want == w {
+	if ls.requested == w {
 		return
 	}
-	ls.want = w
-	if ls.slack > 0 && !ls.over {
+	ls.requested = w
+	if ls.extraMargin > 0 && !ls.ended {
 		ls.timer.Reset(time.Until(ls.end()))
 	}
-	if ls.over || !ls.wanting() {
+	if ls.ended || !ls.needsRenewal() {
 		return
 	}
 	now := time.Now()
@@ -193,28 +193,30 @@ func (d *watchdog) ask(ls *lease, w want, holds int) {
 
 // wanting tells whether the row has to be promised for longer. The caller holds
 // the watchdog's mu.
-func (ls *lease) wanting() bool { return ls.want.auto || ls.want.until.After(ls.promised) }
+func (ls *lease) needsRenewal() bool {
+	return ls.requested.auto || ls.requested.until.After(ls.promised)
+}
 
 // pass leaves a lease to the next holder in the process. It returns false if the
 // row does not promise what that one asks; then the lease is what it was, and
 // stop ends it.
-func (d *watchdog) pass(ls *lease, w want, length time.Duration, onLoss func()) bool {
+func (d *watchdog) pass(ls *lease, w request, length time.Duration, onLoss func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
 	switch {
-	case ls.over:
+	case ls.ended:
 		return false
-	case w.auto && (!ls.want.auto || ls.trusted.Sub(now) < d.length/3):
+	case w.auto && (!ls.requested.auto || ls.trusted.Sub(now) < d.length/3):
 		return false
 	case !w.auto && (ls.promised.Before(w.until) || ls.trusted.Before(w.until.Add(-margin(length)))):
 		return false
 	case ls.promised.Sub(now) > max(d.length, length):
 		return false // for so long others would wait if this process died
 	}
-	ls.want, ls.holds, ls.onLoss, ls.slack = w, 1, onLoss, 0
+	ls.requested, ls.holds, ls.onLoss, ls.extraMargin = w, 1, onLoss, 0
 	if !w.auto {
-		ls.slack = margin(length)
+		ls.extraMargin = margin(length)
 		ls.timer.Reset(time.Until(ls.end()))
 		d.plan(ls, now, length)
 	}
@@ -224,8 +226,8 @@ func (d *watchdog) pass(ls *lease, w want, length time.Duration, onLoss func()) 
 // end is the end of trust, also by what the handles ask. The caller holds the
 // watchdog's mu.
 func (ls *lease) end() time.Time {
-	if ls.slack > 0 && !ls.want.auto {
-		if asked := ls.want.until.Add(-ls.slack); asked.Before(ls.trusted) {
+	if ls.extraMargin > 0 && !ls.requested.auto {
+		if asked := ls.requested.until.Add(-ls.extraMargin); asked.Before(ls.trusted) {
 			return asked
 		}
 	}
@@ -234,14 +236,14 @@ func (ls *lease) end() time.Time {
 
 // taken ends the lease of a claim whose row was taken away, and tells whoever
 // holds it now.
-func (d *watchdog) taken(c store.Claim) {
+func (d *watchdog) ownerChanged(c store.Claim) {
 	d.mu.Lock()
 	var lost *lease
 	for ls := range d.leases {
 		if ls.claim == c {
 			lost = ls
-			ls.taken = true
-			d.drop(ls)
+			ls.ownerChanged = true
+			d.remove(ls)
 		}
 	}
 	d.mu.Unlock()
@@ -262,9 +264,9 @@ func (d *watchdog) reason(ls *lease) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case ls.taken:
+	case ls.ownerChanged:
 		return lostTaken
-	case ls.want.auto:
+	case ls.requested.auto:
 		return lostNotRenewed
 	default:
 		return lostEnded
@@ -276,14 +278,14 @@ func (d *watchdog) reason(ls *lease) string {
 func (d *watchdog) stop(ls *lease) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.drop(ls)
+	d.remove(ls)
 	return d.span(ls)
 }
 
 // span is for how long the row of the lease may yet be promised. The caller
 // holds mu.
 func (d *watchdog) span(ls *lease) time.Duration {
-	return max(d.length, ls.unsure, time.Until(ls.promised), time.Until(ls.want.until))
+	return max(d.length, ls.unsure, time.Until(ls.promised), time.Until(ls.requested.until))
 }
 
 // extending notes that the row is about to be promised for length by a statement
@@ -291,13 +293,13 @@ func (d *watchdog) span(ls *lease) time.Duration {
 func (d *watchdog) extending(ls *lease, length time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	ls.unsure, ls.written = max(ls.unsure, length), 0
-	return !ls.over
+	ls.unsure, ls.rowHolds = max(ls.unsure, length), 0
+	return !ls.ended
 }
 
 // drop marks a lease as over. The caller holds mu.
-func (d *watchdog) drop(ls *lease) {
-	ls.over = true
+func (d *watchdog) remove(ls *lease) {
+	ls.ended = true
 	ls.timer.Stop()
 	delete(d.leases, ls)
 }
@@ -308,48 +310,48 @@ func (d *watchdog) drop(ls *lease) {
 func (d *watchdog) alive(ls *lease) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !ls.over && !time.Now().Before(ls.end()) {
-		d.lapse(ls)
+	if !ls.ended && !time.Now().Before(ls.end()) {
+		d.expire(ls)
 	}
-	return !ls.over
+	return !ls.ended
 }
 
 // lapse ends a lease whose time is over. If the row promises more than was asked,
 // or a renewal or an extension on its way can still prolong its promise to
 // nobody's use, the row is freed, but not before the time that was asked: those
 // who hold the lock have yet to be told. The caller holds mu.
-func (d *watchdog) lapse(ls *lease) {
-	d.drop(ls)
-	ls.lapsed = true
+func (d *watchdog) expire(ls *lease) {
+	d.remove(ls)
+	ls.expired = true
 	switch {
 	case ls.end().Before(ls.trusted):
-		d.orphans.take(ls.claim, d.span(ls), false, ls.want.until)
-	case ls.wanting() || ls.unsure > 0:
-		d.orphans.take(ls.claim, d.span(ls), false, ls.promised)
+		d.releaser.add(ls.claim, d.span(ls), false, ls.requested.until)
+	case ls.needsRenewal() || ls.unsure > 0:
+		d.releaser.add(ls.claim, d.span(ls), false, ls.promised)
 	}
 }
 
 // expire is the timer of a loss.
-func (d *watchdog) expire(ls *lease) {
+func (d *watchdog) onTimer(ls *lease) {
 	d.mu.Lock()
-	if left := time.Until(ls.end()); !ls.over && left > 0 {
+	if left := time.Until(ls.end()); !ls.ended && left > 0 {
 		ls.timer.Reset(left) // the lease was prolonged as the timer went off
 		d.mu.Unlock()
 		return
 	}
-	if !ls.over {
-		d.lapse(ls)
+	if !ls.ended {
+		d.expire(ls)
 	}
 	d.mu.Unlock()
 	ls.onLoss()
 }
 
 // prolonged notes a success: the row was promised that at sent.
-func (d *watchdog) prolonged(ls *lease, sent time.Time, p promise) {
+func (d *watchdog) extended(ls *lease, sent time.Time, p promise) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if p.holds > 0 {
-		ls.written = p.holds
+		ls.rowHolds = p.holds
 	}
 	d.trust(ls, sent.Add(p.length), margin(p.length))
 	d.plan(ls, sent, p.length)
@@ -387,7 +389,7 @@ func (d *watchdog) confirm(ls *lease, sent time.Time) {
 // is not told otherwise. The caller holds mu.
 func (d *watchdog) trust(ls *lease, promised time.Time, margin time.Duration) {
 	until := promised.Add(-margin)
-	if !ls.over && time.Now().Before(ls.end()) && until.After(ls.trusted) {
+	if !ls.ended && time.Now().Before(ls.end()) && until.After(ls.trusted) {
 		ls.promised, ls.trusted = promised, until
 		ls.timer.Reset(time.Until(ls.end()))
 	}
@@ -435,7 +437,7 @@ func (d *watchdog) send(b batch) {
 	for _, ls := range b.leases {
 		ls.queued = false
 	}
-	b.leases = slices.DeleteFunc(b.leases, func(ls *lease) bool { return ls.over })
+	b.leases = slices.DeleteFunc(b.leases, func(ls *lease) bool { return ls.ended })
 	if len(b.leases) == 0 {
 		return
 	}
@@ -444,7 +446,7 @@ func (d *watchdog) send(b batch) {
 		ls.sending++
 		ls.due = now.Add(bound + retry) // unless it is answered
 		if b.holds > 0 {
-			ls.written = 0 // until it is answered
+			ls.rowHolds = 0 // until it is answered
 		}
 	}
 	d.sending++
@@ -500,15 +502,15 @@ func (d *watchdog) dueBatches() []batch {
 		}
 		urgent = urgent || !ls.due.After(now)
 		var key promise
-		if ls.holds != ls.written {
+		if ls.holds != ls.rowHolds {
 			key.holds = ls.holds
 		}
 		switch {
-		case ls.want.auto:
+		case ls.requested.auto:
 			key.length, key.longer = d.length, ls.promised.Sub(now) >= d.length
-		case ls.wanting():
+		case ls.needsRenewal():
 			// In whole milliseconds, upwards, so that equal wishes meet.
-			key.length = max(ls.want.until.Sub(now), time.Millisecond).Truncate(time.Millisecond) + time.Millisecond
+			key.length = max(ls.requested.until.Sub(now), time.Millisecond).Truncate(time.Millisecond) + time.Millisecond
 		default:
 			key.holds = 0
 		}
@@ -554,7 +556,7 @@ func (d *watchdog) serve(b batch) {
 		}
 		if count == len(claims) {
 			d.uncrowded(b.leases)
-			d.prolongedAll(b, b.leases, sent)
+			d.extendedAll(b, b.leases, sent)
 			return
 		}
 	}
@@ -570,13 +572,13 @@ func (d *watchdog) serve(b batch) {
 	for _, ls := range b.leases {
 		r, ok := rows[ls.claim.Name]
 		switch {
-		case ls.over:
+		case ls.ended:
 		case !ok || r.Owner != ls.claim.Owner:
 			gone = append(gone, ls)
 		case b.length == 0:
 			ls.showed(looked)
 			left := min(r.Remaining, ls.promised.Sub(looked))
-			if ls.slack > 0 {
+			if ls.extraMargin > 0 {
 				left = min(left, ls.end().Sub(looked))
 			}
 			d.plan(ls, looked, left)
@@ -608,7 +610,7 @@ func (d *watchdog) serve(b batch) {
 	case len(renewed)+len(longer) == count:
 		// Every row that the statement renewed is among them, so they are those.
 		d.uncrowded(renewed)
-		d.prolongedAll(b, append(renewed, longer...), sent)
+		d.extendedAll(b, append(renewed, longer...), sent)
 	default:
 		// What a look shows may be rolled back, or be the effect of another
 		// statement: only the answer of a write extends trust.
@@ -629,9 +631,9 @@ func claimsOf(leases []*lease) []store.Claim {
 }
 
 // prolongedAll notes the success of a batch for some of its leases.
-func (d *watchdog) prolongedAll(b batch, leases []*lease, sent time.Time) {
+func (d *watchdog) extendedAll(b batch, leases []*lease, sent time.Time) {
 	for _, ls := range leases {
-		d.prolonged(ls, sent, b.promise)
+		d.extended(ls, sent, b.promise)
 	}
 	d.renewed(b, leases)
 }
@@ -656,7 +658,7 @@ func (d *watchdog) again(b batch, leases []*lease) []*lease {
 	if err != nil || count < len(leases) {
 		return leases
 	}
-	d.prolongedAll(b, leases, sent)
+	d.extendedAll(b, leases, sent)
 	return nil
 }
 
@@ -671,7 +673,7 @@ func (d *watchdog) failed(b batch, leases []*lease, err error) {
 	d.mu.Lock()
 	leases = slices.DeleteFunc(slices.Clone(leases), func(ls *lease) bool { return ls.renewed.After(b.began) })
 	for _, ls := range leases {
-		if !ls.failing && !ls.over {
+		if !ls.failing && !ls.ended {
 			ls.failing, level = true, slog.LevelWarn
 		}
 		ls.due = time.Now().Add(retry)
@@ -701,12 +703,12 @@ func (d *watchdog) lost(b batch, leases []*lease) {
 	d.mu.Lock()
 	for _, ls := range leases {
 		switch {
-		case ls.over:
+		case ls.ended:
 		case slices.Contains(mine, ls.claim):
 			ls.due = time.Now().Add(retry)
 		default:
-			ls.taken = true
-			d.drop(ls)
+			ls.ownerChanged = true
+			d.remove(ls)
 			lost = append(lost, ls)
 		}
 	}
@@ -729,7 +731,7 @@ func (d *watchdog) passedOver(b batch, leases []*lease) {
 	var starving []*lease
 	d.mu.Lock()
 	for _, ls := range leases {
-		if ls.over {
+		if ls.ended {
 			continue
 		}
 		ls.due = now.Add(retry)
@@ -766,13 +768,13 @@ func (d *watchdog) renewSingle(b batch) {
 	d.mu.Lock()
 	ls.single = false
 	d.single--
-	if ls.lapsed && err == nil && mine && d.ctx.Err() == nil {
-		d.orphans.take(ls.claim, b.length, false, time.Now()) // the lock was lost meanwhile: nobody holds the row
+	if ls.expired && err == nil && mine && d.ctx.Err() == nil {
+		d.releaser.add(ls.claim, b.length, false, time.Now()) // the lock was lost meanwhile: nobody holds the row
 	}
 	d.mu.Unlock()
 	switch {
 	case err == nil && mine:
-		d.prolongedAll(b, b.leases, sent)
+		d.extendedAll(b, b.leases, sent)
 	case err == nil:
 		d.lost(b, b.leases) // unless the statement was killed, and its answer is wrong
 	case !errors.Is(err, store.ErrRowLocked):

@@ -790,7 +790,7 @@ func TestLossWithALateTimer(t *testing.T) {
 			return f.try(k.locker, owner, "x", 0, AutoRenew).err
 		},
 		"a renewal answered now": func(_ *fakeRepo, k *Lock, _ context.Context) error {
-			k.locker.dog.prolonged(k.term.lease, time.Now().Add(-time.Second), promise{length: DefaultLease})
+			k.locker.watchdog.extended(k.hold.lease, time.Now().Add(-time.Second), promise{length: DefaultLease})
 			return k.Err()
 		},
 	} {
@@ -799,7 +799,7 @@ func TestLossWithALateTimer(t *testing.T) {
 				l := f.locker()
 				owner := WithOwner(bg)
 				k := f.acquired(l, owner, "x", 30*time.Second)
-				k.term.lease.timer.Stop()
+				k.hold.lease.timer.Stop()
 				f.until(29 * time.Second)
 				require.NoError(t, k.Context().Err())
 				require.ErrorIs(t, ask(f, k, owner), ErrLost)
@@ -819,7 +819,7 @@ func TestLossTimerThatIsTooEarly(t *testing.T) {
 		l := f.locker()
 		k := f.acquired(l, bg, "x", 20*time.Second)
 		f.until(5 * time.Second)
-		l.dog.expire(k.term.lease)
+		l.watchdog.onTimer(k.hold.lease)
 		require.NoError(t, k.Err())
 		f.requireEnd(k, 19*time.Second, ErrLost)
 	})
@@ -832,9 +832,9 @@ func TestEndedLeaseStaysEnded(t *testing.T) {
 		k := f.acquired(l, bg, "x", AutoRenew)
 		f.until(time.Second)
 		require.NoError(t, k.Unlock())
-		l.dog.prolonged(k.term.lease, time.Now(), promise{length: DefaultLease})
-		require.False(t, l.dog.alive(k.term.lease))
-		require.False(t, k.term.lease.timer.Stop(), "a timer was left running")
+		l.watchdog.extended(k.hold.lease, time.Now(), promise{length: DefaultLease})
+		require.False(t, l.watchdog.alive(k.hold.lease))
+		require.False(t, k.hold.lease.timer.Stop(), "a timer was left running")
 		require.Empty(t, f.sent("renew"))
 	})
 }
@@ -1461,9 +1461,9 @@ func TestHangingRenewalsAreBounded(t *testing.T) {
 		}
 		most := 0
 		f.meet(func(ctx context.Context, serve func()) error {
-			l.dog.mu.Lock()
-			most = max(most, l.dog.sending)
-			l.dog.mu.Unlock()
+			l.watchdog.mu.Lock()
+			most = max(most, l.watchdog.sending)
+			l.watchdog.mu.Unlock()
 			return hangs(ctx, serve)
 		}, "renew")
 		f.until(17 * time.Second)
@@ -1615,7 +1615,7 @@ func (f *fakeRepo) checkTrust(k *Lock) {
 	defer f.mu.Unlock()
 	r := f.rows[k.Name()]
 	if k.Err() == nil {
-		assert.Equal(f.t, k.term.lease.claim.Owner, r.owner)
+		assert.Equal(f.t, k.hold.lease.claim.Owner, r.owner)
 		assert.Greater(f.t, time.Until(r.expires), time.Duration(0))
 	}
 }

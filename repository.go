@@ -20,7 +20,7 @@ type (
 	repository interface {
 		acquirer
 		leaseStore
-		releaser
+		releaseStore
 		waitStore
 	}
 	acquirer interface {
@@ -38,7 +38,7 @@ type (
 		Extend(ctx context.Context, c store.Claim, lease time.Duration, holds int) (mine bool, sent time.Time, err error)
 		Confirm(ctx context.Context, c store.Claim) (mine bool, sent time.Time, err error)
 	}
-	releaser interface {
+	releaseStore interface {
 		reader
 		Release(ctx context.Context, c store.Claim) (freed bool, next store.Process, err error)
 		ReleaseAll(ctx context.Context, cs []store.Claim) (freed int64, next store.Process, err error)

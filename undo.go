@@ -14,8 +14,8 @@ import (
 
 // orphanage frees the rows of acquisitions that came to nothing. It has a
 // goroutine of its own, because it must not hold up renewals.
-type orphanage struct {
-	repo  releaser
+type releaser struct {
+	repo  releaseStore
 	bound time.Duration                            // of a statement
 	freed func(names []string, heir store.Process) // called, without locks, when rows were freed
 	log   *slog.Logger
@@ -25,38 +25,38 @@ type orphanage struct {
 	done   sync.WaitGroup
 
 	mu      sync.Mutex // guards the following, and the fields of every orphan
-	orphans map[store.Claim]*orphan
+	pending map[store.Claim]*pendingRelease
 	single  int           // releases of one row under way
 	running bool          // the goroutine runs; it ends when it has nothing to do
-	arrived chan struct{} // capacity 1
+	added   chan struct{} // capacity 1
 }
 
 // An orphan is an acquisition that this process does not want and whose
 // outcome, or whose release, it does not know. A statement under way can still
 // grant it, so it is released again and again, until its lease must be over
 // although the statement was executed only when the database answered again.
-type orphan struct {
-	lease time.Duration
-	ghost bool      // a statement that would take the row may be under way
-	until time.Time // zero while the database has not answered
-	due   time.Time
-	tries int
-	last  bool // the try after until was made
+type pendingRelease struct {
+	lease        time.Duration
+	mayBeGranted bool      // a statement that would take the row may be under way
+	until        time.Time // zero while the database has not answered
+	due          time.Time
+	tries        int
+	last         bool // the try after until was made
 	// A release of it alone is under way, which waits for the row.
 	single bool
 }
 
-func newOrphanage(repo releaser, bound time.Duration, freed func([]string, store.Process), log *slog.Logger) *orphanage {
-	o := &orphanage{
+func newReleaser(repo releaseStore, bound time.Duration, freed func([]string, store.Process), log *slog.Logger) *releaser {
+	o := &releaser{
 		repo: repo, bound: bound, freed: freed, log: log,
-		orphans: map[store.Claim]*orphan{}, arrived: make(chan struct{}, 1),
+		pending: map[store.Claim]*pendingRelease{}, added: make(chan struct{}, 1),
 	}
 	o.ctx, o.cancel = context.WithCancel(context.Background())
 	return o
 }
 
 // close ends the goroutine and waits for it.
-func (o *orphanage) close() {
+func (o *releaser) close() {
 	o.mu.Lock()
 	o.cancel()
 	o.mu.Unlock()
@@ -66,12 +66,12 @@ func (o *orphanage) close() {
 // take makes sure that an unwanted acquisition, made or prolonged for the given
 // lease, holds nothing from the given time on. It is a ghost if it may yet be
 // granted.
-func (o *orphanage) take(c store.Claim, lease time.Duration, ghost bool, from time.Time) {
+func (o *releaser) add(c store.Claim, lease time.Duration, ghost bool, from time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.orphans[c] = &orphan{lease: lease, ghost: ghost, due: from}
+	o.pending[c] = &pendingRelease{lease: lease, mayBeGranted: ghost, due: from}
 	if o.running {
-		notify(o.arrived)
+		notify(o.added)
 	} else if o.ctx.Err() == nil {
 		o.running = true
 		o.done.Go(o.run)
@@ -79,7 +79,7 @@ func (o *orphanage) take(c store.Claim, lease time.Duration, ghost bool, from ti
 }
 
 // run serves the orphans until there are none.
-func (o *orphanage) run() {
+func (o *releaser) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -99,7 +99,7 @@ func (o *orphanage) run() {
 		select {
 		case <-o.ctx.Done():
 			return
-		case <-o.arrived:
+		case <-o.added:
 		case <-timer.C:
 		}
 	}
@@ -107,28 +107,28 @@ func (o *orphanage) run() {
 
 // The delays between the attempts to free an orphan; the last is repeated. The
 // statement that would take the row can be overtaken by the one that frees it.
-var undoDelays = []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second}
+var releaseBackoff = []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second}
 
 // minUndo is how long an orphan is released at least after the first answer. A
 // statement that was cut off may reach a busy server late, and a lease that is
 // short does not end in time if the database's clock is set back.
-const minUndo = 5 * time.Second
+const minPending = 5 * time.Second
 
 // due returns the orphans that are due, and when the others will be. If there
 // are none, the goroutine has to end.
-func (o *orphanage) due() (due []store.Claim, next time.Time) {
+func (o *releaser) due() (due []store.Claim, next time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
-	for c, p := range o.orphans {
+	for c, p := range o.pending {
 		over := !p.until.IsZero() && !now.Before(p.until)
 		switch {
 		case p.last:
-			delete(o.orphans, c)
+			delete(o.pending, c)
 			continue
 		case over, !p.due.After(now):
 			due = append(due, c)
-			p.due, p.last = now.Add(undoDelays[min(p.tries, len(undoDelays)-1)]), over
+			p.due, p.last = now.Add(releaseBackoff[min(p.tries, len(releaseBackoff)-1)]), over
 			p.tries++
 		}
 		if !p.until.IsZero() && p.until.After(now) && p.until.Before(p.due) {
@@ -145,7 +145,7 @@ func (o *orphanage) due() (due []store.Claim, next time.Time) {
 // free releases orphans in one statement, and looks at the rows of those that
 // were not found: nothing but a ghost can yet become ours. It returns those whose
 // rows are still theirs: somebody has them locked.
-func (o *orphanage) free(ctx context.Context, claims []store.Claim) (passedOver []store.Claim, err error) {
+func (o *releaser) free(ctx context.Context, claims []store.Claim) (passedOver []store.Claim, err error) {
 	ctx, cancel := store.WithRetryLimit(ctx, o.bound)
 	defer cancel()
 	names := store.Names(claims)
@@ -159,18 +159,18 @@ func (o *orphanage) free(ctx context.Context, claims []store.Claim) (passedOver 
 	}
 	o.mu.Lock()
 	for _, c := range claims {
-		p := o.orphans[c]
+		p := o.pending[c]
 		mine := slices.Contains(passedOver, c)
 		switch {
 		case p == nil:
-		case err == nil && (all || !p.ghost && !mine):
-			delete(o.orphans, c)
+		case err == nil && (all || !p.mayBeGranted && !mine):
+			delete(o.pending, c)
 		default:
 			if mine {
-				p.ghost = false // it was granted
+				p.mayBeGranted = false // it was granted
 			}
 			if (err == nil || !store.Transient(err)) && p.until.IsZero() {
-				p.until = time.Now().Add(max(p.lease, minUndo))
+				p.until = time.Now().Add(max(p.lease, minPending))
 			}
 		}
 	}
@@ -183,11 +183,11 @@ func (o *orphanage) free(ctx context.Context, claims []store.Claim) (passedOver 
 
 // freeEach releases rows one by one, by statements that wait for them: where
 // others always want the row, it is always locked.
-func (o *orphanage) freeEach(claims []store.Claim) {
+func (o *releaser) freeEach(claims []store.Claim) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, c := range claims {
-		p := o.orphans[c]
+		p := o.pending[c]
 		if p == nil || p.single || o.single == maxSingle || o.ctx.Err() != nil {
 			continue
 		}
@@ -200,8 +200,8 @@ func (o *orphanage) freeEach(claims []store.Claim) {
 			o.mu.Lock()
 			p.single = false
 			o.single--
-			if err == nil && freed && o.orphans[c] == p {
-				delete(o.orphans, c)
+			if err == nil && freed && o.pending[c] == p {
+				delete(o.pending, c)
 			}
 			o.mu.Unlock()
 			if freed {
@@ -213,7 +213,7 @@ func (o *orphanage) freeEach(claims []store.Claim) {
 
 // releaseEach releases rows one by one, by statements that wait for them, until
 // ctx ends.
-func releaseEach(ctx context.Context, repo releaser, claims []store.Claim, freed func(c store.Claim, next store.Process)) {
+func releaseEach(ctx context.Context, repo releaseStore, claims []store.Claim, freed func(c store.Claim, next store.Process)) {
 	var wg sync.WaitGroup
 	places := make(chan struct{}, maxSingle)
 	for _, c := range claims {
@@ -237,13 +237,13 @@ func releaseEach(ctx context.Context, repo releaser, claims []store.Claim, freed
 // lastCall tries to free every orphan until ctx ends: somebody may have a row
 // locked, and a connection may be dead. ghost is one that may yet be granted, "" if
 // there is none.
-func (o *orphanage) lastCall(ctx context.Context) (ghost string, err error) {
+func (o *releaser) drain(ctx context.Context) (ghost string, err error) {
 	for pause := 10 * time.Millisecond; ; pause *= 2 {
 		o.mu.Lock()
-		claims := slices.Collect(maps.Keys(o.orphans))
+		claims := slices.Collect(maps.Keys(o.pending))
 		o.mu.Unlock()
 		for part := range slices.Chunk(claims, store.BatchSize) {
-			if err = o.lastTry(ctx, part); err != nil {
+			if err = o.drainOnce(ctx, part); err != nil {
 				break
 			}
 		}
@@ -264,7 +264,7 @@ func (o *orphanage) lastCall(ctx context.Context) (ghost string, err error) {
 	}
 }
 
-func (o *orphanage) lastTry(ctx context.Context, claims []store.Claim) error {
+func (o *releaser) drainOnce(ctx context.Context, claims []store.Claim) error {
 	ctx, cancel := context.WithTimeout(ctx, closeBound/3)
 	defer cancel()
 	passedOver, err := o.free(ctx, claims)
@@ -273,7 +273,7 @@ func (o *orphanage) lastTry(ctx context.Context, claims []store.Claim) error {
 		defer cancel()
 		releaseEach(ctx, o.repo, passedOver, func(c store.Claim, next store.Process) {
 			o.mu.Lock()
-			delete(o.orphans, c)
+			delete(o.pending, c)
 			o.mu.Unlock()
 			o.freed([]string{c.Name}, next)
 		})
@@ -286,11 +286,11 @@ func (o *orphanage) lastTry(ctx context.Context, claims []store.Claim) error {
 const singleBound = closeBound / 6
 
 // left returns an orphan that may yet be granted, and one that has its row.
-func (o *orphanage) left() (ghost, held string) {
+func (o *releaser) left() (ghost, held string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for c, p := range o.orphans {
-		if p.ghost {
+	for c, p := range o.pending {
+		if p.mayBeGranted {
 			ghost = c.Name
 		} else {
 			held = c.Name

@@ -117,17 +117,17 @@ var mutations = []mutation{
 	},
 	{
 		"timer of a loss", "renew.go",
-		"ls.timer = time.AfterFunc(time.Until(ls.trusted), func() { d.expire(ls) })", "ls.timer = time.AfterFunc(time.Hour, func() { d.expire(ls) })",
+		"ls.timer = time.AfterFunc(time.Until(ls.trusted), func() { d.onTimer(ls) })", "ls.timer = time.AfterFunc(time.Hour, func() { d.onTimer(ls) })",
 		"TestLossWithoutAnAnswer",
 	},
 	{
 		"Err and Guard compare the clock", "renew.go",
-		"if !ls.over && !time.Now().Before(ls.end()) {\n\t\td.lapse(ls)", "if false {\n\t\td.lapse(ls)",
+		"if !ls.ended && !time.Now().Before(ls.end()) {\n\t\td.expire(ls)", "if false {\n\t\td.expire(ls)",
 		"TestLossWithALateTimer",
 	},
 	{
 		"a lost lease stays lost", "renew.go",
-		"if !ls.over && time.Now().Before(ls.end()) && until.After(ls.trusted) {", "if until.After(ls.trusted) {",
+		"if !ls.ended && time.Now().Before(ls.end()) && until.After(ls.trusted) {", "if until.After(ls.trusted) {",
 		"TestLateRenewalDoesNotRevive|TestEndedLeaseStaysEnded|TestEndedPassedOnLeaseStaysEnded",
 	},
 	{
@@ -147,7 +147,7 @@ var mutations = []mutation{
 	},
 	{
 		"undo of unknown outcomes", "lock.go",
-		"\tif store.OutcomeUnknown(a.err) {\n\t\ta.l.orphans.take(", "\tif false {\n\t\ta.l.orphans.take(",
+		"\tif store.OutcomeUnknown(a.err) {\n\t\ta.l.releaser.add(", "\tif false {\n\t\ta.l.releaser.add(",
 		"TestUnknownOutcomeIsUndone|TestLostReplies",
 	},
 	{
@@ -157,57 +157,57 @@ var mutations = []mutation{
 	},
 	{
 		"a grant that nobody wants is given back", "lock.go",
-		"\t} else if a.grant.Token > 0 {\n\t\ta.giveBack()", "\t} else if false {\n\t\ta.giveBack()",
+		"\t} else if a.grant.Token > 0 {\n\t\ta.release()", "\t} else if false {\n\t\ta.release()",
 		"TestAbandonedAttempt|TestBehindALockedRow",
 	},
 	{
 		"a caller who stays for an answer is let go", "lock.go",
-		"defer context.AfterFunc(c.ctx, func() { time.AfterFunc(haste, a.cancel) })()", "",
+		"defer context.AfterFunc(c.ctx, func() { time.AfterFunc(cancelGrace, a.cancel) })()", "",
 		"TestStay",
 	},
 	{
 		"a caller who stayed too long gets nothing", "lock.go",
-		"if err = c.over(); err == nil || a.err != nil && !store.Transient(a.err) {", "if true {",
+		"if err = c.ended(); err == nil || a.err != nil && !store.Transient(a.err) {", "if true {",
 		"TestStay",
 	},
 	{
 		"callers stay only while the database is quick", "lock.go",
-		"a.err == nil && time.Since(start) < prompt", "start.Unix() > 0",
+		"a.err == nil && time.Since(start) < fastReply", "start.Unix() > 0",
 		"TestStay",
 	},
 	{
 		"a grant that comes too late is none", "lock.go",
-		"late := !time.Now().Before(trustedUntil(a.grant.Sent, a.bid.Lease))", "late := false",
+		"late := !time.Now().Before(trustedUntil(a.grant.Sent, a.request.Lease))", "late := false",
 		"TestGrantThatComesTooLate",
 	},
 	{
 		"re-entry checks that the lease is alive", "lock.go",
-		"if lost := l.check(t); lost || t.over != nil {", "if lost := false; t.over != nil && t.over != ErrLost {",
+		"if lost := l.checkLoss(t); lost || t.ended != nil {", "if lost := false; t.ended != nil && t.ended != ErrLost {",
 		"TestLossWithALateTimer|TestLossIsLearnt|TestHandles",
 	},
 	{
 		"an attempt looks again after it was woken", "lock.go",
-		"\tcase <-c.place.wake: // what it told is what this attempt will see\n\tdefault:", "\tdefault:",
+		"\tcase <-c.waiter.wake: // what it told is what this attempt will see\n\tdefault:", "\tdefault:",
 		"TestHintBeforeAnAttempt|TestFalseHints",
 	},
 	{
 		"a guarded lock is not passed on", "lock.go",
-		"if !guarded && l.passOn(t) {", "if _ = guarded; l.passOn(t) {",
+		"if !guarded && l.handOff(t) {", "if _ = guarded; l.handOff(t) {",
 		"TestGuardedLockIsNotPassedOn",
 	},
 	{
 		"tokens of a range are used up", "lock.go",
-		"if left.last+1 >= left.tenure.token+store.TokenRange {", "if false {",
+		"if left.last+1 >= left.tokenRange.token+store.TokenRange {", "if false {",
 		"TestHandoffUsesUpItsTokens",
 	},
 	{
 		"handoff within the process is bounded", "lock.go",
-		"case time.Since(left.since) > handoffBound:", "case false:",
+		"case time.Since(left.since) > maxHandoffTime:", "case false:",
 		"TestHandoffIsBounded",
 	},
 	{
 		"who leaves passes on the turn", "lock.go",
-		"func (l *Locker) leave(w *waiter) { l.discard(l.names.leave(w)) }", "func (l *Locker) leave(w *waiter) {}",
+		"func (l *Locker) leaveQueue(w *waiter) { l.releaseHandoff(l.registry.leave(w)) }", "func (l *Locker) leaveQueue(w *waiter) {}",
 		"TestWaiterThatGivesUp|TestAbandonedAttempt",
 	},
 	{
@@ -217,12 +217,12 @@ var mutations = []mutation{
 	},
 	{
 		"wake-up of the next waiter of the process", "notify.go",
-		"q.turn, q.asking, q.asked = next, true, time.Now()\n\tclose(next.turn)", "q.turn, q.asking, q.asked = next, true, time.Now()",
+		"q.head, q.asking, q.asked = next, true, time.Now()\n\tclose(next.isHead)", "q.head, q.asking, q.asked = next, true, time.Now()",
 		"TestQueueIsFirstComeFirstServed",
 	},
 	{
 		"ring of a release", "notify.go",
-		"if heir != 0 && r.signal {\n\t\tr.mu.Lock()", "if false {\n\t\tr.mu.Lock()",
+		"if heir != 0 && r.signalling {\n\t\tr.mu.Lock()", "if false {\n\t\tr.mu.Lock()",
 		"TestRingWakesTheFirst",
 	},
 	{
@@ -252,12 +252,12 @@ var mutations = []mutation{
 	},
 	{
 		"a call in line has the error of the one before it", "notify.go",
-		"case q.failed != nil:\n\t\treturn trouble{err: q.failed}\n", "",
+		"case q.failed != nil:\n\t\treturn waitErr{err: q.failed}\n", "",
 		"TestDatabaseThatCannotBeAsked/./(dead|died)",
 	},
 	{
 		"a call in line behind a statement without an answer", "notify.go",
-		"case q.asking && (!q.known || time.Since(q.asked) > silence || q.granted && time.Since(q.asked) > silenceAfterHold):\n\t\treturn trouble{err: errNoAnswer}\n", "",
+		"case q.asking && (!q.known || time.Since(q.asked) > replyTimeout || q.granted && time.Since(q.asked) > replyTimeoutAfterHold):\n\t\treturn waitErr{err: errNoAnswer}\n", "",
 		"TestDatabaseThatCannotBeAsked/./black_hole",
 	},
 	{
@@ -282,7 +282,7 @@ var mutations = []mutation{
 	},
 	{
 		"a loss that Guard finds ends the hold", "lock.go",
-		"if errors.Is(err, store.ErrNotOwned) {\n\t\tl.dog.taken(t.lease.claim)", "if false {\n\t\tl.dog.taken(t.lease.claim)",
+		"if errors.Is(err, store.ErrNotOwned) {\n\t\tl.watchdog.ownerChanged(t.lease.claim)", "if false {\n\t\tl.watchdog.ownerChanged(t.lease.claim)",
 		"TestLossFoundByGuard",
 	},
 	{
@@ -437,7 +437,7 @@ var mutations = []mutation{
 	},
 	{
 		"a row is looked at before a handoff", "lock.go",
-		"l.names.queued(t.place) && l.confirmed(t.lease) &&", "l.names.queued(t.place) &&",
+		"l.registry.queued(t.waiter) && l.confirmed(t.lease) &&", "l.registry.queued(t.waiter) &&",
 		"TestHandoffOfARowTakenAway",
 	},
 	{
@@ -472,12 +472,12 @@ var mutations = []mutation{
 	},
 	{
 		"a renewal that is answered after the loss holds nothing", "renew.go",
-		"if ls.lapsed && err == nil && mine && d.ctx.Err() == nil {", "if false {",
+		"if ls.expired && err == nil && mine && d.ctx.Err() == nil {", "if false {",
 		"TestSingleRenewalAfterTheLoss",
 	},
 	{
 		"a renewal that is answered during an Unlock undoes nothing", "renew.go",
-		"if ls.lapsed && err == nil && mine && d.ctx.Err() == nil {", "if ls.over && err == nil && mine && d.ctx.Err() == nil {",
+		"if ls.expired && err == nil && mine && d.ctx.Err() == nil {", "if ls.ended && err == nil && mine && d.ctx.Err() == nil {",
 		"TestUnlockDuringASingleRenewal",
 	},
 	{
@@ -532,7 +532,7 @@ var mutations = []mutation{
 	},
 	{
 		"a first grant that waits keeps its connection", "internal/store/acquire.go",
-		"own, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)\n\tbegan := time.Now()\n\tanswer, err", "own, cancel := context.WithCancel(ctx)\n\tbegan := time.Now()\n\tanswer, err",
+		"own, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)\n\tbegan := time.Now()\n\tr, err", "own, cancel := context.WithCancel(ctx)\n\tbegan := time.Now()\n\tr, err",
 		"TestFirstGrantsBehindLockedRows",
 	},
 	{

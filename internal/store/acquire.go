@@ -143,22 +143,26 @@ func (s *Store) takeFirst(ctx context.Context, b AcquireRequest) (answer int64, 
 	case !ok:
 		return answerLocked, time.Now(), nil
 	}
+	type result struct {
+		answer int64
+		sent   time.Time
+	}
 	var mu sync.Mutex // protects granted and abandoned
 	granted, abandoned := false, false
 	own, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)
 	began := time.Now()
-	answer, err = detach(ctx, s, own, cancel, false, func(ctx context.Context, conn *sqlx.Conn) (answer int64, err error) {
-		answer, sent, err = s.execForAnswer(ctx, conn, command{text: s.acquireText(b, sqlInsert, s.name+".")})
+	r, err := detach(ctx, s, own, cancel, false, func(ctx context.Context, conn *sqlx.Conn) (r result, err error) {
+		r.answer, r.sent, err = s.execForAnswer(ctx, conn, command{text: s.acquireText(b, sqlInsert, s.name+".")})
 		mu.Lock()
 		defer mu.Unlock()
-		granted = answer > 0 && !abandoned
+		granted = r.answer > 0 && !abandoned
 		switch {
 		case granted:
 			s.holdBegan()
-		case answer > 0:
+		case r.answer > 0:
 			_, _, err = s.freeOn(ctx, conn, s.releaseCommand(b.Claim))
 		}
-		return answer, err
+		return r, err
 	}, func(sent bool, err error) {
 		s.leaveSlot(firstGrantWaits, b.Name, began, sent && isTimeout(err))
 	})
@@ -168,7 +172,7 @@ func (s *Store) takeFirst(ctx context.Context, b AcquireRequest) (answer int64, 
 	if err != nil && granted {
 		s.HoldEnded()
 	}
-	return answer, sent, err
+	return r.answer, r.sent, err
 }
 
 // acquireText inserts a request into a statement. r qualifies the row's columns.

@@ -84,7 +84,7 @@ ON DUPLICATE KEY UPDATE` + sqlTakeOrEnlistSet
 SET l.holder = {label}, l.holds = 1, l.acquired_at = ` + sqlNow + `, l.waiters = {waiters},
   l.token = LAST_INSERT_ID(GREATEST(l.token + 256, ` + sqlMicros + `)),
   l.owner = {owner}, l.expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND`
-	sqlWhyRefused = sqlUnlimited + ` ` + sqlRemaining + ` AS answer, @@autocommit AS autocommit, (` + sqlAvailable + `) + 0 AS mine, (` + sqlListed + ` OR LENGTH(waiters) > 1000) + 0 AS listed
+	sqlWhyRefused = sqlUnlimited + ` ` + sqlRemaining + ` AS answer, @@autocommit AS autocommit, (` + sqlAvailable + `) + 0 AS available, (` + sqlListed + ` OR LENGTH(waiters) > 1000) + 0 AS listed
 FROM {t} FORCE INDEX (PRIMARY) WHERE name = {name} LIMIT 1`
 	sqlEnlist = `/*M! SET STATEMENT sql_safe_updates = 0 FOR */ UPDATE (
   SELECT name FROM {t} FORCE INDEX (PRIMARY) WHERE name = {name} AND NOT ` + sqlListed + ` AND LENGTH(waiters) <= 1000 AND @@autocommit
