@@ -13,13 +13,12 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A Notifier carries the word that a name was released from one process to the
-// others, through whatever message queue they share. It only makes waiters look
-// sooner: the row is the truth, and a message that is lost, late, doubled or
-// false costs time, never correctness.
+// A Notifier publishes releases to other processes, through a message queue that they
+// share. It only makes waiters look sooner: the row is the truth, and a message that is
+// lost, late, duplicated or false costs time, never correctness.
 type Notifier interface {
-	// Publish tells the other processes that name was released. It runs in the
-	// background after each release; ctx bounds it to a few seconds.
+	// Publish announces that name was released. It runs in the background after each
+	// release; ctx limits it to a few seconds.
 	Publish(ctx context.Context, name string) error
 	// Subscribe calls released for every name that any process publishes, and
 	// blocks until ctx ends. If it returns sooner, it is called again after a
@@ -27,113 +26,111 @@ type Notifier interface {
 	Subscribe(ctx context.Context, released func(name string)) error
 }
 
-// registry knows who waits for which name. It wakes waiters on a release in
-// this process, when another rings or sends word, when the holder's lease ends,
-// and otherwise each time the poller finds the row free. It knows nothing of
-// terms: the turn on a name belongs to one waiter from the moment it asks the
-// database until its term is over.
+// A registry has the wait queue of each name in this process, and wakes its head: after a
+// release in this process, on a signal or a message of another one, when the holder's
+// lease ends, and whenever the poller finds the row free. A waiter stays the head from its
+// first statement until its hold has ended.
 type registry struct {
 	repo       waitStore
 	self       store.Process
 	interval   time.Duration
-	signalling bool     // have this process listed and rung, and ring others
+	signalling bool     // join wait queues in rows, and signal other processes
 	notifier   Notifier // may be nil
 	log        *slog.Logger
 
 	ctx            context.Context // ends with close
 	cancel         context.CancelFunc
-	publishCtx     context.Context // of Publish; ends a second after ctx at the latest
+	publishCtx     context.Context // for Publish; ends at most 1 s after ctx
 	stopPublishing context.CancelFunc
-	listenCtx      context.Context // of listening; ends with quiet after ctx
+	listenCtx      context.Context // for Listen; ends at most stopTimeout after ctx
 	stopListening  context.CancelFunc
 	done           sync.WaitGroup // the goroutines of the registry
 
-	publishWarned warned // of what Publish returned; for the goroutine that serves outbox, then for close
+	publishWarned warned // for errors of Publish; used by the goroutine that serves outbox, then by close
 
-	mu            sync.Mutex // guards the following, and the fields of every queue and waiter
+	mu            sync.Mutex // protects following fields, and those of every queue and waiter
 	queues        map[string]*queue
-	watched       map[*waiter]struct{} // those that sleep until their row is free
+	watched       map[*waiter]struct{} // sleep until their row is free
 	polling       bool                 // the poller runs; it ends when nothing is watched
-	nextLook      time.Time            // when it looks next
-	lookInterval  time.Duration        // between that and the look after it
-	signalWorks   bool                 // rings are heard
-	falseWakes    int                  // what was heard since the last grant
-	timedOut      bool                 // the last listening ended by itself
-	expiries      int                  // leases that have ended since lookAgain began; zero if it does not run
-	listening     bool                 // somebody can ring
-	retryListenAt time.Time            // until then listening is not tried
-	listenBackoff time.Duration        // how long the next such time is; zero if listening succeeded last
-	replan        chan struct{}        // capacity 1: the poller looks at what is watched again
-	answeredAt    time.Time            // when the database last answered an attempt or a probe
-	contended     map[string]struct{}  // names that were refused lately
-	leaving       map[string]struct{}  // names for which this process does not wait any more, though listed
-	removing      bool                 // the goroutine runs that strikes it off
+	nextLook      time.Time            // of the poller
+	lookInterval  time.Duration        // from nextLook to the one after it
+	signalWorks   bool                 // a signal has arrived
+	falseWakes    int                  // wake-ups since the last grant
+	timedOut      bool                 // the last Listen ended by itself
+	expiries      int                  // leases that have ended since lookAgain began; 0 if it does not run
+	listening     bool                 // this process can be signalled
+	retryListenAt time.Time            // no Listen before
+	listenBackoff time.Duration        // the next delay; 0 if the last Listen succeeded
+	replan        chan struct{}        // capacity 1: watched has changed
+	answeredAt    time.Time            // the last reply to an attempt or a probe
+	contended     map[string]struct{}  // names that were refused recently
+	leaving       map[string]struct{}  // names whose rows still list this process as waiting
+	removing      bool                 // removeWaiters runs
 	subscribed    bool
 	outbox        chan string // names to publish
 }
 
 const (
-	// firstLook is how soon the poller looks where no ring was heard yet; each
-	// look in vain doubles it, up to the interval.
+	// minLookInterval is the poller's first interval while no signal has arrived. It doubles
+	// after each look, up to the configured interval.
 	minLookInterval = 100 * time.Millisecond
-	// linger is how long a connection that listens is kept when nobody waits.
+	// idleTimeout is how long the listener stays open without waiters.
 	idleTimeout = 3 * time.Second
-	// deafness is how long the poller does without rings when it has failed to
-	// listen twice. It doubles, up to maxDeafness, until listening succeeds.
+	// minListenBackoff is the delay after two failures to listen. It doubles, up to
+	// maxListenBackoff, until Listen succeeds.
 	minListenBackoff = time.Second
 	maxListenBackoff = time.Minute
-	// The poller does without for distrust if what it heard was true for none of
-	// so many, and for all that wait: a proxy may send what listens to a replica.
+	// falseWakeBackoff is the delay after maxFalseWakes wake-ups, and one per waiter, without
+	// a grant: a proxy may send the listener to a replica.
 	falseWakeBackoff = 10 * time.Second
 	maxFalseWakes    = 20
-	// maxSleep bounds a listening statement, which keeps others from altering the
-	// table.
+	// maxListen limits a Listen, which blocks ALTER TABLE.
 	maxListen = 5 * time.Second
-	// quiet is how long a listening statement may take to end when it was rung.
+	// stopTimeout limits the end of a Listen after its signal.
 	stopTimeout = 300 * time.Millisecond
-	// signalBound bounds a statement that rings or strikes.
+	// signalTimeout limits a statement that signals or removes waiters.
 	signalTimeout = 2 * time.Second
-	// maxContended bounds what is remembered of refusals.
+	// maxContended limits the names in registry.contended.
 	maxContended = 1024
 )
 
-// A queue is one name's waiters in the order in which they came. It exists
-// while somebody has the turn.
+// A queue has the waiters of one name in this process, in order of arrival. It exists
+// while it has a head.
 type queue struct {
 	head      *waiter
-	asking    bool        // the turn's statement is under way, or about to be sent
-	asked     time.Time   // when it was sent, or was last known to wait for others
-	known     bool        // the last word of the database: somebody has the lock, or its row
-	granted   bool        // that was a grant to this process, which may be over
-	failed    error       // the last word was an error
+	asking    bool        // the head's statement is in flight, or about to be sent
+	asked     time.Time   // when it was sent, or last known to wait for other statements
+	known     bool        // by the last reply the lock is held, or its row locked
+	granted   bool        // that reply was a grant to this process, which may have ended
+	failed    error       // the last reply was an error
 	claim     store.Claim // of that statement
-	probing   bool        // a probe of it was sent
-	probed    bool        // and was answered
-	next      list.List   // of *waiter
-	noWaiting int         // of those in next
+	probing   bool        // a probe was sent
+	probed    bool        // and has been answered
+	next      list.List   // of *waiter; the others
+	noWaiting int         // how many of them have noWait
 }
 
-// A waiter is one acquisition's place in a queue.
+// A waiter is one acquire call in a queue.
 type waiter struct {
 	name    string
 	owner   *owner
-	noWait  bool          // refused rather than queued behind somebody who holds or sleeps
-	isHead  chan struct{} // closed when the turn comes
-	wake    chan struct{} // capacity 1: look again; a hint that may be false
-	refused chan struct{} // closed when an impatient waiter cannot have the turn; nil if it is patient
-	handoff *handoff      // came with the turn; may be nil. Belongs to whoever has the turn
+	noWait  bool          // refused rather than queued behind a head that holds or sleeps
+	isHead  chan struct{} // closed by the registry when it becomes the head
+	wake    chan struct{} // capacity 1: look again; it may be a false alarm
+	refused chan struct{} // closed when a waiter with noWait cannot become the head; else nil
+	handoff *handoff      // of the head: what the last holder left; may be nil
 
-	elem   *list.Element // in queue.next; nil with the turn
-	left   bool
-	waited bool        // it was refused
-	listed bool        // the row may list this process on behalf of the turn
-	expiry *time.Timer // while watched: pokes when the holder's lease ends
-	failed error       // what the poller met when it last looked for this name
+	elem   *list.Element // in queue.next; nil for the head
+	left   bool          // not in the queue any more
+	waited bool          // was refused by the database
+	listed bool          // the row's wait queue may have this process
+	expiry *time.Timer   // while watched: fires when the holder's lease ends
+	failed error         // of the poller's last look for this name
 }
 
-func newRegistry(repo waitStore, me store.Process, interval time.Duration, signal bool, notifier Notifier, log *slog.Logger) *registry {
+func newRegistry(repo waitStore, self store.Process, interval time.Duration, signal bool, notifier Notifier, log *slog.Logger) *registry {
 	r := &registry{
-		repo: repo, self: me, interval: interval, signalling: signal, notifier: notifier, log: log,
+		repo: repo, self: self, interval: interval, signalling: signal, notifier: notifier, log: log,
 		queues: map[string]*queue{}, watched: map[*waiter]struct{}{},
 		contended: map[string]struct{}{}, leaving: map[string]struct{}{},
 		replan: make(chan struct{}, 1), outbox: make(chan string, 256),
@@ -144,7 +141,7 @@ func newRegistry(repo waitStore, me store.Process, interval time.Duration, signa
 	return r
 }
 
-// close ends the goroutines, waits for them, and says what they had not yet.
+// close ends the goroutines, waits for them, and publishes what is left in outbox.
 func (r *registry) close() {
 	r.mu.Lock()
 	r.cancel()
@@ -170,19 +167,18 @@ func (r *registry) close() {
 	}
 }
 
-// start runs fn as a goroutine of the registry, but not after close. The caller
-// holds mu.
+// start runs fn as a goroutine of the registry, unless it is closed. The caller holds mu.
 func (r *registry) start(fn func()) {
 	if r.ctx.Err() == nil {
 		r.done.Go(fn)
 	}
 }
 
-// join queues for the turn on name. An impatient waiter gets a place only if the
-// turn is free, or may become so as soon as a statement under way has failed.
-func (r *registry) join(name string, own *owner, impatient bool) (*waiter, bool) {
-	w := &waiter{name: name, owner: own, noWait: impatient, isHead: make(chan struct{}), wake: make(chan struct{}, 1)}
-	if impatient {
+// join appends a waiter to the queue of name. A waiter with noWait joins only if there is
+// no head, or a statement in flight may fail and leave it.
+func (r *registry) join(name string, own *owner, noWait bool) (*waiter, bool) {
+	w := &waiter{name: name, owner: own, noWait: noWait, isHead: make(chan struct{}), wake: make(chan struct{}, 1)}
+	if noWait {
 		w.refused = make(chan struct{})
 	}
 	r.mu.Lock()
@@ -192,20 +188,20 @@ func (r *registry) join(name string, own *owner, impatient bool) (*waiter, bool)
 	case q == nil:
 		r.queues[name] = &queue{head: w, asking: true, asked: time.Now()}
 		close(w.isHead)
-	case impatient && !q.asking:
+	case noWait && !q.asking:
 		return nil, false
 	default:
 		w.elem = q.next.PushBack(w)
-		if impatient {
+		if noWait {
 			q.noWaiting++
 		}
 	}
 	return w, true
 }
 
-// asking tells that the turn's statement is under way. It returns who is to be
-// listed as waiting if that is refused: nobody yet, unless it was refused before,
-// or others were lately.
+// asking records that the head's statement is about to be sent. It returns the process
+// that joins the row's wait queue if the statement is refused: 0, unless it was refused
+// before, or the name was contended recently.
 func (r *registry) asking(w *waiter, again bool) (list store.Process) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -225,15 +221,13 @@ func (r *registry) asking(w *waiter, again bool) (list store.Process) {
 	return list
 }
 
-// lists tells whether w is to be listed if it is refused.
+// enlists reports whether w joins the row's wait queue if it is refused.
 func (r *registry) enlists(w *waiter) bool { return r.signalling && !w.noWait }
 
-// hears tells whether this process can be rung, as far as it knows. The caller
-// holds mu.
+// canListen reports whether this process expects signals. The caller holds mu.
 func (r *registry) canListen() bool { return r.signalling && !time.Now().Before(r.retryListenAt) }
 
-// answered tells how the turn's statement was answered: then nobody impatient
-// has to stay.
+// answered records the reply to the head's statement, and refuses waiters with noWait.
 func (r *registry) answered(w *waiter, granted bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -254,14 +248,14 @@ func (r *registry) answered(w *waiter, granted bool) {
 	r.answeredAt = time.Now()
 	q := r.queues[w.name]
 	if q == nil || q.head != w {
-		return // its term is over already
+		return // its hold has ended already
 	}
 	q.asking, q.known, q.granted, q.failed = false, true, granted, nil
 	r.refuseNoWait(q)
 }
 
-// failed tells that the turn's statement failed. If it was only cut off, it is for
-// a probe to find out why it had no answer.
+// failed records an error of the head's statement. If it was only cut off, a probe finds
+// out why it had no reply.
 func (r *registry) failed(w *waiter, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -273,8 +267,7 @@ func (r *registry) failed(w *waiter, err error) {
 	}
 }
 
-// probed tells what was found in the way of the turn's statement, which is still
-// under way.
+// probed records what a probe has found in the way of the head's statement.
 func (r *registry) probed(w *waiter, state store.RowState, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -294,12 +287,12 @@ func (r *registry) probed(w *waiter, state store.RowState, err error) {
 			r.refuseNoWait(q)
 		}
 	default:
-		q.failed = nil // the database answers, but not what it was asked
+		q.failed = nil // the database answers, but not this statement
 	}
 	q.probed = true
 }
 
-// refuse ends the calls in line that do not wait. The caller holds mu.
+// refuseNoWait ends the queued calls with noWait. The caller holds mu.
 func (r *registry) refuseNoWait(q *queue) {
 	for e := q.next.Front(); e != nil && q.noWaiting > 0; e = e.Next() {
 		if o := e.Value.(*waiter); o.noWait {
@@ -312,8 +305,8 @@ func (r *registry) refuseNoWait(q *queue) {
 	}
 }
 
-// leave gives up the place or the turn; the turn passes to the next in line, and
-// with it what the last holder left. That is returned if nobody is in line.
+// leave removes w from its queue. If it was the head, the next waiter becomes the head and
+// gets the handoff that w has not used; without one, leave returns the handoff.
 func (r *registry) leave(w *waiter) *handoff {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -339,8 +332,8 @@ func (r *registry) leave(w *waiter) *handoff {
 	return left
 }
 
-// bequeath is leave for a holder whose row the next in line shall have as it is.
-// It returns false, and has done nothing, if nobody is in line.
+// offer is leave for a holder that hands its row over as it is. It returns false, and has
+// done nothing, if no other waiter is queued.
 func (r *registry) offer(w *waiter, left *handoff) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -351,7 +344,7 @@ func (r *registry) offer(w *waiter, left *handoff) bool {
 	return true
 }
 
-// queued reports whether somebody is in line behind w, whose turn it is.
+// queued reports whether a waiter is queued behind w, the head.
 func (r *registry) queued(w *waiter) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -359,7 +352,7 @@ func (r *registry) queued(w *waiter) bool {
 	return !w.left && q != nil && q.next.Len() > 0
 }
 
-// pass gives the turn to the next in line, if there is one. The caller holds mu.
+// passHead makes the next waiter the head, if there is one. The caller holds mu.
 func (r *registry) passHead(q *queue, left *handoff) bool {
 	first := q.next.Front()
 	if first == nil {
@@ -372,15 +365,15 @@ func (r *registry) passHead(q *queue, left *handoff) bool {
 	return true
 }
 
-func (q *queue) remove(place *list.Element) *waiter {
-	w := q.next.Remove(place).(*waiter)
+func (q *queue) remove(elem *list.Element) *waiter {
+	w := q.next.Remove(elem).(*waiter)
 	if w.noWait {
 		q.noWaiting--
 	}
 	return w
 }
 
-// inherit takes what came with the turn, if anything did.
+// takeOffer returns the handoff that w, the head, was offered, or nil.
 func (r *registry) takeOffer(w *waiter) *handoff {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -389,8 +382,7 @@ func (r *registry) takeOffer(w *waiter) *handoff {
 	return left
 }
 
-// wakeOwner wakes the waiters that share the owner who has just got the name:
-// they need not wait, they re-enter.
+// wakeOwner wakes the waiters of an owner that has just acquired the name: they re-enter.
 func (r *registry) wakeOwner(name string, own *owner) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -403,7 +395,7 @@ func (r *registry) wakeOwner(name string, own *owner) {
 	}
 }
 
-// hint makes whoever has the turn on name look again.
+// wakeHead makes the head of name's queue look again.
 func (r *registry) wakeHead(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -412,17 +404,17 @@ func (r *registry) wakeHead(name string) {
 	}
 }
 
-// freed tells everybody of releases in the background, or by force.
-func (r *registry) freed(names []string, heir store.Process) {
+// freed wakes waiters here and elsewhere after releases in the background, or by force.
+func (r *registry) freed(names []string, next store.Process) {
 	for _, name := range names {
 		r.wakeHead(name)
 	}
-	r.released(names, heir)
+	r.released(names, next)
 }
 
-// released tells other processes of releases by this one: those who read the
-// message queue, and the heirs.
-func (r *registry) released(names []string, heir store.Process) {
+// released publishes releases, and signals the processes that are next in the rows' wait
+// queues; one of them is known.
+func (r *registry) released(names []string, next store.Process) {
 	if r.notifier != nil {
 		r.mu.Lock()
 		r.subscribe()
@@ -430,46 +422,46 @@ func (r *registry) released(names []string, heir store.Process) {
 		for _, name := range names {
 			select {
 			case r.outbox <- name:
-			default: // only a hint; the others poll
+			default: // the others poll
 				r.log.Debug("mysqllock: release not published, the notifier lags", "name", name)
 			}
 		}
 	}
-	if heir != 0 && r.signalling {
+	if next != 0 && r.signalling {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.start(func() { r.signalNext(names, heir) })
+		r.start(func() { r.signalNext(names, next) })
 	}
 }
 
-// call rings the heirs of rows that were freed; one of them is known.
-func (r *registry) signalNext(names []string, heir store.Process) {
-	heirs := map[store.Process][]string{heir: names}
+// signalNext signals the processes that are next for the rows; one of them is known.
+func (r *registry) signalNext(names []string, next store.Process) {
+	byProcess := map[store.Process][]string{next: names}
 	if len(names) > 1 {
 		ctx, cancel := context.WithTimeout(r.publishCtx, signalTimeout)
 		rows, _, err := r.repo.Look(ctx, names)
 		cancel()
 		if err != nil {
 			r.log.Debug("mysqllock: not all waiters are known to be signalled, the others poll", "first", names[0], "err", err)
-			r.signalWaiters(names, heir)
+			r.signalWaiters(names, next)
 			return
 		}
-		clear(heirs)
+		clear(byProcess)
 		for name, row := range rows {
 			if row.Remaining <= 0 {
-				heirs[row.Next] = append(heirs[row.Next], name)
+				byProcess[row.Next] = append(byProcess[row.Next], name)
 			}
 		}
 	}
-	for heir, names := range heirs {
-		r.signalWaiters(names, heir)
+	for next, names := range byProcess {
+		r.signalWaiters(names, next)
 	}
 }
 
-// ring wakes the process that is first in the lists of rows. One that does not
-// listen is struck off, and the next is called.
-func (r *registry) signalWaiters(names []string, heir store.Process) {
-	switch heir {
+// signalWaiters wakes p, the head of the rows' wait queues. If p does not listen, it removes
+// p and signals the next one.
+func (r *registry) signalWaiters(names []string, p store.Process) {
+	switch p {
 	case 0:
 		return
 	case r.self, r.self.Polling():
@@ -477,7 +469,7 @@ func (r *registry) signalWaiters(names []string, heir store.Process) {
 		defer r.mu.Unlock()
 		for _, name := range names {
 			if q := r.queues[name]; q != nil {
-				q.head.listed = true // whose turn it is may be the holder, about to leave
+				q.head.listed = true // the head may be the holder, about to leave
 				q.head.signal()
 			} else {
 				r.leaveWaitQueue(name)
@@ -485,28 +477,29 @@ func (r *registry) signalWaiters(names []string, heir store.Process) {
 		}
 		return
 	}
-	if !heir.CanListen() {
-		return // it looks soon
+	if !p.CanListen() {
+		return // it polls
 	}
 	ctx, cancel := context.WithTimeout(r.publishCtx, signalTimeout)
 	defer cancel()
-	alive, err := r.repo.Signal(ctx, heir)
+	alive, err := r.repo.Signal(ctx, p)
 	var next store.Process
 	for pause := 2 * time.Millisecond; err == nil && !alive && pause < 20*time.Millisecond; pause *= 2 {
 		var all bool
-		if next, all, err = r.repo.RemoveWaiter(ctx, names, heir); all || next != 0 {
+		if next, all, err = r.repo.RemoveWaiter(ctx, names, p); all || next != 0 {
 			break
 		}
-		time.Sleep(pause) // somebody had the row locked, for a moment perhaps
+		time.Sleep(pause) // the row was locked
 	}
 	if err != nil {
-		r.log.Debug("mysqllock: waiter not rung, it polls", "first", names[0], "err", err)
+		r.log.Debug("mysqllock: waiter not signalled, it polls", "first", names[0], "err", err)
 	} else if next != 0 {
 		r.signalNext(names, next)
 	}
 }
 
-// withdraw has this process struck off the list of a name. The caller holds mu.
+// leaveWaitQueue has this process removed from the wait queue of a name's row. The caller
+// holds mu.
 func (r *registry) leaveWaitQueue(name string) {
 	r.leaving[name] = struct{}{}
 	if !r.removing {
@@ -515,9 +508,8 @@ func (r *registry) leaveWaitQueue(name string) {
 	}
 }
 
-// strike serves withdraw until there is nothing left to do. One statement removes
-// this process from the lists of rows that nobody has locked; the others are tried
-// again, because a statement that waited for them would stay in the server.
+// removeWaiters serves leaveWaitQueue until nothing is left. Each statement skips locked
+// rows, which are tried again: one that waited for them would stay in the server.
 func (r *registry) removeWaiters() {
 	const most = time.Second
 	for pause := firstPause; ; {
@@ -529,7 +521,7 @@ func (r *registry) removeWaiters() {
 			}
 			delete(r.leaving, name)
 			if q := r.queues[name]; q != nil {
-				q.head.listed = true // somebody waits again
+				q.head.listed = true // a new waiter
 				continue
 			}
 			names = append(names, name)
@@ -540,7 +532,7 @@ func (r *registry) removeWaiters() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.publishCtx, signalTimeout)
-		heir, all, err := r.repo.RemoveWaiter(ctx, names, r.self)
+		next, all, err := r.repo.RemoveWaiter(ctx, names, r.self)
 		left := names
 		if err == nil {
 			left = nil
@@ -554,12 +546,12 @@ func (r *registry) removeWaiters() {
 		r.mu.Lock()
 		for _, name := range names {
 			if q := r.queues[name]; q != nil {
-				q.head.signal() // who came meanwhile may have been struck off
+				q.head.signal() // a waiter that came meanwhile may have been removed
 			}
 		}
 		r.mu.Unlock()
-		if heir != 0 {
-			r.signalNext(names, heir)
+		if next != 0 {
+			r.signalNext(names, next)
 		}
 		if len(left) == 0 {
 			pause = firstPause
@@ -576,7 +568,7 @@ func (r *registry) removeWaiters() {
 		r.mu.Unlock()
 		select {
 		case <-r.ctx.Done():
-			return // withdrawing stays: nothing is started any more
+			return // removing stays set: nothing is started any more
 		case <-time.After(pause):
 			pause = min(2*pause, most)
 		}
@@ -585,9 +577,8 @@ func (r *registry) removeWaiters() {
 
 func (w *waiter) signal() { notify(w.wake) }
 
-// watch makes the poller look for w, which has the turn and was refused, until
-// the row is free or left has passed. A hint that came since w looked last is
-// still in w.wake.
+// watch makes the poller look for w, a head that was refused, until the row is free or left
+// has passed. A wake-up since w's last look is still in w.wake.
 func (r *registry) watch(w *waiter, left time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -596,7 +587,7 @@ func (r *registry) watch(w *waiter, left time.Duration) {
 	r.watched[w] = struct{}{}
 	r.subscribe()
 	if len(r.watched) == 1 {
-		// Where it is not known that rings are heard, the first looks are sooner.
+		// Until a signal has arrived, the first looks are sooner.
 		r.lookInterval = r.interval
 		if r.signalling && !r.signalWorks {
 			r.lookInterval = min(minLookInterval, r.interval)
@@ -611,8 +602,8 @@ func (r *registry) watch(w *waiter, left time.Duration) {
 	r.start(r.poll)
 }
 
-// expired is told when a holder's lease ends, unless it was renewed. One look
-// tells that for all who wait; who waits alone asks at once.
+// expired is called when a holder's lease ends, unless it was renewed. A single waiter
+// asks at once; for several, one look finds the rows that are free.
 func (r *registry) expired(w *waiter) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -627,8 +618,8 @@ func (r *registry) expired(w *waiter) {
 	}
 }
 
-// lookAgain looks until nothing has expired meanwhile. Leases that end together
-// are worth one look.
+// lookAgain looks until no lease has ended meanwhile. Leases that end together need one
+// look.
 func (r *registry) lookAgain() {
 	r.mu.Lock()
 	for seen := 0; seen < r.expiries; {
@@ -650,7 +641,7 @@ func (r *registry) unwatch(w *waiter) {
 	r.forget(w)
 }
 
-// forget is unwatch for a caller who holds mu.
+// forget is unwatch for a caller that holds mu.
 func (r *registry) forget(w *waiter) {
 	if w.expiry != nil {
 		w.expiry.Stop()
@@ -665,10 +656,9 @@ func notify(c chan struct{}) {
 	}
 }
 
-// poll is the one poller of the process. It listens for rings, if it can, and
-// otherwise sleeps, until the next tick. It ends when nothing is watched. From the
-// moment rest lets it end, another poller can run and listen, so it must not close
-// the listener after that.
+// poll is the only poller of the process. It listens for signals, if it can, or sleeps
+// until the next look. It ends when nothing is watched. Once stopPolling has returned true
+// another poller may run and listen, so poll must not close the listener after that.
 func (r *registry) poll() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -706,7 +696,7 @@ func (r *registry) poll() {
 	r.closeListener() // polling stays set: after close no other poller starts
 }
 
-// plan returns what is watched, at most a batch, and for how long.
+// plan returns the names that are watched, at most a batch, and the time to the next look.
 func (r *registry) plan() (names []string, sleep time.Duration, listen bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -718,7 +708,7 @@ func (r *registry) plan() (names []string, sleep time.Duration, listen bool) {
 	return names, max(0, time.Until(r.nextLook)), r.canListen()
 }
 
-// rest ends the poller, unless there is something to watch.
+// stopPolling reports whether the poller must end: nothing is watched.
 func (r *registry) stopPolling() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -726,7 +716,7 @@ func (r *registry) stopPolling() bool {
 	return !r.polling
 }
 
-// ticked sets the next tick.
+// lookDue schedules the next look.
 func (r *registry) lookDue() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -734,7 +724,7 @@ func (r *registry) lookDue() {
 	r.nextLook = time.Now().Add(r.lookInterval)
 }
 
-// listen waits for a ring.
+// listen waits for a signal.
 func (r *registry) listen(names []string, sleep time.Duration) {
 	sleep = min(sleep, maxListen)
 	if len(names) == store.BatchSize {
@@ -747,7 +737,7 @@ func (r *registry) listen(names []string, sleep time.Duration) {
 	r.mu.Lock()
 	if h != (store.Wakeup{}) {
 		if r.falseWakes++; r.falseWakes > maxFalseWakes+len(r.queues) {
-			err = errNothing
+			err = errFalseWakes
 		}
 	}
 	switch {
@@ -760,11 +750,11 @@ func (r *registry) listen(names []string, sleep time.Duration) {
 		}
 		for _, q := range r.queues {
 			if q.asking && q.head.listed {
-				q.head.signal() // it may be for one whose refusal is on its way
+				q.head.signal() // its refusal may be in flight
 			}
 		}
 	case h.Name != "":
-		if r.timedOut { // and was not rung
+		if r.timedOut { // without a signal
 			r.signalWorks = false
 		}
 		if q := r.queues[h.Name]; q != nil {
@@ -781,7 +771,7 @@ func (r *registry) listen(names []string, sleep time.Duration) {
 	switch {
 	case err != nil:
 		if r.ctx.Err() == nil {
-			r.log.Debug("mysqllock: cannot be rung for now", "err", err)
+			r.log.Debug("mysqllock: cannot be signalled for now", "err", err)
 		}
 		r.closeListener()
 	case h == (store.Wakeup{}):
@@ -792,20 +782,20 @@ func (r *registry) listen(names []string, sleep time.Duration) {
 	}
 }
 
-var errNothing = errors.New("heard much, and found nothing")
+var errFalseWakes = errors.New("many wake-ups without a grant")
 
-// fail draws the conclusions of a listening that failed. It is tried again at
-// once if the one before did not, unless the pool is used up. The caller holds mu.
+// listenFailed sets the delay until the next Listen. A first failure has none, unless the
+// pool is exhausted. The caller holds mu.
 func (r *registry) listenFailed(err error) {
 	pause := r.listenBackoff
 	switch {
 	case err == store.ErrPoolTooSmall:
 		pause = maxListenBackoff
-	case err == errNothing:
+	case err == errFalseWakes:
 		pause, r.falseWakes = falseWakeBackoff, 0
 	case pause == 0 && err != store.ErrPoolInUse:
 		r.listenBackoff = minListenBackoff
-		return // perhaps only the connection was broken
+		return // the connection may have been broken
 	default:
 		pause = max(pause, minListenBackoff)
 		r.listenBackoff = min(2*pause, maxListenBackoff)
@@ -816,7 +806,7 @@ func (r *registry) listenFailed(err error) {
 	r.nextLook = time.Now().Add(r.lookInterval)
 }
 
-// hush ends the listening.
+// closeListener closes the listener's connection.
 func (r *registry) closeListener() {
 	r.repo.CloseListener()
 	r.mu.Lock()
@@ -832,7 +822,7 @@ func (r *registry) found(w *waiter) {
 	}
 }
 
-// look asks for all watched names in one statement, or in few if they are many.
+// look reads all watched rows, in batches.
 func (r *registry) look() {
 	r.mu.Lock()
 	batch := make([]*waiter, 0, len(r.watched))
@@ -869,10 +859,10 @@ func (r *registry) lookAt(batch []*waiter) {
 		row, ok := rows[w.name]
 		switch {
 		case err != nil && store.Transient(err):
-			// The next tick asks again.
+			// The next look tries again.
 		case err != nil, !ok, row.Remaining <= 0, w.listed && !row.Waiting:
-			// Free; or an error that the waiter's own statement shall meet; or it was
-			// struck off.
+			// The row is free, or this process is not in its wait queue any more, or the
+			// waiter's own statement will return the error.
 			r.found(w)
 		default:
 			w.expiry.Reset(row.Remaining)
@@ -880,16 +870,15 @@ func (r *registry) lookAt(batch []*waiter) {
 	}
 }
 
-// silence is for how long a database that knew who has a lock may leave a
-// statement without an answer before it counts as one that does not answer.
+// replyTimeout is how long a statement may have no reply, after the database has reported
+// the lock as held, before that counts as an outage.
 const replyTimeout = 3 * probeInterval / 2
 
-// silenceAfterHold is the same where the database has granted the lock to this process,
-// and it was unlocked.
+// replyTimeoutAfterHold is the same after a grant to this process.
 const replyTimeoutAfterHold = probeInterval
 
-// refusal is the error of a call that does not wait, behind a waiter that does: what
-// the poller met when it last looked for that one.
+// refusal is the error of a call with noWait behind a sleeping head. It includes the error
+// of the poller's last look for that head.
 func (r *registry) refusal(name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -899,8 +888,8 @@ func (r *registry) refusal(name string) error {
 	return ErrNotAcquired
 }
 
-// trouble is why the database could not be asked for w's lock: by w, or by the
-// waiter whose turn it is. It is nil if somebody has the lock.
+// lastErr returns why the database could not be asked for w's lock, by w or by the head of
+// its queue. It is zero if another owner holds the lock.
 func (r *registry) lastErr(w *waiter) waitErr {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -915,9 +904,9 @@ func (r *registry) lastErr(w *waiter) waitErr {
 	case q.asking && !q.known && (q.probed || r.answeredAt.After(q.asked)):
 		return waitErr{err: errNoAnswer, slow: time.Since(q.asked) < slowReply}
 	case q.asking && !q.known && time.Since(q.asked) < 2*probeAfter:
-		if turn, c := q.head, q.claim; !q.probing && time.Since(q.asked) >= probeSoon { // sooner, the answer itself may come
+		if head, c := q.head, q.claim; !q.probing && time.Since(q.asked) >= probeSoon { // before, the reply itself may arrive
 			q.probing = true
-			r.start(func() { r.probe(r.ctx, turn, c) })
+			r.start(func() { r.probe(r.ctx, head, c) })
 		}
 		return waitErr{err: errNoAnswer, probing: true}
 	case q.asking && (!q.known || time.Since(q.asked) > replyTimeout || q.granted && time.Since(q.asked) > replyTimeoutAfterHold):
@@ -926,18 +915,18 @@ func (r *registry) lastErr(w *waiter) waitErr {
 	return waitErr{}
 }
 
-// slowness is for how long a statement may have no answer from a database that
-// answers others before that counts as an outage.
+// slowReply is how long a statement may have no reply, from a database that replies to
+// others, before that counts as an outage.
 const slowReply = 500 * time.Millisecond
 
-// trouble is why the database has not said who has a lock.
+// A waitErr is why the database has not reported who holds a lock.
 type waitErr struct {
 	err     error
-	probing bool // a probe is under way that will tell more
-	slow    bool // the database answers, and has had little time to answer the statement
+	probing bool // a probe is in flight
+	slow    bool // the database replies to others, and has had little time for this statement
 }
 
-// sending makes known the claim of the turn's statement.
+// sending records the claim of the head's statement.
 func (r *registry) sending(w *waiter, c store.Claim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -946,7 +935,7 @@ func (r *registry) sending(w *waiter, c store.Claim) {
 	}
 }
 
-// probe finds out what is in the way of the turn's statement.
+// probe finds out what is in the way of the head's statement.
 func (r *registry) probe(ctx context.Context, w *waiter, c store.Claim) store.RowState {
 	ctx, cancel := context.WithTimeout(ctx, probeInterval)
 	defer cancel()
@@ -965,10 +954,10 @@ func (r *registry) subscribe() {
 	}
 	r.subscribed = true
 	r.start(func() {
-		var said warned
+		var lastWarning warned
 		for {
 			if err := r.notifier.Subscribe(r.ctx, r.wakeHead); err != nil && r.ctx.Err() == nil {
-				r.log.Log(r.ctx, said.level(), "mysqllock: notifier: subscribe", "err", err)
+				r.log.Log(r.ctx, lastWarning.level(), "mysqllock: notifier: subscribe", "err", err)
 			}
 			select {
 			case <-r.ctx.Done():
@@ -997,8 +986,7 @@ func (r *registry) send(name string) {
 	}
 }
 
-// warned is when a warning was last given. Within a minute of it, the level of the
-// next is debug.
+// warned is the time of the last warning. Within a minute of it, level returns debug.
 type warned time.Time
 
 func (w *warned) level() slog.Level {

@@ -12,81 +12,79 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// orphanage frees the rows of acquisitions that came to nothing. It has a
-// goroutine of its own, because it must not hold up renewals.
+// A releaser releases acquisitions that nobody uses until their outcome is known. It has
+// a goroutine of its own, so that it never delays a renewal.
 type releaser struct {
 	repo  releaseStore
-	bound time.Duration                            // of a statement
-	freed func(names []string, heir store.Process) // called, without locks, when rows were freed
+	bound time.Duration                            // time limit of a statement
+	freed func(names []string, next store.Process) // called without locks after a release
 	log   *slog.Logger
 
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
-	mu      sync.Mutex // guards the following, and the fields of every orphan
+	mu      sync.Mutex // protects following fields, and those of every pendingRelease
 	pending map[store.Claim]*pendingRelease
-	single  int           // releases of one row under way
-	running bool          // the goroutine runs; it ends when it has nothing to do
+	single  int           // releases of one row in flight
+	running bool          // the goroutine runs; it ends when nothing is pending
 	added   chan struct{} // capacity 1
 }
 
-// An orphan is an acquisition that this process does not want and whose
-// outcome, or whose release, it does not know. A statement under way can still
-// grant it, so it is released again and again, until its lease must be over
-// although the statement was executed only when the database answered again.
+// A pendingRelease is an acquisition that is not wanted any more, and whose outcome or
+// release is unknown. A statement in flight may still grant it. So it is released again
+// and again, until its lease must have ended even if the statement was executed only when
+// the database replied again.
 type pendingRelease struct {
 	lease        time.Duration
-	mayBeGranted bool      // a statement that would take the row may be under way
-	until        time.Time // zero while the database has not answered
+	mayBeGranted bool      // a statement that would take the row may be in flight
+	until        time.Time // the end of the retries; zero until the database replies
 	due          time.Time
 	tries        int
-	last         bool // the try after until was made
-	// A release of it alone is under way, which waits for the row.
-	single bool
+	last         bool // the try after until has been made
+	single       bool // a release of this row alone is in flight, and may wait for the row
 }
 
 func newReleaser(repo releaseStore, bound time.Duration, freed func([]string, store.Process), log *slog.Logger) *releaser {
-	o := &releaser{
+	r := &releaser{
 		repo: repo, bound: bound, freed: freed, log: log,
 		pending: map[store.Claim]*pendingRelease{}, added: make(chan struct{}, 1),
 	}
-	o.ctx, o.cancel = context.WithCancel(context.Background())
-	return o
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	return r
 }
 
 // close ends the goroutine and waits for it.
-func (o *releaser) close() {
-	o.mu.Lock()
-	o.cancel()
-	o.mu.Unlock()
-	o.done.Wait()
+func (r *releaser) close() {
+	r.mu.Lock()
+	r.cancel()
+	r.mu.Unlock()
+	r.done.Wait()
 }
 
-// take makes sure that an unwanted acquisition, made or prolonged for the given
-// lease, holds nothing from the given time on. It is a ghost if it may yet be
-// granted.
-func (o *releaser) add(c store.Claim, lease time.Duration, ghost bool, from time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.pending[c] = &pendingRelease{lease: lease, mayBeGranted: ghost, due: from}
-	if o.running {
-		notify(o.added)
-	} else if o.ctx.Err() == nil {
-		o.running = true
-		o.done.Go(o.run)
+// add makes sure that an acquisition, made or extended for the given lease, holds nothing
+// after the given time. mayBeGranted is set if its statement may still be in flight.
+func (r *releaser) add(c store.Claim, lease time.Duration, mayBeGranted bool, from time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pending[c] = &pendingRelease{lease: lease, mayBeGranted: mayBeGranted, due: from}
+	if r.running {
+		notify(r.added)
+	} else if r.ctx.Err() == nil {
+		r.running = true
+		r.done.Go(r.run)
 	}
 }
 
-// run serves the orphans until there are none.
-func (o *releaser) run() {
+// run releases until nothing is pending.
+func (r *releaser) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		due, next := o.due()
+		due, next := r.due()
 		for part := range slices.Chunk(due, store.BatchSize) {
-			if passedOver, err := o.free(o.ctx, part); err == nil {
-				o.freeEach(passedOver)
+			if skipped, err := r.free(r.ctx, part); err == nil {
+				r.freeEach(skipped)
 			}
 		}
 		if len(due) > 0 {
@@ -97,34 +95,34 @@ func (o *releaser) run() {
 		}
 		timer.Reset(time.Until(next))
 		select {
-		case <-o.ctx.Done():
+		case <-r.ctx.Done():
 			return
-		case <-o.added:
+		case <-r.added:
 		case <-timer.C:
 		}
 	}
 }
 
-// The delays between the attempts to free an orphan; the last is repeated. The
-// statement that would take the row can be overtaken by the one that frees it.
+// releaseBackoff has the delays between the releases of one acquisition; the last one is
+// repeated. A release can overtake the statement that acquires.
 var releaseBackoff = []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second}
 
-// minUndo is how long an orphan is released at least after the first answer. A
-// statement that was cut off may reach a busy server late, and a lease that is
-// short does not end in time if the database's clock is set back.
+// minPending is how long releases are repeated at least after the first reply. A statement
+// that was cut off may reach a busy server late, and a short lease ends late if the
+// database's clock is set back.
 const minPending = 5 * time.Second
 
-// due returns the orphans that are due, and when the others will be. If there
-// are none, the goroutine has to end.
-func (o *releaser) due() (due []store.Claim, next time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+// due returns the releases that are due, and when the next one will be. If nothing is
+// pending, next is zero and the goroutine must end.
+func (r *releaser) due() (due []store.Claim, next time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	now := time.Now()
-	for c, p := range o.pending {
+	for c, p := range r.pending {
 		over := !p.until.IsZero() && !now.Before(p.until)
 		switch {
 		case p.last:
-			delete(o.pending, c)
+			delete(r.pending, c)
 			continue
 		case over, !p.due.After(now):
 			due = append(due, c)
@@ -138,33 +136,32 @@ func (o *releaser) due() (due []store.Claim, next time.Time) {
 			next = p.due
 		}
 	}
-	o.running = !next.IsZero()
+	r.running = !next.IsZero()
 	return due, next
 }
 
-// free releases orphans in one statement, and looks at the rows of those that
-// were not found: nothing but a ghost can yet become ours. It returns those whose
-// rows are still theirs: somebody has them locked.
-func (o *releaser) free(ctx context.Context, claims []store.Claim) (passedOver []store.Claim, err error) {
-	ctx, cancel := store.WithRetryLimit(ctx, o.bound)
+// free releases claims in one statement, and then looks at the rows that it did not match.
+// It returns the claims that still own their rows: transactions have these locked.
+func (r *releaser) free(ctx context.Context, claims []store.Claim) (skipped []store.Claim, err error) {
+	ctx, cancel := store.WithRetryLimit(ctx, r.bound)
 	defer cancel()
 	names := store.Names(claims)
-	freed, heir, err := o.repo.ReleaseAll(ctx, claims)
+	freed, next, err := r.repo.ReleaseAll(ctx, claims)
 	all := freed == int64(len(claims))
 	if err == nil && !all {
-		passedOver, err = store.StillOwned(ctx, o.repo, claims)
+		skipped, err = store.StillOwned(ctx, r.repo, claims)
 	}
 	if err != nil {
-		o.log.Debug("mysqllock: release in the background failed, trying again", "locks", len(claims), "first", names[0], "err", err)
+		r.log.Debug("mysqllock: release in the background failed, trying again", "locks", len(claims), "first", names[0], "err", err)
 	}
-	o.mu.Lock()
+	r.mu.Lock()
 	for _, c := range claims {
-		p := o.pending[c]
-		mine := slices.Contains(passedOver, c)
+		p := r.pending[c]
+		mine := slices.Contains(skipped, c)
 		switch {
 		case p == nil:
 		case err == nil && (all || !p.mayBeGranted && !mine):
-			delete(o.pending, c)
+			delete(r.pending, c)
 		default:
 			if mine {
 				p.mayBeGranted = false // it was granted
@@ -174,51 +171,51 @@ func (o *releaser) free(ctx context.Context, claims []store.Claim) (passedOver [
 			}
 		}
 	}
-	o.mu.Unlock()
+	r.mu.Unlock()
 	if freed > 0 {
-		o.freed(names, heir)
+		r.freed(names, next)
 	}
-	return passedOver, err
+	return skipped, err
 }
 
-// freeEach releases rows one by one, by statements that wait for them: where
-// others always want the row, it is always locked.
-func (o *releaser) freeEach(claims []store.Claim) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+// freeEach releases rows one by one, by statements that wait for the row: where many
+// callers compete for a row, it is always locked.
+func (r *releaser) freeEach(claims []store.Claim) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, c := range claims {
-		p := o.pending[c]
-		if p == nil || p.single || o.single == maxSingle || o.ctx.Err() != nil {
+		p := r.pending[c]
+		if p == nil || p.single || r.single == maxSingle || r.ctx.Err() != nil {
 			continue
 		}
 		p.single = true
-		o.single++
-		o.done.Go(func() {
-			ctx, cancel := context.WithTimeout(o.ctx, o.bound)
-			freed, heir, err := o.repo.Release(ctx, c)
+		r.single++
+		r.done.Go(func() {
+			ctx, cancel := context.WithTimeout(r.ctx, r.bound)
+			freed, next, err := r.repo.Release(ctx, c)
 			cancel()
-			o.mu.Lock()
+			r.mu.Lock()
 			p.single = false
-			o.single--
-			if err == nil && freed && o.pending[c] == p {
-				delete(o.pending, c)
+			r.single--
+			if err == nil && freed && r.pending[c] == p {
+				delete(r.pending, c)
 			}
-			o.mu.Unlock()
+			r.mu.Unlock()
 			if freed {
-				o.freed([]string{c.Name}, heir)
+				r.freed([]string{c.Name}, next)
 			}
 		})
 	}
 }
 
-// releaseEach releases rows one by one, by statements that wait for them, until
-// ctx ends.
+// releaseEach releases rows one by one, by statements that wait for the row, until ctx
+// ends.
 func releaseEach(ctx context.Context, repo releaseStore, claims []store.Claim, freed func(c store.Claim, next store.Process)) {
 	var wg sync.WaitGroup
-	places := make(chan struct{}, maxSingle)
+	slots := make(chan struct{}, maxSingle)
 	for _, c := range claims {
 		select {
-		case places <- struct{}{}:
+		case slots <- struct{}{}:
 		case <-ctx.Done():
 		}
 		if ctx.Err() != nil {
@@ -228,31 +225,31 @@ func releaseEach(ctx context.Context, repo releaseStore, claims []store.Claim, f
 			if ok, next, err := repo.Release(ctx, c); err == nil && ok {
 				freed(c, next)
 			}
-			<-places
+			<-slots
 		})
 	}
 	wg.Wait()
 }
 
-// lastCall tries to free every orphan until ctx ends: somebody may have a row
-// locked, and a connection may be dead. ghost is one that may yet be granted, "" if
-// there is none.
-func (o *releaser) drain(ctx context.Context) (ghost string, err error) {
+// drain releases everything that is pending, and retries until ctx ends: a transaction may
+// have a row locked, and a connection may be dead. It returns the name of an acquisition
+// that may still be granted, or "".
+func (r *releaser) drain(ctx context.Context) (mayBeGranted string, err error) {
 	for pause := 10 * time.Millisecond; ; pause *= 2 {
-		o.mu.Lock()
-		claims := slices.Collect(maps.Keys(o.pending))
-		o.mu.Unlock()
+		r.mu.Lock()
+		claims := slices.Collect(maps.Keys(r.pending))
+		r.mu.Unlock()
 		for part := range slices.Chunk(claims, store.BatchSize) {
-			if err = o.drainOnce(ctx, part); err != nil {
+			if err = r.drainOnce(ctx, part); err != nil {
 				break
 			}
 		}
-		ghost, held := o.left()
+		mayBeGranted, held := r.left()
 		switch {
 		case err != nil && !store.Transient(err):
 			return "", err
 		case err == nil && held == "":
-			return ghost, nil
+			return mayBeGranted, nil
 		case err == nil:
 			err = fmt.Errorf("%q not released: %w", held, store.ErrRowLocked)
 		}
@@ -264,37 +261,38 @@ func (o *releaser) drain(ctx context.Context) (ghost string, err error) {
 	}
 }
 
-func (o *releaser) drainOnce(ctx context.Context, claims []store.Claim) error {
+func (r *releaser) drainOnce(ctx context.Context, claims []store.Claim) error {
 	ctx, cancel := context.WithTimeout(ctx, closeBound/3)
 	defer cancel()
-	passedOver, err := o.free(ctx, claims)
+	skipped, err := r.free(ctx, claims)
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, singleBound)
 		defer cancel()
-		releaseEach(ctx, o.repo, passedOver, func(c store.Claim, next store.Process) {
-			o.mu.Lock()
-			delete(o.pending, c)
-			o.mu.Unlock()
-			o.freed([]string{c.Name}, next)
+		releaseEach(ctx, r.repo, skipped, func(c store.Claim, next store.Process) {
+			r.mu.Lock()
+			delete(r.pending, c)
+			r.mu.Unlock()
+			r.freed([]string{c.Name}, next)
 		})
 	}
 	return err
 }
 
-// singleBound is for how long Close waits for rows one by one before it tries all
-// of them again.
+// singleBound is how long Close waits for rows one by one before it tries all of them
+// again.
 const singleBound = closeBound / 6
 
-// left returns an orphan that may yet be granted, and one that has its row.
-func (o *releaser) left() (ghost, held string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for c, p := range o.pending {
+// left returns the name of an acquisition that may still be granted, and of one that owns
+// its row.
+func (r *releaser) left() (mayBeGranted, held string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c, p := range r.pending {
 		if p.mayBeGranted {
-			ghost = c.Name
+			mayBeGranted = c.Name
 		} else {
 			held = c.Name
 		}
 	}
-	return ghost, held
+	return mayBeGranted, held
 }

@@ -222,7 +222,7 @@ var mutations = []mutation{
 	},
 	{
 		"ring of a release", "notify.go",
-		"if heir != 0 && r.signalling {\n\t\tr.mu.Lock()", "if false {\n\t\tr.mu.Lock()",
+		"if next != 0 && r.signalling {\n\t\tr.mu.Lock()", "if false {\n\t\tr.mu.Lock()",
 		"TestRingWakesTheFirst",
 	},
 	{
@@ -422,7 +422,7 @@ var mutations = []mutation{
 	},
 	{
 		"the background releases one by one what a batch passes over", "undo.go",
-		"if passedOver, err := o.free(o.ctx, part); err == nil {", "if passedOver, err := o.free(o.ctx, part); false && err == nil {",
+		"if skipped, err := r.free(r.ctx, part); err == nil {", "if passedOver, err := o.free(o.ctx, part); false && err == nil {",
 		"TestKilledStatement",
 	},
 	{
