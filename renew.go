@@ -12,12 +12,12 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// watchdog keeps the leases of this process: it renews those that shall go on,
-// looks after those that shall not, and tells each one's loss by a timer of its
-// own that needs no answer from the database.
+// A watchdog keeps the leases of this process. It renews those that must go on, checks the
+// rows of the others, and reports the loss of each by a timer that needs no reply from the
+// database.
 type watchdog struct {
 	repo      leaseStore
-	length    time.Duration // what a renewal promises
+	length    time.Duration // of a renewed lease
 	releaser  *releaser
 	log       *slog.Logger
 	observers observers
@@ -28,69 +28,70 @@ type watchdog struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
-	mu      sync.Mutex // guards the following, and the fields of every lease
+	mu      sync.Mutex // protects following fields, and those of every lease
 	leases  map[*lease]struct{}
-	next    time.Time // when run begins; zero: not planned
+	next    time.Time // when run begins; zero if it is not scheduled
 	timer   *time.Timer
-	queue   []batch   // due and not sent yet, the most urgent first
-	sending int       // batches under way
+	queue   []batch   // due, but not sent yet; the most urgent first
+	sending int       // batches in flight
 	sent    time.Time // when the last of them was sent
-	single  int       // renewals of one lease under way
+	single  int       // renewals of one lease in flight
 }
 
 const (
-	// maxSending bounds the batches under way. A further one is sent only if those
-	// have had no answer for stalled: healthy, one after the other on the connection
-	// that is kept for them, they take nothing from the pool.
+	// maxSending limits the batches in flight. A second one is sent only if the others have
+	// had no reply for stalled: on a healthy database, they follow each other on the reserved
+	// connection and take none from the pool.
 	maxSending = 4
 	stalled    = 100 * time.Millisecond
-	// maxSingle bounds the statements that renew, or release, one row each and wait
-	// for it.
+	// maxSingle limits the statements that renew, or release, one row and may wait for it.
 	maxSingle = 4
 )
 
-// A lease is one term's promise by the row, as this process may trust it.
+// A lease is the time for which a row belongs to one hold, as far as this process may
+// trust it.
 type lease struct {
 	claim  store.Claim
-	onLoss func() // called once, without locks, when the timer or the row tells the loss
+	onLoss func() // called once, without locks, when the lease is lost
 
-	promised     time.Time     // the row is ours at least until then, unless it is taken away
-	trusted      time.Time     // the end of trust in that: promised less the margin
-	renewed      time.Time     // when the last statement was sent that promised
-	seen         time.Time     // when the last statement was sent that showed the row as ours
-	extraMargin  time.Duration // the margin of a holder to whom more was passed on than he asks; else zero
-	requested    request       // what the handles ask
-	unsure       time.Duration // the longest lease that the row may have been promised without our knowing
+	promised     time.Time     // the row's expiry, at the earliest
+	trusted      time.Time     // the end of trust: promised less the margin
+	renewed      time.Time     // when the last successful renewal was sent
+	seen         time.Time     // when the last statement was sent that found the row to be ours
+	extraMargin  time.Duration // of a hold that adopted a longer lease than it requested; else 0
+	requested    request       // of the open handles
+	unsure       time.Duration // the longest lease that a statement without a reply may have written
 	holds        int           // open handles
-	rowHolds     int           // what the row says of them; 0: not known
-	due          time.Time     // the next renewal or look; zero: none
+	rowHolds     int           // the row's number of handles; 0 if unknown
+	due          time.Time     // the next renewal or check; zero if there is none
 	queued       bool          // in the watchdog's queue
-	sending      int           // batches under way that have it
-	single       bool          // a renewal of it alone is under way
-	crowded      bool          // a batch passed over the row, and none has renewed it since
-	ended        bool          // ended, or lost: never to be trusted again
-	failing      bool          // the last renewal or look failed
-	ownerChanged bool          // lost, because the row was taken away
-	expired      bool          // lost, because its time was over
+	sending      int           // batches in flight that include it
+	single       bool          // a renewal of it alone is in flight
+	crowded      bool          // the last batch skipped the row, which was locked
+	ended        bool          // ended or lost: never trusted again
+	failing      bool          // the last renewal or check failed
+	ownerChanged bool          // lost, because the row has another owner
+	expired      bool          // lost, because its time ran out
 	timer        *time.Timer
 }
 
-// want is what the handles of a term ask of its lease: for ever, or until.
+// A request is what the handles of a hold ask of its lease: to be renewed until Unlock, or
+// to last until a time.
 type request struct {
 	auto  bool
 	until time.Time
 }
 
-func newWatchdog(repo leaseStore, length time.Duration, orphans *releaser, log *slog.Logger, observers observers) *watchdog {
+func newWatchdog(repo leaseStore, length time.Duration, releaser *releaser, log *slog.Logger, observers observers) *watchdog {
 	d := &watchdog{
-		repo: repo, length: length, releaser: orphans, log: log, observers: observers,
+		repo: repo, length: length, releaser: releaser, log: log, observers: observers,
 		leases: map[*lease]struct{}{},
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
 
-// close ends the watchdog, and waits for what it does.
+// close ends the watchdog's goroutines and waits for them.
 func (d *watchdog) close() {
 	d.mu.Lock()
 	d.cancel()
@@ -101,21 +102,18 @@ func (d *watchdog) close() {
 	d.done.Wait()
 }
 
-// margin is what is taken off a lease before it is trusted, for clocks that run
-// at different rates (NTP slews by 500 ppm: a thousandth is twice that) and for
-// the time that the word of a loss takes to arrive.
+// margin is the safety margin of a lease: for clocks that run at different rates (NTP slews
+// by 500 ppm; a thousandth is twice that), and for the time that it takes to report a loss.
 func margin(length time.Duration) time.Duration {
 	return max(min(length/10, time.Second), length/1000)
 }
 
-// trustedUntil is the end of trust in a lease of that length which the database
-// granted to a request sent at sent, that is, not before.
+// trustedUntil is the end of trust in a lease that the database granted after sent.
 func trustedUntil(sent time.Time, length time.Duration) time.Time {
 	return sent.Add(length - margin(length))
 }
 
-// start begins to keep a lease of the given length that was granted by a request
-// sent at sent.
+// start begins to keep a lease that was granted to a request sent at sent.
 func (d *watchdog) start(c store.Claim, sent time.Time, length time.Duration, w request, onLoss func()) *lease {
 	ls := &lease{
 		claim: c, onLoss: onLoss, requested: w, holds: 1, rowHolds: 1,
@@ -129,8 +127,7 @@ func (d *watchdog) start(c store.Claim, sent time.Time, length time.Duration, w 
 	return ls
 }
 
-// plan sets when ls is due, given that the row was promised for length at sent.
-// The caller holds mu.
+// plan schedules ls, whose row was renewed for length at sent. The caller holds mu.
 func (d *watchdog) plan(ls *lease, sent time.Time, length time.Duration) {
 	switch {
 	case ls.ended:
@@ -140,7 +137,7 @@ func (d *watchdog) plan(ls *lease, sent time.Time, length time.Duration) {
 	case ls.needsRenewal():
 		ls.due = sent.Add(length / 3)
 	default:
-		// Nothing to renew; but a lock that was taken away shall be told.
+		// There is nothing to renew, but a change of owner must be noticed.
 		ls.due = sent.Add(max(length/3, time.Second))
 	}
 	if ls.due.After(ls.end()) {
@@ -150,7 +147,7 @@ func (d *watchdog) plan(ls *lease, sent time.Time, length time.Duration) {
 	d.wake(ls.due)
 }
 
-// wake makes run begin at that time at the latest. The caller holds mu.
+// wake schedules run for at, or earlier. The caller holds mu.
 func (d *watchdog) wake(at time.Time) {
 	switch {
 	case d.ctx.Err() != nil:
@@ -163,8 +160,8 @@ func (d *watchdog) wake(at time.Time) {
 	}
 }
 
-// ask changes what the handles ask of the lease. It sends nothing: if the row
-// has to be promised for longer, a renewal will do that in time.
+// request changes what the handles ask of the lease. It sends nothing: a longer lease is
+// written by a renewal, in time.
 func (d *watchdog) request(ls *lease, w request, holds int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -182,7 +179,7 @@ func (d *watchdog) request(ls *lease, w request, holds int) {
 	now := time.Now()
 	soon := now.Add(ls.trusted.Sub(now) / 3)
 	if w.auto {
-		// At the latest when it would have been renewed had it been so from the start.
+		// No later than if AutoRenew had been requested from the start.
 		soon = now.Add(min(ls.trusted.Sub(now), d.length) / 3)
 	}
 	if ls.due.IsZero() || soon.Before(ls.due) {
@@ -191,15 +188,13 @@ func (d *watchdog) request(ls *lease, w request, holds int) {
 	}
 }
 
-// wanting tells whether the row has to be promised for longer. The caller holds
-// the watchdog's mu.
+// needsRenewal reports whether the row must be renewed. The caller holds the watchdog's mu.
 func (ls *lease) needsRenewal() bool {
 	return ls.requested.auto || ls.requested.until.After(ls.promised)
 }
 
-// pass leaves a lease to the next holder in the process. It returns false if the
-// row does not promise what that one asks; then the lease is what it was, and
-// stop ends it.
+// pass hands a lease over to the next holder in the process. It returns false, and changes
+// nothing, if the row does not cover what that one requests.
 func (d *watchdog) pass(ls *lease, w request, length time.Duration, onLoss func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -212,7 +207,7 @@ func (d *watchdog) pass(ls *lease, w request, length time.Duration, onLoss func(
 	case !w.auto && (ls.promised.Before(w.until) || ls.trusted.Before(w.until.Add(-margin(length)))):
 		return false
 	case ls.promised.Sub(now) > max(d.length, length):
-		return false // for so long others would wait if this process died
+		return false // others would wait for too long if this process died
 	}
 	ls.requested, ls.holds, ls.onLoss, ls.extraMargin = w, 1, onLoss, 0
 	if !w.auto {
@@ -223,19 +218,19 @@ func (d *watchdog) pass(ls *lease, w request, length time.Duration, onLoss func(
 	return true
 }
 
-// end is the end of trust, also by what the handles ask. The caller holds the
+// end is the end of trust, or of what the handles requested. The caller holds the
 // watchdog's mu.
 func (ls *lease) end() time.Time {
 	if ls.extraMargin > 0 && !ls.requested.auto {
-		if asked := ls.requested.until.Add(-ls.extraMargin); asked.Before(ls.trusted) {
-			return asked
+		if until := ls.requested.until.Add(-ls.extraMargin); until.Before(ls.trusted) {
+			return until
 		}
 	}
 	return ls.trusted
 }
 
-// taken ends the lease of a claim whose row was taken away, and tells whoever
-// holds it now.
+// ownerChanged ends the lease of a claim that does not own its row any more, and reports
+// the loss.
 func (d *watchdog) ownerChanged(c store.Claim) {
 	d.mu.Lock()
 	var lost *lease
@@ -254,12 +249,12 @@ func (d *watchdog) ownerChanged(c store.Claim) {
 
 // The reasons of a loss.
 const (
-	lostTaken      = "taken"       // the row is somebody else's, or gone
-	lostNotRenewed = "not renewed" // not in time: the database, or this process, was too slow or stood still
-	lostEnded      = "lease ended" // a fixed lease did
+	lostTaken      = "taken"       // the row has another owner, or is missing
+	lostNotRenewed = "not renewed" // in time: the database or this process was too slow, or was stopped
+	lostEnded      = "lease ended" // of a fixed lease
 )
 
-// reason tells why a lease was lost.
+// reason returns why a lease was lost.
 func (d *watchdog) reason(ls *lease) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -273,8 +268,7 @@ func (d *watchdog) reason(ls *lease) string {
 	}
 }
 
-// stop ends the keeping of a lease. It returns for how long the row may yet be
-// promised.
+// stop ends a lease. It returns how long the row may still belong to it.
 func (d *watchdog) stop(ls *lease) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -282,14 +276,13 @@ func (d *watchdog) stop(ls *lease) time.Duration {
 	return d.span(ls)
 }
 
-// span is for how long the row of the lease may yet be promised. The caller
-// holds mu.
+// span returns how long the row may still belong to the lease. The caller holds mu.
 func (d *watchdog) span(ls *lease) time.Duration {
 	return max(d.length, ls.unsure, time.Until(ls.promised), time.Until(ls.requested.until))
 }
 
-// extending notes that the row is about to be promised for length by a statement
-// whose answer may never come. It returns false if the lease is over.
+// extending records that a statement, whose reply may be lost, is about to write a lease of
+// length. It returns false if the lease has ended.
 func (d *watchdog) extending(ls *lease, length time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -297,16 +290,15 @@ func (d *watchdog) extending(ls *lease, length time.Duration) bool {
 	return !ls.ended
 }
 
-// drop marks a lease as over. The caller holds mu.
+// remove ends a lease. The caller holds mu.
 func (d *watchdog) remove(ls *lease) {
 	ls.ended = true
 	ls.timer.Stop()
 	delete(d.leases, ls)
 }
 
-// alive tells whether the lease can be trusted at this very moment, whether or
-// not the timer of its loss has had its turn on the processor. Once it has said
-// no, it never says yes again.
+// alive reports whether the lease can be trusted at this very moment. It compares the clock
+// itself, because the timer may be late. A reported loss is final.
 func (d *watchdog) alive(ls *lease) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -316,10 +308,10 @@ func (d *watchdog) alive(ls *lease) bool {
 	return !ls.ended
 }
 
-// lapse ends a lease whose time is over. If the row promises more than was asked,
-// or a renewal or an extension on its way can still prolong its promise to
-// nobody's use, the row is freed, but not before the time that was asked: those
-// who hold the lock have yet to be told. The caller holds mu.
+// expire ends a lease whose time has run out. The row is released if it may belong to the
+// lease for longer than requested, or if a renewal or an extension in flight may still
+// extend it. That happens no earlier than requested, because the holders do not know of
+// the loss yet. The caller holds mu.
 func (d *watchdog) expire(ls *lease) {
 	d.remove(ls)
 	ls.expired = true
@@ -331,11 +323,11 @@ func (d *watchdog) expire(ls *lease) {
 	}
 }
 
-// expire is the timer of a loss.
+// onTimer is called by the timer of the loss.
 func (d *watchdog) onTimer(ls *lease) {
 	d.mu.Lock()
 	if left := time.Until(ls.end()); !ls.ended && left > 0 {
-		ls.timer.Reset(left) // the lease was prolonged as the timer went off
+		ls.timer.Reset(left) // the lease was extended as the timer fired
 		d.mu.Unlock()
 		return
 	}
@@ -346,7 +338,7 @@ func (d *watchdog) onTimer(ls *lease) {
 	ls.onLoss()
 }
 
-// prolonged notes a success: the row was promised that at sent.
+// extended records a successful renewal that was sent at sent.
 func (d *watchdog) extended(ls *lease, sent time.Time, p promise) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -361,32 +353,30 @@ func (d *watchdog) extended(ls *lease, sent time.Time, p promise) {
 	}
 }
 
-// showed notes that a statement sent at that time showed the row as ours. The
-// caller holds the watchdog's mu.
+// showed records that a statement sent at sent found the row to be ours. The caller holds
+// the watchdog's mu.
 func (ls *lease) showed(sent time.Time) {
 	if sent.After(ls.seen) {
 		ls.seen = sent
 	}
 }
 
-// confirmed reports whether the row was ours so short a time ago that a handoff
-// need not look at it.
+// confirmed reports whether the row was found to be ours within handoffTrust.
 func (d *watchdog) confirmed(ls *lease) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return time.Since(ls.seen) < handoffTrust
 }
 
-// confirm notes that a look sent at that time showed the row as ours.
+// confirm records that a look sent at sent found the row to be ours.
 func (d *watchdog) confirm(ls *lease, sent time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	ls.showed(sent)
 }
 
-// trust moves the end of trust to margin before the end of the row's promise,
-// but only forward and not once it has passed: who may have been told of a loss
-// is not told otherwise. The caller holds mu.
+// trust moves the end of trust to margin before the row's expiry, but only forward, and not
+// once it has passed: a reported loss is final. The caller holds mu.
 func (d *watchdog) trust(ls *lease, promised time.Time, margin time.Duration) {
 	until := promised.Add(-margin)
 	if !ls.ended && time.Now().Before(ls.end()) && until.After(ls.trusted) {
@@ -395,7 +385,7 @@ func (d *watchdog) trust(ls *lease, promised time.Time, margin time.Duration) {
 	}
 }
 
-// run sends what is due, and sets the timer for what will be.
+// run sends what is due, and schedules the rest.
 func (d *watchdog) run() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -431,7 +421,7 @@ func (d *watchdog) maySend() bool {
 	return d.sending == 0 || d.sending < maxSending && time.Since(d.sent) >= stalled
 }
 
-// send serves a batch on a goroutine of its own. The caller holds mu.
+// send runs serve on a goroutine of its own. The caller holds mu.
 func (d *watchdog) send(b batch) {
 	now := time.Now()
 	for _, ls := range b.leases {
@@ -444,9 +434,9 @@ func (d *watchdog) send(b batch) {
 	bound, retry := d.bounds(b.promise)
 	for _, ls := range b.leases {
 		ls.sending++
-		ls.due = now.Add(bound + retry) // unless it is answered
+		ls.due = now.Add(bound + retry) // unless there is a reply
 		if b.holds > 0 {
-			ls.rowHolds = 0 // until it is answered
+			ls.rowHolds = 0 // until there is a reply
 		}
 	}
 	d.sending++
@@ -463,8 +453,8 @@ func (d *watchdog) send(b batch) {
 	})
 }
 
-// bounds returns how long a statement may take, and the pause after one that
-// failed: whatever the database does, there is time left to try again.
+// bounds returns the time limit of a statement, and the delay after one that failed, which
+// leave time for another try.
 func (d *watchdog) bounds(p promise) (bound, retry time.Duration) {
 	bound = min(d.length/4, 5*time.Second)
 	if p.length > 0 {
@@ -473,24 +463,24 @@ func (d *watchdog) bounds(p promise) (bound, retry time.Duration) {
 	return bound, min(bound/2, time.Second)
 }
 
-// A batch is what one statement can serve: leases whose rows are to say the same.
+// A batch has leases that one statement can renew: their rows get the same values.
 type batch struct {
 	promise
 	leases []*lease
 	began  time.Time
 }
 
-// A promise is what a renewal writes; length 0 stands for a mere look, holds 0
-// for what the row says already.
+// A promise is what a renewal writes. Length 0 is for a look without a write; holds 0 leaves
+// the row's value.
 type promise struct {
 	length time.Duration
 	holds  int
-	longer bool // the rows are promised for longer: it changes nothing, but shows whether they were taken away
+	longer bool // the rows expire later already: the renewal only shows who owns them
 }
 
-// dueBatches collects what is due, and with it what will be due within half the
-// time between renewals: locks that were taken at different times come to be
-// renewed together. The caller holds mu.
+// dueBatches collects the leases that are due, and those that will be due within half the
+// interval, so that locks acquired at different times are renewed together. The caller holds
+// mu.
 func (d *watchdog) dueBatches() []batch {
 	now := time.Now()
 	soon := now.Add(d.length / 6)
@@ -509,14 +499,14 @@ func (d *watchdog) dueBatches() []batch {
 		case ls.requested.auto:
 			key.length, key.longer = d.length, ls.promised.Sub(now) >= d.length
 		case ls.needsRenewal():
-			// In whole milliseconds, upwards, so that equal wishes meet.
+			// Rounded up to milliseconds, so that equal requests share a batch.
 			key.length = max(ls.requested.until.Sub(now), time.Millisecond).Truncate(time.Millisecond) + time.Millisecond
 		default:
 			key.holds = 0
 		}
 		if ls.crowded && key.length > 0 && !ls.due.After(now) && d.startSingle(ls, key) {
 			bound, retry := d.bounds(key)
-			ls.due = now.Add(bound + retry) // in a batch, unless it is answered
+			ls.due = now.Add(bound + retry) // in a batch, unless there is a reply
 			continue
 		}
 		due[key] = append(due[key], ls)
@@ -529,7 +519,7 @@ func (d *watchdog) dueBatches() []batch {
 		for _, ls := range leases {
 			ls.queued, ls.due = true, time.Time{}
 		}
-		// Who is nearest to its loss goes first.
+		// The nearest to its loss goes first.
 		slices.SortFunc(leases, func(a, b *lease) int { return a.trusted.Compare(b.trusted) })
 		for part := range slices.Chunk(leases, store.BatchSize) {
 			batches = append(batches, batch{promise: key, leases: part})
@@ -538,8 +528,8 @@ func (d *watchdog) dueBatches() []batch {
 	return batches
 }
 
-// serve sends one batch and draws its conclusions. What failed, or was passed
-// over because somebody has the row locked, is tried again soon.
+// serve renews one batch. Leases that failed, or whose rows were skipped because they are
+// locked, are tried again soon.
 func (d *watchdog) serve(b batch) {
 	claims := claimsOf(b.leases)
 	bound, _ := d.bounds(b.promise)
@@ -567,7 +557,7 @@ func (d *watchdog) serve(b batch) {
 		d.failed(b, b.leases, err)
 		return
 	}
-	var gone, seen, renewed, longer, passedOver []*lease
+	var gone, seen, renewed, longer, skipped []*lease
 	d.mu.Lock()
 	for _, ls := range b.leases {
 		r, ok := rows[ls.claim.Name]
@@ -590,11 +580,11 @@ func (d *watchdog) serve(b batch) {
 				d.plan(ls, sent, b.length)
 				seen = append(seen, ls)
 			case r.Remaining > b.length:
-				longer = append(longer, ls) // which the statement leaves unchanged
+				longer = append(longer, ls) // unchanged by the statement
 			case r.Remaining >= b.length-time.Since(sent)-margin(b.length):
 				renewed = append(renewed, ls)
 			default:
-				passedOver = append(passedOver, ls)
+				skipped = append(skipped, ls)
 			}
 		}
 	}
@@ -608,20 +598,21 @@ func (d *watchdog) serve(b batch) {
 	switch {
 	case b.length == 0 || b.longer && len(seen) > 0:
 	case len(renewed)+len(longer) == count:
-		// Every row that the statement renewed is among them, so they are those.
+		// As many as the statement renewed, so these are the ones.
 		d.uncrowded(renewed)
 		d.extendedAll(b, append(renewed, longer...), sent)
 	default:
-		// What a look shows may be rolled back, or be the effect of another
-		// statement: only the answer of a write extends trust.
-		passedOver = append(passedOver, longer...)
+		// A look may show what is rolled back later, or what another statement wrote: only
+		// the reply to a write extends trust.
+		skipped = append(skipped, longer...)
 		if len(renewed) > 0 {
-			passedOver = append(passedOver, d.again(b, renewed)...)
+			skipped = append(skipped, d.again(b, renewed)...)
 		}
 	}
-	d.passedOver(b, passedOver)
+	d.skipped(b, skipped)
 }
 
+// claimsOf returns the claims of leases.
 func claimsOf(leases []*lease) []store.Claim {
 	claims := make([]store.Claim, len(leases))
 	for i, ls := range leases {
@@ -630,7 +621,7 @@ func claimsOf(leases []*lease) []store.Claim {
 	return claims
 }
 
-// prolongedAll notes the success of a batch for some of its leases.
+// extendedAll records that a batch has renewed leases.
 func (d *watchdog) extendedAll(b batch, leases []*lease, sent time.Time) {
 	for _, ls := range leases {
 		d.extended(ls, sent, b.promise)
@@ -638,8 +629,8 @@ func (d *watchdog) extendedAll(b batch, leases []*lease, sent time.Time) {
 	d.renewed(b, leases)
 }
 
-// uncrowded notes that a batch has renewed leases. The next time, it need not be
-// by statements of their own.
+// uncrowded records that no row of leases was skipped, so that none needs a statement of
+// its own.
 func (d *watchdog) uncrowded(leases []*lease) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -648,8 +639,7 @@ func (d *watchdog) uncrowded(leases []*lease) {
 	}
 }
 
-// again renews leases a second time. It returns those of which it is not known
-// that they were.
+// again renews leases a second time, and returns those that may not have been renewed.
 func (d *watchdog) again(b batch, leases []*lease) []*lease {
 	bound, _ := d.bounds(b.promise)
 	ctx, cancel := store.WithRetryLimit(d.ctx, bound)
@@ -662,14 +652,14 @@ func (d *watchdog) again(b batch, leases []*lease) []*lease {
 	return nil
 }
 
-// failed notes that the statement for some leases of a batch failed, unless they
-// were renewed by another meanwhile.
+// failed records a failure for leases of a batch, unless another statement has renewed them
+// meanwhile.
 func (d *watchdog) failed(b batch, leases []*lease, err error) {
 	if d.ctx.Err() != nil {
 		return
 	}
 	_, retry := d.bounds(b.promise)
-	level := slog.LevelDebug // said before
+	level := slog.LevelDebug // logged before
 	d.mu.Lock()
 	leases = slices.DeleteFunc(slices.Clone(leases), func(ls *lease) bool { return ls.renewed.After(b.began) })
 	for _, ls := range leases {
@@ -689,7 +679,7 @@ func (d *watchdog) failed(b batch, leases []*lease, err error) {
 	}
 }
 
-// lost ends the leases whose rows are not theirs any more, by what was committed.
+// lost ends those leases that do not own their rows any more, by committed data.
 func (d *watchdog) lost(b batch, leases []*lease) {
 	bound, retry := d.bounds(b.promise)
 	ctx, cancel := store.WithRetryLimit(d.ctx, bound)
@@ -718,11 +708,10 @@ func (d *watchdog) lost(b batch, leases []*lease) {
 	}
 }
 
-// passedOver has leases renewed one by one: a batch passes over rows that somebody
-// has locked, which in a crowd may be always. What gets no statement of its own
-// is in a batch again soon. A lease with less than a third of its time left is
-// reported.
-func (d *watchdog) passedOver(b batch, leases []*lease) {
+// skipped renews leases one by one whose rows a batch has skipped: in a crowd of callers, a
+// row may always be locked. Those that get no statement of their own are in a batch again
+// soon. It logs leases with less than a third of their time left.
+func (d *watchdog) skipped(b batch, leases []*lease) {
 	if len(leases) == 0 {
 		return
 	}
@@ -747,8 +736,8 @@ func (d *watchdog) passedOver(b batch, leases []*lease) {
 	}
 }
 
-// startSingle has a lease renewed by a statement of its own, and returns false if
-// too many are, or this one is already. The caller holds mu.
+// startSingle renews a lease by a statement of its own. It returns false if one is in flight
+// for it, or too many are. The caller holds mu.
 func (d *watchdog) startSingle(ls *lease, p promise) bool {
 	if ls.single || d.single == maxSingle || d.ctx.Err() != nil {
 		return false
@@ -760,8 +749,7 @@ func (d *watchdog) startSingle(ls *lease, p promise) bool {
 	return true
 }
 
-// renewSingle renews the one lease of a batch by a statement that waits for the
-// row.
+// renewSingle renews the one lease of a batch by a statement that may wait for the row.
 func (d *watchdog) renewSingle(b batch) {
 	ls := b.leases[0]
 	mine, sent, err := d.repo.Extend(d.ctx, ls.claim, b.length, b.holds)
@@ -769,21 +757,21 @@ func (d *watchdog) renewSingle(b batch) {
 	ls.single = false
 	d.single--
 	if ls.expired && err == nil && mine && d.ctx.Err() == nil {
-		d.releaser.add(ls.claim, b.length, false, time.Now()) // the lock was lost meanwhile: nobody holds the row
+		d.releaser.add(ls.claim, b.length, false, time.Now()) // lost meanwhile, so nobody uses the row
 	}
 	d.mu.Unlock()
 	switch {
 	case err == nil && mine:
 		d.extendedAll(b, b.leases, sent)
 	case err == nil:
-		d.lost(b, b.leases) // unless the statement was killed, and its answer is wrong
+		d.lost(b, b.leases) // or the statement was killed, and its reply is wrong
 	case !errors.Is(err, store.ErrRowLocked):
 		d.failed(b, b.leases, err)
 	}
 }
 
-// renewed counts the leases of a batch that were served, and tells of them, and of
-// those that were not the last time.
+// renewed counts and reports leases that were renewed or checked, and logs those that had
+// failed before.
 func (d *watchdog) renewed(b batch, served []*lease) {
 	recovered, first := 0, ""
 	d.mu.Lock()
