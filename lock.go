@@ -36,37 +36,36 @@ const (
 	AutoRenew time.Duration = 0
 	// WaitForever, as a wait, waits until the context ends.
 	WaitForever time.Duration = math.MaxInt64
-	// DefaultLease is the lease that the watchdog keeps, unless [WithLease] says
-	// otherwise: for so long others wait for a process that died.
+	// DefaultLease is the lease of AutoRenew, unless [WithLease] sets another. It is also how
+	// long others wait for a lock whose holder crashed.
 	DefaultLease = 30 * time.Second
 
 	minLease     = 10 * time.Millisecond
 	minAutoLease = time.Second
 	minPoll      = 10 * time.Millisecond
 
-	// patience bounds the statement of a call that does not wait, grace that of a
-	// call that waits for less. An attempt whose caller has left may go on for as
-	// long as leftBound, or while a transaction has the row locked.
+	// noWaitTimeout limits the statement of a call that does not wait, minTimeout that of a
+	// call that waits for less. An attempt whose caller has returned may go on for
+	// detachedTimeout, or while a transaction has the row locked.
 	noWaitTimeout   = 700 * time.Millisecond
 	minTimeout      = 40 * time.Millisecond
 	detachedTimeout = 2 * time.Second
-	// A database that answers within prompt is asked on the goroutine of the
-	// caller. A call that has to end then stays for the answer, but not for longer
-	// than haste: then the attempt is cut off. grace and haste together are what a
-	// wait may be exceeded by: less than 100 ms.
+	// After a reply within fastReply, the next attempt runs on the caller's goroutine. A
+	// cancelled call waits up to cancelGrace for its reply, and is then cut off. A wait may
+	// be exceeded by minTimeout and cancelGrace together, less than 100 ms.
 	fastReply   = 20 * time.Millisecond
 	cancelGrace = 40 * time.Millisecond
-	// An attempt that has not been answered for probeAfter is probed, and then each
-	// probeInterval. A call that ends sooner starts the first probe if the attempt is
-	// probeSoon old, and waits for it for evidenceWait.
+	// An attempt without a reply is probed after probeAfter, and then each probeInterval. A
+	// call that ends sooner starts the first probe if the attempt is probeSoon old, and waits
+	// for it for probeWait.
 	probeSoon     = 15 * time.Millisecond
 	probeAfter    = 400 * time.Millisecond
 	probeInterval = time.Second
 	probeWait     = 50 * time.Millisecond
-	// overrun is by how much a wait may be exceeded.
+	// overrun is how much a wait may be exceeded.
 	overrun = 95 * time.Millisecond
-	// unlockBound bounds Unlock, of it confirmBound a look before a handoff,
-	// closeBound each of the steps of Close.
+	// unlockBound limits Unlock, confirmBound its look before a handoff, closeBound each step
+	// of Close.
 	unlockBound  = 3 * time.Second
 	confirmBound = 500 * time.Millisecond
 	closeBound   = 3 * time.Second
@@ -190,11 +189,11 @@ type Locker struct {
 	releaser *releaser
 	log      *slog.Logger
 	lease    time.Duration
-	handoff  bool          // a lock may pass on inside the process
+	handoff  bool          // locks may be handed over inside the process
 	process  store.Process // random, the first half of every owner id
-	dbIsFast atomic.Bool   // the last attempt was answered promptly
+	dbIsFast atomic.Bool   // the last attempt had its reply within fastReply
 
-	observers observers // nil if there are none
+	observers observers // may be nil
 
 	waiting                            atomic.Int64
 	acquired, notAcquired, unavailable atomic.Int64
@@ -207,10 +206,10 @@ type Locker struct {
 	result     error          // of Close
 	closeOnce  sync.Once
 
-	mu     sync.Mutex // guards the following, and the fields of every term and Lock; held before those of watchdog and orphanage, never with registry.mu
+	mu     sync.Mutex // protects following fields, and those of every hold and Lock; locked before those of watchdog and releaser, never with registry.mu
 	closed bool
 	holds  map[holdKey]*hold // until the last handle is unlocked, also once lost
-	held   int               // terms that live
+	held   int               // holds that have not ended
 }
 
 type holdKey struct {
@@ -218,67 +217,63 @@ type holdKey struct {
 	name  string
 }
 
-// A term is one tenure of a row by this process: from the grant until it is
-// released or lost.
+// A hold is one owner's tenure of a lock: from the grant, or a handoff, until it is released
+// or lost.
 type hold struct {
 	key      holdKey
 	token    uint64
 	tokens   tokenRange
 	lease    *lease
-	waiter   *waiter // the turn on the name in this process
+	waiter   *waiter // the head of the name's queue
 	handles  []*Lock
-	observed *observed // nil if nobody observes
+	observed *observed // may be nil
 	guarded  bool      // a transaction may be under Guard
-	ended    error     // nil while the term lives; then ErrLost, ErrNotHeld, ErrClosed
+	ended    error     // nil at first; then ErrLost, ErrNotHeld or ErrClosed
 }
 
-// A tenure is what terms share that follow each other without the database: the
-// token in the row, from which theirs count, and when the first of them passed
-// on, zero if none has.
+// A tokenRange is shared by holds that follow each other by handoffs.
 type tokenRange struct {
-	token uint64
-	since time.Time
+	token uint64    // of the row; the tokens of the holds count from it
+	since time.Time // the first handoff; zero if there was none
 }
 
-// An estate is what a term leaves to the next in the process: a lease that is
-// still kept, and the last token given out under it.
+// A handoff transfers a live lease to the next local waiter.
 type handoff struct {
 	tokenRange
-	last  uint64
+	last  uint64 // the last token that was used
 	lease *lease
 }
 
-// handoffBound is how long a lock passes on inside the process before others may
+// maxHandoffTime is how long a lock is handed over inside the process before others may
 // have it.
 const maxHandoffTime = 100 * time.Millisecond
 
-// handoffTrust is how long ago the statement may have been sent that last showed
-// the row as ours, for a handoff without a look at it. A holder whose row was taken
-// away before does not hand it on, and learns of the loss.
+// handoffTrust is how long after a statement that found the row to be ours a handoff needs no
+// look. A holder that lost its row earlier hands nothing over, and reports the loss.
 const handoffTrust = 2 * time.Millisecond
 
-// A Lock is a handle: one acquisition, to be ended by one [Lock.Unlock]. It is
-// safe for concurrent use.
+// A Lock is a handle: one acquisition, which needs one [Lock.Unlock]. It is safe for
+// concurrent use.
 type Lock struct {
 	locker    *Locker
 	hold      *hold
 	requested request
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
-	ended     error // nil while open; then ErrLost, ErrNotHeld, ErrClosed
+	ended     error // nil at first; then ErrLost, ErrNotHeld or ErrClosed
 
 	reentered bool // the owner held the lock already
 }
 
-// owner is compared by its address.
+// An owner is compared by its address.
 type owner struct{ _ byte }
 
 type ownerKey struct{}
 
-// WithOwner returns a context that starts an owner: whatever is acquired under
-// it, or under a context made from it, belongs to that owner, who re-enters its
-// own locks. A middleware calls it once a request. Goroutines that share an
-// owner share its locks, and do not exclude each other by them.
+// WithOwner returns a context with a new owner. Locks acquired under that context, or under
+// one derived from it, belong to the owner, which re-enters its own locks. A middleware
+// calls it once a request. Goroutines that share an owner share its locks: these do not
+// exclude them from each other.
 func WithOwner(ctx context.Context) context.Context {
 	return context.WithValue(ctx, ownerKey{}, new(owner))
 }
@@ -287,18 +282,15 @@ func WithOwner(ctx context.Context) context.Context {
 // Locker uses db's pool as it is and never closes it; call [Locker.Close] to end
 // the Locker.
 //
-// While it holds locks, the Locker keeps one connection of a pool of two or more
-// to itself, so that an application that uses up the pool cannot starve the
-// renewals. A pool in which a goroutine needs a connection of its own to go on
-// while it holds others (a lock taken within a transaction) must be large
-// enough for both; if that cannot be said of it, give the Locker a pool of its
-// own, of two connections or more.
+// While it holds locks, the Locker reserves one connection of a pool of two or more, so that
+// an application that exhausts the pool cannot starve the renewals. If goroutines acquire
+// locks while they hold connections (a lock within a transaction), the pool must be large
+// enough for both; otherwise give the Locker a pool of its own, of two connections or more.
 //
-// A session in which a lock would be wrong is refused with an error: one with
-// autocommit off, with a fixed timestamp, or with a transaction that the application
-// left open on a connection of the pool, if the pool has no other connection. The
-// last is seen only if the driver is go-sql-driver/mysql, or wraps it and gives it
-// away by a method Raw() driver.Conn.
+// Sessions in which a lock would be wrong are refused with an error: with autocommit off,
+// with a fixed timestamp, or with a transaction that the application left open on a
+// connection of the pool, if the pool has no other connection. The last is noticed only if
+// the driver is go-sql-driver/mysql, or a wrapper of it with a method Raw() driver.Conn.
 func New(db *sql.DB, opts ...Option) (*Locker, error) {
 	if db == nil {
 		return nil, errors.New("mysqllock: New: nil db")
@@ -314,23 +306,23 @@ func New(db *sql.DB, opts ...Option) (*Locker, error) {
 			return nil, fmt.Errorf("mysqllock: New: %w", err)
 		}
 	}
-	me := store.NewProcess()
-	t, err := store.New(db, Schema, c.table, c.identity, me, c.lease)
+	self := store.NewProcess()
+	table, err := store.New(db, Schema, c.table, c.identity, self, c.lease)
 	if err != nil {
 		return nil, fmt.Errorf("mysqllock: New: %w", err)
 	}
-	l := newLocker(t, me, c)
-	l.table = t
+	l := newLocker(table, self, c)
+	l.table = table
 	return l, nil
 }
 
-func newLocker(repo repository, me store.Process, c config) *Locker {
+func newLocker(repo repository, self store.Process, c config) *Locker {
 	l := &Locker{
-		repo: repo, log: c.log, observers: c.observers, lease: c.lease, handoff: c.handoff, process: me,
+		repo: repo, log: c.log, observers: c.observers, lease: c.lease, handoff: c.handoff, process: self,
 		done: make(chan struct{}), holds: map[holdKey]*hold{},
 	}
 	l.background, l.stop = context.WithCancel(context.Background())
-	l.registry = newRegistry(repo, me, c.poll, c.signal, c.notifier, c.log)
+	l.registry = newRegistry(repo, self, c.poll, c.signal, c.notifier, c.log)
 	l.releaser = newReleaser(repo, min(c.lease/4, 5*time.Second), l.registry.freed, c.log)
 	l.watchdog = newWatchdog(repo, c.lease, l.releaser, c.log, c.observers)
 	return l
@@ -338,30 +330,28 @@ func newLocker(repo repository, me store.Process, c config) *Locker {
 
 // TryLock acquires the lock name and returns a handle that must be unlocked.
 //
-// It waits up to wait for whoever holds it; with wait <= 0 it makes one attempt
-// (at most 1 s where a transaction has the row locked), with [WaitForever] it
-// waits until ctx ends. Waiters of one process are served first come, first
-// served. With lease [AutoRenew] the lock is kept until Unlock; a fixed lease (at
-// least 10 ms) ends by itself unless [Lock.Extend] prolongs it. If the owner in
-// ctx (see [WithOwner], [Lock.Context]) holds the lock already, TryLock re-enters
-// it and sends nothing.
+// It waits up to wait for the lock to be free; with wait <= 0 it makes one attempt (at most
+// 1 s while a transaction has the row locked), with [WaitForever] it waits until ctx ends.
+// Waiters of one process are served in order of arrival. With lease [AutoRenew] the lock is
+// kept until Unlock; a fixed lease (at least 10 ms) ends by itself unless [Lock.Extend]
+// prolongs it. If the owner in ctx (see [WithOwner], [Lock.Context]) holds the lock already,
+// TryLock re-enters it and sends nothing.
 //
-// ctx bounds the wait; once the lock is acquired, the end of ctx ends
-// [Lock.Context] but not the lock. A call that has to end while its statement is
-// under way may stay for the answer, for 100 ms at most.
+// ctx limits the wait; once the lock is acquired, the end of ctx ends [Lock.Context] but not
+// the lock. A cancelled call may wait up to 100 ms for the reply to its statement.
 //
 // If the wait runs out or ctx ends, TryLock returns [ErrNotAcquired] if another
 // owner held the lock or a transaction had its row locked, and [ErrUnavailable]
-// with the cause if the database could not be asked or did not answer, or the pool
-// had no free connection. If ctx ended, the error also matches [context.Cause] of
+// with the cause if the database could not be asked or did not reply, or the pool had
+// no free connection. If ctx ended, the error also matches [context.Cause] of
 // ctx. It returns [ErrLost] if the owner's hold on name was lost; [ErrClosed],
 // [ErrInvalidName], [ErrInvalidLease], [ErrNoTable]; otherwise the database's
 // error. Deadlocks, lock wait timeouts and broken connections are retried within
 // the wait. An error leaves no lock behind: an attempt with unknown outcome is
 // undone in the background.
 func (l *Locker) TryLock(ctx context.Context, name string, wait, lease time.Duration) (*Lock, error) {
-	seen := l.observers.acquireStart(ctx, name)
-	k, err := l.tryLock(ctx, name, wait, lease, seen)
+	o := l.observers.acquireStart(ctx, name)
+	k, err := l.tryLock(ctx, name, wait, lease, o)
 	if err != nil {
 		switch {
 		case errors.Is(err, ErrNotAcquired):
@@ -371,21 +361,20 @@ func (l *Locker) TryLock(ctx context.Context, name string, wait, lease time.Dura
 		}
 		err = opError("acquire", name, err)
 	}
-	l.observers.acquireEnd(seen, name, k, err)
+	l.observers.acquireEnd(o, name, k, err)
 	return k, err
 }
 
-// Lock is TryLock with [WaitForever]. Like a sync.Mutex, it waits for ever for a
-// lock that the caller holds himself, unless ctx says so.
+// Lock is TryLock with [WaitForever]. Like a sync.Mutex, it waits for ever for a lock that
+// the caller holds, unless the owner in ctx holds it.
 func (l *Locker) Lock(ctx context.Context, name string, lease time.Duration) (*Lock, error) {
 	return l.TryLock(ctx, name, WaitForever, lease)
 }
 
-// Do calls fn under the lock, with the context of the handle, and unlocks also
-// if fn panics. It returns the error of TryLock, without having called fn, or
-// that of fn, joined with [ErrLost] if the lock was lost under it, or with
-// [ErrClosed] if Close released it. If fn takes locks of its own, an
-// [ErrNotAcquired] may be from there.
+// Do calls fn under the lock, with the context of the handle, and unlocks even if fn panics.
+// It returns the error of TryLock, without having called fn, or that of fn, joined with
+// [ErrLost] if the lock was lost meanwhile, or with [ErrClosed] if Close released it. If fn
+// acquires locks itself, an [ErrNotAcquired] may be from there.
 func (l *Locker) Do(ctx context.Context, name string, wait, lease time.Duration, fn func(ctx context.Context) error) (err error) {
 	k, err := l.TryLock(ctx, name, wait, lease)
 	if err != nil {
@@ -405,14 +394,14 @@ func opError(op, name string, err error) error {
 	return fmt.Errorf("mysqllock: %s %q: %w", op, store.Shorten(name), err)
 }
 
-func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Duration, seen *observed) (*Lock, error) {
+func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Duration, o *observed) (*Lock, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
 	if lease != AutoRenew && lease < minLease {
 		return nil, fmt.Errorf("%w: %v; want AutoRenew or at least %v", ErrInvalidLease, lease, minLease)
 	}
-	c := &call{l: l, ctx: ctx, name: name, lease: lease, wait: wait, noWait: wait <= 0, observed: seen}
+	c := &call{l: l, ctx: ctx, name: name, lease: lease, wait: wait, noWait: wait <= 0, observed: o}
 	if c.noWait {
 		c.wait = noWaitTimeout
 	}
@@ -431,7 +420,7 @@ func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Dura
 	}
 	defer l.working.Done()
 	if wait != WaitForever {
-		// Closed and not just sent to: they are looked at more than once.
+		// Closed rather than sent to, because they are received from more than once.
 		timeout := make(chan struct{})
 		c.timeout = timeout
 		defer time.AfterFunc(c.wait, func() { close(timeout) }).Stop()
@@ -445,7 +434,7 @@ func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Dura
 	return c.acquire()
 }
 
-// enter counts a call that Close waits for; it returns false after Close.
+// enter counts a call for which Close waits. It returns false after Close.
 func (l *Locker) enter() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -455,21 +444,21 @@ func (l *Locker) enter() bool {
 	return !l.closed
 }
 
-// A call is one TryLock on its way.
+// A call is one TryLock in progress.
 type call struct {
 	l          *Locker
 	ctx        context.Context
 	name       string
 	lease      time.Duration
 	owner      *owner
-	shared     bool            // the owner came with ctx: others may acquire for it
-	wait       time.Duration   // how long it waits in all
-	noWait     bool            // do not wait for a holder
-	timeout    <-chan struct{} // closed when the wait runs out; nil: never
-	cutoff     <-chan struct{} // closed when it runs out for a statement under way
-	cutoffTime time.Time       // when cut is closed; zero: never
+	shared     bool            // the owner is from ctx, so other calls may acquire for it
+	wait       time.Duration   // the time limit of the call
+	noWait     bool            // one attempt
+	timeout    <-chan struct{} // closed when the wait runs out; nil if it does not
+	cutoff     <-chan struct{} // the same for a statement in flight
+	cutoffTime time.Time       // when cutoff is closed; zero if it is not
 	waiter     *waiter
-	contention error // the error of the last attempt, if it met others at the row
+	contention error // of the last attempt, if another statement on the row was in the way
 	observed   *observed
 }
 
@@ -500,8 +489,8 @@ func (c *call) timedOut() error {
 	return ErrNotAcquired
 }
 
-// trouble is why the database has not said who has the lock; nil if somebody has
-// it. It is an outage unless the database answers, and is only slow.
+// lastErr returns why the database has not reported who holds the lock; nil if it has. That
+// is an outage, unless the database replies, but slowly.
 func (c *call) lastErr() (err error, outage bool) {
 	if c.waiter == nil {
 		return nil, false
@@ -518,7 +507,7 @@ func (c *call) lastErr() (err error, outage bool) {
 	return v.err, v.err != nil && !v.slow
 }
 
-// failed notes that an attempt failed with an error that may pass.
+// failed records an attempt that failed with a transient error.
 func (c *call) failed(err error) {
 	c.contention = nil
 	if store.Contended(err) {
@@ -527,8 +516,8 @@ func (c *call) failed(err error) {
 	c.l.registry.failed(c.waiter, err)
 }
 
-// reenter returns a further handle if the owner of the call holds the lock, and
-// an error if it has lost it; nil and nil if it has nothing to do with it.
+// reenter returns another handle if the owner of the call holds the lock, and an error if it
+// has lost it; otherwise nil and nil.
 func (c *call) reenter() (*Lock, error) {
 	if !c.shared {
 		return nil, nil
@@ -561,13 +550,13 @@ func (c *call) reenter() (*Lock, error) {
 	return k, nil
 }
 
-// acquire queues for the turn on the name, and then asks the database until it
-// grants or the call ends.
+// acquire waits to be the head of the name's queue, and then sends attempts until one is
+// granted or the call ends.
 func (c *call) acquire() (*Lock, error) {
 	names := c.l.registry
 	place, ok := names.join(c.name, c.owner, c.noWait)
 	if !ok {
-		// Who holds the lock may have got it for our owner just now.
+		// The head may have acquired the lock for our owner just now.
 		if k, err := c.reenter(); k != nil || err != nil {
 			return k, err
 		}
@@ -582,7 +571,7 @@ func (c *call) acquire() (*Lock, error) {
 	}
 	left := names.takeOffer(place)
 	for pause, again := firstPause, false; ; {
-		// The owner's earlier term may have been lost, and not yet unlocked.
+		// An earlier hold of the owner may be lost, but not unlocked yet.
 		if k, err := c.reenter(); k != nil || err != nil {
 			c.l.releaseHandoff(left)
 			c.l.leaveQueue(place)
@@ -619,9 +608,9 @@ func (c *call) acquire() (*Lock, error) {
 			}
 			err = await(c, time.After(pause), c.timeout)
 		case a.request.Replaces != "":
-			// It was taken away meanwhile.
+			// The row has another owner by now.
 		case c.noWait && a.grant.Reserved:
-			// Whose turn it is takes the lock at any moment, or does not.
+			// The process for which the row is reserved takes it, or not, very soon.
 			err = await(c, time.After(pause), c.timeout)
 			pause = min(2*pause, store.ReservedFor)
 		case c.noWait:
@@ -632,7 +621,7 @@ func (c *call) acquire() (*Lock, error) {
 			err = c.pauseOrWake(pause)
 			pause = min(2*pause, 50*firstPause)
 		case a.request.EnlistAs == 0 && names.enlists(place):
-			again = true // and be listed
+			again = true // and join the wait queue
 		default:
 			c.contention, pause, again = nil, firstPause, true
 			err = c.sleep(a)
@@ -644,19 +633,19 @@ func (c *call) acquire() (*Lock, error) {
 	}
 }
 
-// errNoAnswer stands for the error of a statement that was cut off, or had no
-// answer yet, when its call ended. The time limits of the library are not the
-// caller's: context.DeadlineExceeded is not told.
+// errNoAnswer is the error of a statement that was cut off, or had no reply when its call
+// ended. It hides context.DeadlineExceeded, because the time limit is the library's, not the
+// caller's.
 var (
 	errNoAnswer     = errors.New("the database did not answer in time")
 	errNoConnection = errors.New("the pool had no connection to the database in time")
 )
 
-// firstPause is how long to wait before a statement that failed is sent again;
-// each further failure doubles it.
+// firstPause is the delay before a failed statement is sent again; each further failure
+// doubles it.
 const firstPause = 10 * time.Millisecond
 
-// queue waits for the turn, unless the owner gets the lock otherwise.
+// queue waits to be the head, unless the owner acquires the lock by another call.
 func (c *call) queue() (*Lock, error) {
 	for {
 		select {
@@ -671,7 +660,7 @@ func (c *call) queue() (*Lock, error) {
 		case <-c.waiter.isHead:
 		case <-c.waiter.wake:
 		case <-c.waiter.refused:
-			// Unless it was for our owner.
+			// Unless the head acquired it for our owner.
 			if k, err := c.reenter(); k != nil || err != nil {
 				return k, err
 			}
@@ -686,7 +675,7 @@ func (c *call) queue() (*Lock, error) {
 	}
 }
 
-// await waits until it is ready; it returns why the call has to end before.
+// await waits for ready, or returns why the call must end before.
 func await[T any](c *call, ready <-chan T, timeout <-chan struct{}) error {
 	select {
 	case <-ready:
@@ -706,11 +695,11 @@ func (c *call) pauseOrWake(pause time.Duration) error {
 	return await(c, c.waiter.wake, c.timeout)
 }
 
-// sleep waits, with the turn, until the row may be free.
+// sleep waits, as the head, until the row may be free.
 func (c *call) sleep(a *attempt) error {
 	left := a.grant.Remaining
 	if a.grant.Reserved && a.request.EnlistAs != 0 {
-		left = DefaultLease // who has it now has yet to say; a ring will come
+		left = DefaultLease // the next holder's lease is unknown; a signal will come
 	}
 	c.l.registry.answered(c.waiter, false)
 	c.l.registry.watch(c.waiter, left)
@@ -718,34 +707,33 @@ func (c *call) sleep(a *attempt) error {
 	return await(c, c.waiter.wake, c.timeout)
 }
 
-// An attempt is one acquiring statement. It runs on a context of its own: one
-// whose caller has left is undone when its answer arrives, because a statement
-// that is cut off can still be granted. While it has no answer, probes find out
-// whether the database answers at all, and what is in the way; an attempt that
-// waits in the server for a locked row is not cut off, because it would go on to
-// wait there.
+// An attempt is one acquiring statement, with a context of its own: a statement that is cut
+// off can still be granted, so an attempt whose caller has returned is undone when its reply
+// arrives. While there is no reply, probes find out whether the database replies at all, and
+// what is in the way. An attempt that waits in the server for a locked row is not cut off,
+// because it would go on waiting there.
 type attempt struct {
 	l       *Locker
-	inline  bool // on the goroutine of the caller
+	inline  bool // on the caller's goroutine
 	request store.AcquireRequest
-	handoff *handoff // whose row is to be replaced; may be nil
+	handoff *handoff // whose row it replaces; may be nil
 	waiter  *waiter
 	ctx     context.Context
 	cancel  context.CancelFunc
-	done    chan struct{} // closed when answered; nil if inline
+	done    chan struct{} // closed by run after the reply; nil if inline
 	grant   store.Grant
 	err     error
 
 	probing *time.Timer // the next probe
-	locked  atomic.Bool // by the last probe, a transaction has the row locked
+	locked  atomic.Bool // a transaction has the row locked, by the last probe
 
-	mu       sync.Mutex // guards the following
+	mu       sync.Mutex // protects following fields
 	answered bool
-	detached *time.Timer // cancels; not nil if the caller has left
+	detached *time.Timer // cuts it off; not nil if the caller has returned
 }
 
-// attempt makes an attempt, in place of what the last holder left, if anything;
-// again tells that one was refused before.
+// attempt returns a new attempt, which replaces the handoff, if any. again is set if an
+// earlier one was refused.
 func (c *call) attempt(left *handoff, again bool) *attempt {
 	l := c.l
 	lease := c.lease
@@ -761,9 +749,9 @@ func (c *call) attempt(left *handoff, again bool) *attempt {
 	}
 	background := c.observed.over(l.background)
 	a.inline = l.dbIsFast.Load() && left == nil && !again
-	// A grant that arrives when its lease is nearly over is none. So long a
-	// statement waits at most, for a row that a transaction has locked or on a
-	// connection that is dead. A caller who goes sooner sees to it himself.
+	// A grant that arrives when its lease has nearly ended is useless. That limits the
+	// statement, which may wait for a locked row or on a dead connection, unless the caller
+	// returns sooner.
 	bound := min(max(lease*2/3, time.Second), 10*time.Second)
 	if left := time.Until(c.cutoffTime); a.inline && !c.cutoffTime.IsZero() && left < bound {
 		bound = min(bound, left+cancelGrace)
@@ -779,19 +767,18 @@ func (c *call) attempt(left *handoff, again bool) *attempt {
 	a.probing = time.AfterFunc(probeAfter, a.probe)
 	l.registry.sending(c.waiter, a.request.Claim)
 	select {
-	case <-c.waiter.wake: // what it told is what this attempt will see
+	case <-c.waiter.wake: // this attempt will see its reason
 	default:
 	}
 	a.request.EnlistAs = l.registry.asking(c.waiter, again)
 	return a
 }
 
-// ask runs an attempt until it is answered. If the call has to end before, it
-// returns why, and the attempt gives up the turn when it is answered.
+// run runs an attempt until its reply. If the call must end before, it returns why, and the
+// attempt leaves the queue when its reply arrives.
 //
-// On a goroutine of its own an attempt can be left to itself, without a cut, for as
-// long as it takes; but the switches there and back cost a tenth of an uncontended
-// acquire and release.
+// On a goroutine of its own, an attempt need not be cut off, but switching goroutines costs
+// 10 % of an uncontended acquire and release.
 func (c *call) run(a *attempt) error {
 	var err error
 	if a.inline {
@@ -811,7 +798,7 @@ func (c *call) run(a *attempt) error {
 	return err
 }
 
-// note makes the answer of an attempt known before its call ends.
+// report records the reply to an attempt before its call ends.
 func (c *call) report(a *attempt) {
 	switch {
 	case a.err != nil:
@@ -821,11 +808,11 @@ func (c *call) report(a *attempt) {
 	}
 }
 
-// cutAfter cuts the attempt off when it has had no answer for so long, unless it
-// waits for a locked row. The timer that it returns stops that.
+// cutAfter cuts the attempt off after d without a reply, unless it waits for a locked row.
+// Stopping the timer prevents that.
 func (a *attempt) cutAfter(d time.Duration) *time.Timer {
 	began := time.Now()
-	var mu sync.Mutex // guards timer
+	var mu sync.Mutex // protects timer
 	var timer *time.Timer
 	mu.Lock()
 	defer mu.Unlock()
@@ -841,8 +828,7 @@ func (a *attempt) cutAfter(d time.Duration) *time.Timer {
 	return timer
 }
 
-// probe finds out what is in the way of an attempt that has no answer, and
-// repeats that until it has one.
+// probe finds out what is in the way of an attempt without a reply, again and again.
 func (a *attempt) probe() {
 	if a.ctx.Err() != nil || !a.l.enter() {
 		return
@@ -854,7 +840,7 @@ func (a *attempt) probe() {
 	}
 }
 
-// stay runs the attempt on the goroutine of the caller.
+// runInline runs the attempt on the caller's goroutine.
 func (c *call) runInline(a *attempt) {
 	if c.ctx.Done() != nil {
 		defer context.AfterFunc(c.ctx, func() { time.AfterFunc(cancelGrace, a.cancel) })()
@@ -868,7 +854,7 @@ func (c *call) runInline(a *attempt) {
 	a.send()
 }
 
-// over tells why the call has to end, or nil.
+// ended returns why the call must end, or nil.
 func (c *call) ended() error {
 	select {
 	case <-c.ctx.Done():
@@ -895,7 +881,7 @@ func (a *attempt) run() {
 	}
 }
 
-// perform sends the statement and waits for the answer.
+// send sends the statement and waits for the reply.
 func (a *attempt) send() {
 	defer a.cancel()
 	defer a.probing.Stop()
@@ -916,7 +902,7 @@ func (a *attempt) send() {
 	}
 }
 
-// unanswered is the error of a statement whose time was over before its answer.
+// unanswered returns the error of a statement whose time limit passed before its reply.
 func unanswered(err error) error {
 	switch {
 	case errors.As(err, new(store.PoolExhausted)):
@@ -930,7 +916,7 @@ func unanswered(err error) error {
 	}
 }
 
-// settle undoes what nobody wants any more, and gives up the turn.
+// undo releases what the attempt may have acquired, and leaves the queue.
 func (a *attempt) undo() {
 	if a.err != nil {
 		a.undoUnknown()
@@ -940,7 +926,7 @@ func (a *attempt) undo() {
 	a.l.leaveQueue(a.waiter)
 }
 
-// abandon leaves the attempt to itself. It returns false if it has been answered.
+// detach lets the attempt go on without its caller. It returns false if it has its reply.
 func (a *attempt) detach() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -958,7 +944,7 @@ func (a *attempt) undoUnknown() {
 	}
 }
 
-// giveBack releases a grant that nobody wants any more, and wakes who waits.
+// release releases an unwanted grant, and wakes the next waiter.
 func (a *attempt) release() {
 	a.l.registry.answered(a.waiter, true)
 	if err := a.l.release(a.request.Claim, a.request.Lease); err != nil {
@@ -968,7 +954,7 @@ func (a *attempt) release() {
 	a.l.registry.wakeHead(a.request.Name)
 }
 
-// begin makes a term of a grant, unless it came too late.
+// beginHold makes a hold of a grant, unless that came too late.
 func (c *call) beginHold(a *attempt) (*Lock, error) {
 	l := c.l
 	l.mu.Lock()
@@ -993,8 +979,8 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 	return k, nil
 }
 
-// succeed makes a term of what the last holder left, if that covers what the
-// call asks; if not, the row is still to be replaced.
+// adopt makes a hold of a handoff, if that covers what the call requests. If not, it returns
+// nil, and an attempt must replace the row.
 func (c *call) adopt(left *handoff) *Lock {
 	l := c.l
 	if left.last+1 >= left.tokenRange.token+store.TokenRange {
@@ -1016,7 +1002,7 @@ func (c *call) adopt(left *handoff) *Lock {
 	return k
 }
 
-// begun enters a new term. The caller holds mu, which it gives up.
+// holdBegan records a new hold. The caller holds mu, which holdBegan unlocks.
 func (l *Locker) holdBegan(c *call, t *hold) {
 	if t.observed = c.observed; t.observed != nil {
 		t.observed.granted = time.Now()
@@ -1033,10 +1019,11 @@ func (l *Locker) holdBegan(c *call, t *hold) {
 
 func (c *call) key() holdKey { return holdKey{c.owner, c.name} }
 
-// leave gives up a place, and what came with it if nobody else is in line.
+// leaveQueue removes a waiter from its queue, and releases a handoff that no other waiter
+// takes.
 func (l *Locker) leaveQueue(w *waiter) { l.releaseHandoff(l.registry.leave(w)) }
 
-// discard frees the row of a tenure that nobody goes on with, in the background.
+// releaseHandoff releases the row of a handoff in the background.
 func (l *Locker) releaseHandoff(left *handoff) {
 	if left != nil {
 		l.releaser.add(left.lease.claim, l.watchdog.stop(left.lease), false, time.Now())
@@ -1044,7 +1031,7 @@ func (l *Locker) releaseHandoff(left *handoff) {
 	}
 }
 
-// handle makes a handle of a term. The caller holds mu.
+// addHandle adds a handle to a hold. The caller holds mu.
 func (l *Locker) addHandle(c *call, t *hold, from time.Time) *Lock {
 	k := &Lock{locker: l, hold: t, requested: request{auto: c.lease == AutoRenew}}
 	if !k.requested.auto {
@@ -1059,7 +1046,7 @@ func (l *Locker) addHandle(c *call, t *hold, from time.Time) *Lock {
 	return k
 }
 
-// want is what the open handles of the term ask together. The caller holds mu.
+// request is what the open handles of the hold ask together. The caller holds mu.
 func (t *hold) request() request {
 	var all request
 	for _, k := range t.handles {
@@ -1071,7 +1058,7 @@ func (t *hold) request() request {
 	return all
 }
 
-// end ends a term and the contexts of its handles. The caller holds mu.
+// endHold ends a hold and the contexts of its handles. The caller holds mu.
 func (l *Locker) endHold(t *hold, why error) {
 	t.ended = why
 	l.held--
@@ -1081,8 +1068,8 @@ func (l *Locker) endHold(t *hold, why error) {
 	}
 }
 
-// check loses the term if its time is over; then the caller, who holds mu, has
-// to bury it when it has given up mu.
+// checkLoss ends the hold if its lease has ended. Then the caller, which holds mu, must call
+// finishLoss after unlocking mu.
 func (l *Locker) checkLoss(t *hold) (lost bool) {
 	if t.ended != nil || l.watchdog.alive(t.lease) {
 		return false
@@ -1091,7 +1078,7 @@ func (l *Locker) checkLoss(t *hold) (lost bool) {
 	return true
 }
 
-// lose is told by the watchdog that the lease cannot be trusted any longer.
+// onLoss is called by the watchdog when the lease cannot be trusted any more.
 func (l *Locker) onLoss(t *hold) {
 	l.mu.Lock()
 	lost := l.checkLoss(t)
@@ -1099,7 +1086,7 @@ func (l *Locker) onLoss(t *hold) {
 	l.finishLoss(t, lost)
 }
 
-// bury tells of a term that was lost, and passes on its turn.
+// finishLoss reports a loss, and leaves the queue.
 func (l *Locker) finishLoss(t *hold, lost bool) {
 	if !lost {
 		return
@@ -1110,7 +1097,7 @@ func (l *Locker) finishLoss(t *hold, lost bool) {
 	l.observers.holdEnd(t, ErrLost)
 }
 
-// mourn counts a loss, and says it once.
+// recordLoss counts and logs a loss.
 func (l *Locker) recordLoss(t *hold, reason string) {
 	l.lost.Add(1)
 	l.log.Error("mysqllock: lock lost", "name", t.key.name, "token", t.token, "reason", reason)
@@ -1130,8 +1117,8 @@ func (k *Lock) Token() uint64 { return k.hold.token }
 func (k *Lock) Context() context.Context { return k.ctx }
 
 // Err returns nil if the lease can be trusted at this very moment; else
-// [ErrLost], [ErrNotHeld] if the handle was unlocked, or [ErrClosed]. It asks
-// this process' clock, not the database.
+// [ErrLost], [ErrNotHeld] if the handle was unlocked, or [ErrClosed]. It compares the clock
+// of this process, and never blocks on the database.
 func (k *Lock) Err() error {
 	l := k.locker
 	l.mu.Lock()
@@ -1142,7 +1129,7 @@ func (k *Lock) Err() error {
 	return err
 }
 
-// state is what the handle has to say. The caller holds mu.
+// state returns the error of the handle. The caller holds mu.
 func (k *Lock) state() error {
 	if k.locker.closed {
 		return ErrClosed
@@ -1151,11 +1138,10 @@ func (k *Lock) state() error {
 }
 
 // Extend makes the lease last for at least the given time from now, at least 10
-// ms; also for a handle with [AutoRenew]. It blocks for one round trip, or until
-// ctx ends if a transaction has the row locked, and retries what may pass within
-// ctx. It returns [ErrInvalidLease], [ErrLost], [ErrNotHeld], [ErrClosed], the
-// cause of ctx, or what the database said; then the lease is what it was, or
-// longer.
+// ms; also for a handle with [AutoRenew]. It blocks for one round trip, or until ctx ends if
+// a transaction has the row locked, and retries transient errors within ctx. It returns
+// [ErrInvalidLease], [ErrLost], [ErrNotHeld], [ErrClosed], the cause of ctx, or the
+// database's error; then the lease is unchanged, or longer.
 func (k *Lock) Extend(ctx context.Context, lease time.Duration) error {
 	if lease < minLease {
 		return opError("extend", k.Name(), fmt.Errorf("%w: %v; want at least %v", ErrInvalidLease, lease, minLease))
@@ -1220,16 +1206,16 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 	}
 }
 
-// errNotMatched is the error of a statement that matched nothing although the row
-// is the claim's: MariaDB 11.8 may answer so to an UPDATE that was killed.
+// errNotMatched is the error of a statement that matched no row although the claim owns it:
+// MariaDB 11.8 may reply so to an UPDATE that was killed.
 var errNotMatched = errors.New("the statement matched nothing, although the row is this lock's")
 
-// notMatched finds out why a statement has not matched the row of a claim: it was
-// lost; or the statement passed over it, which is errRowLocked; or errNotMatched.
-func (l *Locker) notMatched(ctx context.Context, c store.Claim, passedOver error) (lost bool, err error) {
+// notMatched finds out why a statement has not matched the row of a claim: the claim has lost
+// it; or the statement skipped it, and returned skipped; or errNotMatched.
+func (l *Locker) notMatched(ctx context.Context, c store.Claim, skipped error) (lost bool, err error) {
 	mine, err := l.repo.Owned(ctx, []store.Claim{c})
 	if err == nil && len(mine) > 0 {
-		if err = passedOver; err == nil {
+		if err = skipped; err == nil {
 			err = errNotMatched
 		}
 	}
@@ -1237,32 +1223,31 @@ func (l *Locker) notMatched(ctx context.Context, c store.Claim, passedOver error
 }
 
 // A Queryer is an open transaction: a [*sql.Tx], a *sqlx.Tx, the [*sql.Conn] on
-// which one was begun, or what wraps one of them.
+// which one was begun, or a wrapper of one of them.
 type Queryer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
 // Guard puts the caller's transaction, which must be on the server of the
-// Locker's table, under the lock: if it returns nil, nobody can take the lock
-// over until tx ends, whatever becomes of the lease, of this process or of
-// Unlock. A stale holder cannot commit a transaction that it guarded. Guard
-// hinders no renewal, and a transaction may last longer than the lease.
+// Locker's table, under the lock: if it returns nil, no other owner can take the lock over
+// until tx ends, whatever happens to the lease, to this process or at Unlock. A stale holder
+// cannot commit a transaction that it guarded. Guard delays no renewal, and a transaction may
+// last longer than the lease.
 //
 // It blocks for one round trip, or three if tx is not a [*sql.Tx] or *sqlx.Tx, and
 // for up to 1 s more while a [Locker.ForceUnlock] waits. It returns [ErrLost] if the
 // lock is no longer this handle's: then the hold is lost, and its Context has ended.
-// It also returns [ErrNotHeld], [ErrClosed], an error if tx is not an open
-// transaction or does not find the table, the error of ctx, or what the database
-// said; these leave the hold as it is.
+// It also returns [ErrNotHeld], [ErrClosed], an error if tx is not an open transaction or does
+// not find the table, the error of ctx, or the database's error; these leave the hold as it is.
 //
-// Call Guard first in the transaction. Under REPEATABLE READ, later reads without
-// a lock see the database as of the first read, which Guard then is. MariaDB 11.6
-// and later also refuses, with error 1020, to lock or change what others have
-// changed since the first read; so Guard itself may fail if it is called later.
+// Call Guard first in the transaction. Under REPEATABLE READ, nonlocking reads see the
+// database as of the first read, which is then Guard. MariaDB 11.6 and later also refuses,
+// with error 1020, to lock or change rows that others have changed since the first read; so
+// a later Guard may fail.
 func (k *Lock) Guard(ctx context.Context, tx Queryer) error {
 	l, t := k.locker, k.hold
 	l.mu.Lock()
-	t.guarded = true // before Unlock could pass the lock on
+	t.guarded = true // before Unlock could hand the lock over
 	l.mu.Unlock()
 	err := k.Err()
 	if err == nil {
@@ -1281,16 +1266,14 @@ func (k *Lock) Guard(ctx context.Context, tx Queryer) error {
 	return nil
 }
 
-// Unlock gives back this handle; with the last handle of its hold, it releases
-// the lock. The handle's Context ends. Unlock needs no context and blocks for one
-// round trip, two if it has to find out why its statement did not match the row, at
-// most 3 s.
+// Unlock ends this handle and its Context; with the last handle of its hold, it releases the
+// lock. It needs no context, and blocks for one round trip, two if its statement did not
+// match the row, and at most 3 s.
 //
-// It returns nil if the handle was given back; [ErrNotHeld] if it was unlocked
-// before; [ErrLost] if the lease had ended before; [ErrClosed] after Close. After
-// any other error the outcome is unknown, and the library tries to release in the
-// background until it succeeds or the lease has ended. Unlock never releases an
-// acquisition of anybody else.
+// It returns nil on success; [ErrNotHeld] if the handle was unlocked before; [ErrLost] if the
+// lease had ended before; [ErrClosed] after Close. After any other error the outcome is
+// unknown, and the library retries in the background until the release succeeds or the lease
+// has ended. Unlock never releases another acquisition.
 func (k *Lock) Unlock() error {
 	if err := k.unlock(); err != nil {
 		return opError("unlock", k.Name(), err)
@@ -1348,9 +1331,9 @@ func (k *Lock) unlock() error {
 	return err
 }
 
-// passOn leaves a lock to the next waiter of the process, if there is one and it
-// is not the turn of other processes. The row stays as it is: a lease that ended,
-// and a transaction that may be under Guard, need it written.
+// handOff hands a lock over to the next waiter of the process, if there is one and other
+// processes have not waited for too long. The row is not written, so the lease must be live,
+// and no transaction under Guard.
 func (l *Locker) handOff(t *hold) bool {
 	left := &handoff{tokenRange: t.tokens, last: t.token, lease: t.lease}
 	switch {
@@ -1364,9 +1347,8 @@ func (l *Locker) handOff(t *hold) bool {
 	return l.registry.queued(t.waiter) && l.confirmed(t.lease) && l.registry.offer(t.waiter, left)
 }
 
-// confirmed reports whether the row of a lease was the lease's a moment ago. If not
-// so, or if the database does not say, the row must be released, or found lost, by
-// a statement that is conditional on the owner.
+// confirmed reports whether the lease owned its row a moment ago. If not, or if the database
+// does not reply, a statement must release the row, or find it lost.
 func (l *Locker) confirmed(ls *lease) bool {
 	if l.watchdog.confirmed(ls) {
 		return true
@@ -1380,8 +1362,8 @@ func (l *Locker) confirmed(ls *lease) bool {
 	return err == nil && mine
 }
 
-// release frees a row. If that fails, it is tried again in the background until
-// a lease of the given length has ended.
+// release frees a row. If that fails, it retries in the background until a lease of the
+// given length has ended.
 func (l *Locker) release(c store.Claim, lease time.Duration) error {
 	return l.releaseBy(time.Now().Add(unlockBound), c, lease)
 }
@@ -1391,7 +1373,7 @@ func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration) er
 	maybe := false // an earlier try may have freed the row
 	for pause := 10 * time.Millisecond; ; {
 		ctx, cancel := context.WithTimeout(context.Background(), min(unlockBound/2, time.Until(end)))
-		freed, heir, err := l.repo.Release(ctx, c)
+		freed, next, err := l.repo.Release(ctx, c)
 		maybe = maybe || store.OutcomeUnknown(err)
 		if err == nil && !freed || errors.Is(err, store.ErrRowLocked) {
 			_, err = l.notMatched(ctx, c, err)
@@ -1399,7 +1381,7 @@ func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration) er
 		cancel()
 		switch {
 		case err == nil && (freed || maybe):
-			l.registry.released([]string{c.Name}, heir)
+			l.registry.released([]string{c.Name}, next)
 			return nil
 		case err == nil:
 			return ErrLost
@@ -1408,25 +1390,25 @@ func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration) er
 			return err
 		}
 		time.Sleep(pause)
-		if pause *= 2; errors.Is(err, store.ErrRowLocked) { // by others for moments, perhaps
+		if pause *= 2; errors.Is(err, store.ErrRowLocked) { // perhaps only for a moment
 			pause = min(pause, 200*time.Millisecond)
 		}
 	}
 }
 
-// Info is what the table says of a lock.
+// Info is the state of a lock in the table.
 type Info struct {
 	Name                  string
-	Held                  bool
-	Holder, Owner         string        // identity label of the process; opaque id of the acquisition
+	Held                  bool          // some owner holds the lock
+	Holder, Owner         string        // label of the process (WithIdentity); opaque id of the acquisition
 	Holds                 int           // open handles, as of the last write to the row
 	Token                 uint64        // of the holder, or of the last one
 	AcquiredAt, ExpiresAt time.Time     // UTC, by the database's clock
-	ExpiresIn             time.Duration // by the database's clock, at the time of asking
-	Waiters               int           // waiting processes, where known
+	ExpiresIn             time.Duration // by the database's clock, when it was read
+	Waiters               int           // processes in the row's wait queue
 }
 
-// Inspect returns what the table says of name; Held is false, without an error,
+// Inspect returns the state of name; Held is false, without an error,
 // for a name that has no row. It blocks for one round trip. It returns
 // [ErrInvalidName], [ErrNoTable], [ErrClosed], or the error of ctx or the database.
 func (l *Locker) Inspect(ctx context.Context, name string) (info Info, err error) {
@@ -1444,7 +1426,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (info Info, err error
 	return info, nil
 }
 
-// List returns every lock that is held now, by name. It reads the whole table. It
+// List returns every lock that is held now, in order of names. It reads the whole table. It
 // returns [ErrNoTable], [ErrClosed], or the error of ctx or the database.
 func (l *Locker) List(ctx context.Context) (infos []Info, err error) {
 	err = l.admin(func() (err error) {
@@ -1460,8 +1442,8 @@ func (l *Locker) List(ctx context.Context) (infos []Info, err error) {
 	return infos, nil
 }
 
-// CreateTable creates the table if there is none. Any number of processes may
-// call it at once. It needs the CREATE privilege, also if the table exists. It
+// CreateTable creates the table if it does not exist. Any number of processes may call it at
+// once. It needs the CREATE privilege even if the table exists. It
 // returns [ErrClosed], or the error of ctx or the database.
 func (l *Locker) CreateTable(ctx context.Context) error {
 	if err := l.admin(func() error { return l.table.CreateTable(ctx) }); err != nil {
@@ -1470,23 +1452,22 @@ func (l *Locker) CreateTable(ctx context.Context) error {
 	return nil
 }
 
-// ForceUnlock frees name, whoever holds it, and reports whether it was held. A hold of
-// this Locker ends at once. A holder with another Locker, in this process or elsewhere,
-// learns of it when it next renews or looks, up to a third of its lease later: until
-// then two owners may trust the lock, and only tokens and [Lock.Guard] tell them apart.
-// A holder that unlocks learns of it then, and hands nothing on within its process,
-// unless it had an answer of the database less than 2 ms before the row was freed
-// (see [WithoutHandoff]).
+// ForceUnlock frees name from its holder, and reports whether it was held. A hold of this
+// Locker ends at once. A holder with another Locker, in this process or elsewhere, notices
+// at its next renewal or check, up to a third of its lease later: until then two owners may
+// trust the lock, and only tokens and [Lock.Guard] tell them apart. A holder that unlocks
+// notices then, and hands nothing over within its process, unless the database had replied
+// to it less than 2 ms before the row was freed (see [WithoutHandoff]).
 //
 // ForceUnlock waits, until ctx ends, for the transactions that the holder has under
 // Guard. It returns [ErrInvalidName], [ErrNoTable], [ErrClosed], or the error of ctx or
 // the database; after an error the lock may be held or free.
 func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err error) {
 	var owner string
-	var heir store.Process
+	var next store.Process
 	err = l.admin(func() (err error) {
 		if err = checkName(name); err == nil {
-			owner, heir, err = l.table.ForceUnlock(ctx, name)
+			owner, next, err = l.table.ForceUnlock(ctx, name)
 		}
 		return err
 	})
@@ -1497,15 +1478,13 @@ func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err e
 		return false, nil
 	}
 	l.watchdog.ownerChanged(store.Claim{Name: name, Owner: owner})
-	l.registry.freed([]string{name}, heir)
+	l.registry.freed([]string{name}, next)
 	return true, nil
 }
 
-// Purge deletes the rows of locks that nobody has held for at least idle, and
-// returns how many. Tokens go on to rise after it. It works in small
-// transactions and passes over what somebody has locked; it needs the DELETE
-// privilege. If it fails midway, it returns what it had deleted by then with the
-// error.
+// Purge deletes the rows of locks that have been free for at least idle, and returns how many.
+// Tokens keep rising after it. It works in small transactions and skips locked rows; it needs
+// the DELETE privilege. If it fails midway, it returns how many it had deleted with the error.
 func (l *Locker) Purge(ctx context.Context, idle time.Duration) (deleted int64, err error) {
 	err = l.admin(func() error {
 		n, err := l.table.Purge(ctx, max(idle, 0))
@@ -1518,8 +1497,7 @@ func (l *Locker) Purge(ctx context.Context, idle time.Duration) (deleted int64, 
 	return deleted, nil
 }
 
-// admin runs an operation on the table that has nothing to do with terms; again
-// if it was the victim of a deadlock.
+// admin runs an operation on the table, again after a deadlock.
 func (l *Locker) admin(fn func() error) error {
 	select {
 	case <-l.done:
@@ -1533,8 +1511,7 @@ func (l *Locker) admin(fn func() error) error {
 	}
 }
 
-// Stats counts what a Locker has done and is doing; all but Held and Waiting
-// only ever rise.
+// Stats has the counters of a Locker. All but Held and Waiting only rise.
 type Stats struct {
 	Held, Waiting                                    int // locks held, goroutines waiting now
 	Acquired, NotAcquired, Reentered, Released, Lost int64
@@ -1600,7 +1577,7 @@ func (l *Locker) close() error {
 		l.observers.holdEnd(t, ErrClosed)
 	}
 
-	// Calls and attempts under way get a moment to be answered and undone.
+	// Calls and attempts in flight get a second for their replies, and are undone.
 	answered := make(chan struct{})
 	go func() {
 		l.working.Wait()
@@ -1617,16 +1594,16 @@ func (l *Locker) close() error {
 	l.stop()
 	l.watchdog.close()
 	l.releaser.close()
-	ghost, orphanErr := l.releaser.drain(ctx)
+	mayBeGranted, drainErr := l.releaser.drain(ctx)
 	l.registry.close()
 	if l.table != nil {
 		l.table.Close()
 	}
-	if orphanErr == nil && cut && ghost != "" {
-		orphanErr = fmt.Errorf("a statement for %q was cut off and may yet be granted", ghost)
+	if drainErr == nil && cut && mayBeGranted != "" {
+		drainErr = fmt.Errorf("a statement for %q was cut off and may yet be granted", mayBeGranted)
 	}
 	if err == nil {
-		err = orphanErr
+		err = drainErr
 	}
 	if err != nil {
 		return fmt.Errorf("mysqllock: close: locks may stay held until their leases end: %w", err)
@@ -1634,8 +1611,7 @@ func (l *Locker) close() error {
 	return nil
 }
 
-// releaseAll frees rows in batches, those that somebody has locked too if they
-// come free within ctx.
+// releaseAll frees rows in batches. It retries locked rows until ctx ends.
 func (l *Locker) releaseAll(ctx context.Context, claims []store.Claim) error {
 	var failed error
 	for pause := 10 * time.Millisecond; len(claims) > 0; pause *= 2 {
@@ -1663,15 +1639,15 @@ func (l *Locker) releaseAll(ctx context.Context, claims []store.Claim) error {
 	return nil
 }
 
-// releaseBatch frees rows in one statement, and those that it passes over one by
-// one. It returns those that still have to be freed.
+// releaseBatch frees rows in one statement, and those that it skips one by one. It returns
+// the claims that were not released.
 func (l *Locker) releaseBatch(ctx context.Context, claims []store.Claim) ([]store.Claim, error) {
 	try, cancel := context.WithTimeout(ctx, closeBound/3)
 	defer cancel()
-	freed, heir, err := l.repo.ReleaseAll(try, claims)
+	freed, next, err := l.repo.ReleaseAll(try, claims)
 	l.released.Add(freed)
 	if freed > 0 {
-		l.registry.released(store.Names(claims), heir)
+		l.registry.released(store.Names(claims), next)
 	}
 	if err != nil {
 		return claims, err
@@ -1685,7 +1661,7 @@ func (l *Locker) releaseBatch(ctx context.Context, claims []store.Claim) ([]stor
 	}
 	each, cancelEach := context.WithTimeout(ctx, singleBound)
 	defer cancelEach()
-	var mu sync.Mutex // guards left
+	var mu sync.Mutex // protects left
 	releaseEach(each, l.repo, slices.Clone(left), func(c store.Claim, next store.Process) {
 		l.released.Add(1)
 		l.registry.released([]string{c.Name}, next)
@@ -1703,7 +1679,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// checkText says what is wrong with a name or a label.
+// checkText returns an error for an invalid name or label.
 func checkText(s string) error {
 	switch {
 	case s == "":

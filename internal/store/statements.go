@@ -218,9 +218,12 @@ WHERE name > {name} AND ` + sqlIdle + ` ORDER BY {t}.name LIMIT {count}`
 WHERE token IN ({tokens}) AND ` + sqlIdle + ` LIMIT 18446744073709551615 FOR UPDATE SKIP LOCKED`
 	sqlRaise = `UPDATE {t} SET token = GREATEST(token, {token}) WHERE name = x''`
 	// A plain DELETE of many names scans the whole table, and waits for every locked row.
-	sqlDelete = `/*M! SET STATEMENT sql_safe_updates = 0 FOR */ DELETE l FROM (
+	// Deleting by an alias needs a default database. {t} cannot have the name of the picked
+	// rows.
+	sqlPickedRows = "`picked rows`"
+	sqlDelete     = `/*M! SET STATEMENT sql_safe_updates = 0 FOR */ DELETE {t} FROM (
   SELECT name FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) LIMIT {count} FOR UPDATE SKIP LOCKED
-) AS mine STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name`
+) AS ` + sqlPickedRows + ` STRAIGHT_JOIN {t} FORCE INDEX (PRIMARY) ON {t}.name = ` + sqlPickedRows + `.name`
 
 	sqlSession = sqlUnlimited + ` @@autocommit AS autocommit, @@completion_type = 'CHAIN' AS chained, CAST(NOW(6) AS CHAR) AS instant,
   @@character_set_connection IN ('utf16', 'utf16le', 'utf32', 'ucs2') AS wide, CAST(@@version AS BINARY) AS version`
