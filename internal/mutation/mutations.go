@@ -146,7 +146,7 @@ var mutations = []mutation{
 		"TestHandoffOfLeases|TestHandoffNearTheEndOfALease",
 	},
 	{
-		"undo of unknown outcomes", "lock.go",
+		"undo of unknown outcomes", "attempt.go",
 		"\tif store.OutcomeUnknown(a.err) {\n\t\ta.l.releaser.add(", "\tif false {\n\t\ta.l.releaser.add(",
 		"TestUnknownOutcomeIsUndone|TestLostReplies",
 	},
@@ -156,38 +156,38 @@ var mutations = []mutation{
 		"TestUndoEnds|TestUnknownOutcomeIsUndone",
 	},
 	{
-		"a grant that nobody wants is given back", "lock.go",
+		"a grant that nobody wants is given back", "attempt.go",
 		"\t} else if a.grant.Token > 0 {\n\t\ta.release()", "\t} else if false {\n\t\ta.release()",
 		"TestAbandonedAttempt|TestBehindALockedRow",
 	},
 	{
-		"a caller who stays for an answer is let go", "lock.go",
+		"a caller who stays for an answer is let go", "acquire.go",
 		"defer context.AfterFunc(c.ctx, func() { time.AfterFunc(cancelGrace, a.cancel) })()", "",
 		"TestStay",
 	},
 	{
-		"a caller who stayed too long gets nothing", "lock.go",
+		"a caller who stayed too long gets nothing", "acquire.go",
 		"if err = c.ended(); err == nil || a.err != nil && !store.Transient(a.err) {", "if true {",
 		"TestStay",
 	},
 	{
-		"callers stay only while the database is quick", "lock.go",
+		"callers stay only while the database is quick", "attempt.go",
 		"a.err == nil && time.Since(start) < fastReply", "start.Unix() > 0",
 		"TestStay",
 	},
 	{
-		"a grant that comes too late is none", "lock.go",
+		"a grant that comes too late is none", "hold.go",
 		"late := !time.Now().Before(trustedUntil(a.grant.Sent, a.request.Lease))", "late := false",
 		"TestGrantThatComesTooLate",
 	},
 	{
-		"re-entry checks that the lease is alive", "lock.go",
+		"re-entry checks that the lease is alive", "acquire.go",
 		"if lost := l.checkLoss(t); lost || t.ended != nil {", "if lost := false; t.ended != nil && t.ended != ErrLost {",
 		"TestLossWithALateTimer|TestLossIsLearnt|TestHandles",
 	},
 	{
-		"an attempt looks again after it was woken", "lock.go",
-		"\tcase <-c.waiter.wake: // what it told is what this attempt will see\n\tdefault:", "\tdefault:",
+		"an attempt looks again after it was woken", "attempt.go",
+		"\tcase <-c.waiter.wake: // this attempt will see its reason\n\tdefault:", "\tdefault:",
 		"TestHintBeforeAnAttempt|TestFalseHints",
 	},
 	{
@@ -196,17 +196,17 @@ var mutations = []mutation{
 		"TestGuardedLockIsNotPassedOn",
 	},
 	{
-		"tokens of a range are used up", "lock.go",
+		"tokens of a range are used up", "handoff.go",
 		"if left.last+1 >= left.tokenRange.token+store.TokenRange {", "if false {",
 		"TestHandoffUsesUpItsTokens",
 	},
 	{
-		"handoff within the process is bounded", "lock.go",
+		"handoff within the process is bounded", "handoff.go",
 		"case time.Since(left.since) > maxHandoffTime:", "case false:",
 		"TestHandoffIsBounded",
 	},
 	{
-		"who leaves passes on the turn", "lock.go",
+		"who leaves passes on the turn", "hold.go",
 		"func (l *Locker) leaveQueue(w *waiter) { l.releaseHandoff(l.registry.leave(w)) }", "func (l *Locker) leaveQueue(w *waiter) {}",
 		"TestWaiterThatGivesUp|TestAbandonedAttempt",
 	},
@@ -236,7 +236,7 @@ var mutations = []mutation{
 		"TestWaiterThatGoesSilent",
 	},
 	{
-		"an attempt behind a locked row is not cut off", "lock.go",
+		"an attempt behind a locked row is not cut off", "attempt.go",
 		"if a.locked.Load() && time.Since(began) < store.LockWaitTimeout", "if a.locked.Load() && time.Since(began) < 0",
 		"TestRowLockedByATransaction",
 	},
@@ -281,7 +281,7 @@ var mutations = []mutation{
 		"TestTimeLimitIsNoRing",
 	},
 	{
-		"a loss that Guard finds ends the hold", "lock.go",
+		"a loss that Guard finds ends the hold", "guard.go",
 		"if errors.Is(err, store.ErrNotOwned) {\n\t\tl.watchdog.ownerChanged(t.lease.claim)", "if false {\n\t\tl.watchdog.ownerChanged(t.lease.claim)",
 		"TestLossFoundByGuard",
 	},
@@ -416,7 +416,7 @@ var mutations = []mutation{
 		"TestRowPassedOver|TestUncommittedRenewal",
 	},
 	{
-		"Close releases one by one what a batch passes over", "lock.go",
+		"Close releases one by one what a batch passes over", "close.go",
 		"releaseEach(each, l.repo, slices.Clone(left), func", "releaseEach(each, l.repo, nil, func",
 		"TestKilledStatement",
 	},
@@ -436,17 +436,17 @@ var mutations = []mutation{
 		"TestUncommittedChangeOfOwner",
 	},
 	{
-		"a row is looked at before a handoff", "lock.go",
+		"a row is looked at before a handoff", "handoff.go",
 		"l.registry.queued(t.waiter) && l.confirmed(t.lease) &&", "l.registry.queued(t.waiter) &&",
 		"TestHandoffOfARowTakenAway",
 	},
 	{
-		"an Unlock that matched nothing looks at the row", "lock.go",
+		"an Unlock that matched nothing looks at the row", "hold.go",
 		"if err == nil && !freed || errors.Is(err, store.ErrRowLocked) {", "if errors.Is(err, store.ErrRowLocked) {",
 		"TestKilledStatement",
 	},
 	{
-		"an Extend that matched nothing looks at the row", "lock.go",
+		"an Extend that matched nothing looks at the row", "hold.go",
 		"if err == nil && !mine || errors.Is(err, store.ErrRowLocked) {", "if lost = err == nil && !mine; errors.Is(err, store.ErrRowLocked) {",
 		"TestKilledStatement",
 	},
@@ -491,7 +491,7 @@ var mutations = []mutation{
 		"TestDatabaseThatCannotBeAskedAfterAHold",
 	},
 	{
-		"a call that does not wait has the error of the one that does", "lock.go",
+		"a call that does not wait has the error of the one that does", "acquire.go",
 		"return nil, names.refusal(c.name)", "return nil, ErrNotAcquired",
 		"TestDatabaseThatCannotBeAskedBesideAWaiter",
 	},

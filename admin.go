@@ -1,0 +1,124 @@
+package mysqllock
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+// Info is the state of a lock in the table.
+type Info struct {
+	Name                  string
+	Held                  bool          // some owner holds the lock
+	Holder, Owner         string        // label of the process (WithIdentity); opaque id of the acquisition
+	Holds                 int           // open handles, as of the last write to the row
+	Token                 uint64        // of the holder, or of the last one
+	AcquiredAt, ExpiresAt time.Time     // UTC, by the database's clock
+	ExpiresIn             time.Duration // by the database's clock, when it was read
+	Waiters               int           // processes in the row's wait queue
+}
+
+// Inspect returns the state of name; Held is false, without an error,
+// for a name that has no row. It blocks for one round trip. It returns
+// [ErrInvalidName], [ErrNoTable], [ErrClosed], or the error of ctx or the database.
+func (l *Locker) Inspect(ctx context.Context, name string) (info Info, err error) {
+	err = l.admin(func() (err error) {
+		if err = checkName(name); err == nil {
+			found, err := l.table.Inspect(ctx, name)
+			info = Info(found)
+			return err
+		}
+		return err
+	})
+	if err != nil {
+		return Info{}, opError("inspect", name, err)
+	}
+	return info, nil
+}
+
+// List returns every lock that is held now, in order of names. It reads the whole table. It
+// returns [ErrNoTable], [ErrClosed], or the error of ctx or the database.
+func (l *Locker) List(ctx context.Context) (infos []Info, err error) {
+	err = l.admin(func() (err error) {
+		found, err := l.table.List(ctx)
+		for _, info := range found {
+			infos = append(infos, Info(info))
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("mysqllock: list: %w", err)
+	}
+	return infos, nil
+}
+
+// CreateTable creates the table if it does not exist. Any number of processes may call it at
+// once. It needs the CREATE privilege even if the table exists. It
+// returns [ErrClosed], or the error of ctx or the database.
+func (l *Locker) CreateTable(ctx context.Context) error {
+	if err := l.admin(func() error { return l.table.CreateTable(ctx) }); err != nil {
+		return fmt.Errorf("mysqllock: create table: %w", err)
+	}
+	return nil
+}
+
+// ForceUnlock frees name from its holder, and reports whether it was held. A hold of this
+// Locker ends at once. A holder with another Locker, in this process or elsewhere, notices
+// at its next renewal or check, up to a third of its lease later: until then two owners may
+// trust the lock, and only tokens and [Lock.Guard] tell them apart. A holder that unlocks
+// notices then, and hands nothing over within its process, unless the database had replied
+// to it less than 2 ms before the row was freed (see [WithoutHandoff]).
+//
+// ForceUnlock waits, until ctx ends, for the transactions that the holder has under
+// Guard. It returns [ErrInvalidName], [ErrNoTable], [ErrClosed], or the error of ctx or
+// the database; after an error the lock may be held or free.
+func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err error) {
+	var owner string
+	var next store.Process
+	err = l.admin(func() (err error) {
+		if err = checkName(name); err == nil {
+			owner, next, err = l.table.ForceUnlock(ctx, name)
+		}
+		return err
+	})
+	if err != nil {
+		return false, opError("force unlock", name, err)
+	}
+	if owner == "" {
+		return false, nil
+	}
+	l.watchdog.ownerChanged(store.Claim{Name: name, Owner: owner})
+	l.registry.freed([]string{name}, next)
+	return true, nil
+}
+
+// Purge deletes the rows of locks that have been free for at least idle, and returns how many.
+// Tokens keep rising after it. It works in small transactions and skips locked rows; it needs
+// the DELETE privilege. If it fails midway, it returns how many it had deleted with the error.
+func (l *Locker) Purge(ctx context.Context, idle time.Duration) (deleted int64, err error) {
+	err = l.admin(func() error {
+		n, err := l.table.Purge(ctx, max(idle, 0))
+		deleted += n
+		return err
+	})
+	if err != nil {
+		return deleted, fmt.Errorf("mysqllock: purge: %w", err)
+	}
+	return deleted, nil
+}
+
+// admin runs an operation on the table, again after a deadlock.
+func (l *Locker) admin(fn func() error) error {
+	select {
+	case <-l.done:
+		return ErrClosed
+	default:
+	}
+	for try := 1; ; try++ {
+		if err := fn(); !store.Contended(err) || try == 10 {
+			return err
+		}
+	}
+}

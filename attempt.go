@@ -1,0 +1,205 @@
+package mysqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+// An attempt is one acquiring statement, with a context of its own: a statement that is cut
+// off can still be granted, so an attempt whose caller has returned is undone when its reply
+// arrives. While there is no reply, probes find out whether the database replies at all, and
+// what is in the way. An attempt that waits in the server for a locked row is not cut off,
+// because it would go on waiting there.
+type attempt struct {
+	l       *Locker
+	inline  bool // on the caller's goroutine
+	request store.AcquireRequest
+	handoff *handoff // whose row it replaces; may be nil
+	waiter  *waiter
+	ctx     context.Context
+	cancel  context.CancelFunc
+	done    chan struct{} // closed by run after the reply; nil if inline
+	grant   store.Grant
+	err     error
+
+	probing *time.Timer // the next probe
+	locked  atomic.Bool // a transaction has the row locked, by the last probe
+
+	mu       sync.Mutex // protects following fields
+	answered bool
+	detached *time.Timer // cuts it off; not nil if the caller has returned
+}
+
+// attempt returns a new attempt, which replaces the handoff, if any. again is set if an
+// earlier one was refused.
+func (c *call) attempt(left *handoff, again bool) *attempt {
+	l := c.l
+	lease := c.lease
+	if lease == AutoRenew {
+		lease = l.lease
+	}
+	a := &attempt{
+		l: l, handoff: left, waiter: c.waiter,
+		request: store.AcquireRequest{Claim: store.Claim{Name: c.name, Owner: store.NewOwnerID(l.process)}, Lease: lease},
+	}
+	if left != nil {
+		a.request.Replaces = left.lease.claim.Owner
+	}
+	background := c.observed.over(l.background)
+	a.inline = l.dbIsFast.Load() && left == nil && !again
+	// A grant that arrives when its lease has nearly ended is useless. That limits the
+	// statement, which may wait for a locked row or on a dead connection, unless the caller
+	// returns sooner.
+	bound := min(max(lease*2/3, time.Second), 10*time.Second)
+	if left := time.Until(c.cutoffTime); a.inline && !c.cutoffTime.IsZero() && left < bound {
+		bound = min(bound, left+cancelGrace)
+	}
+	if a.inline {
+		a.ctx, a.cancel = context.WithTimeout(background, bound)
+	} else {
+		a.ctx, a.cancel = context.WithCancel(background)
+		if c.wait > bound {
+			a.cutAfter(bound)
+		}
+	}
+	a.probing = time.AfterFunc(probeAfter, a.probe)
+	l.registry.sending(c.waiter, a.request.Claim)
+	select {
+	case <-c.waiter.wake: // this attempt will see its reason
+	default:
+	}
+	a.request.EnlistAs = l.registry.asking(c.waiter, again)
+	return a
+}
+
+// cutAfter cuts the attempt off after d without a reply, unless it waits for a locked row.
+// Stopping the timer prevents that.
+func (a *attempt) cutAfter(d time.Duration) *time.Timer {
+	began := time.Now()
+	var mu sync.Mutex // protects timer
+	var timer *time.Timer
+	mu.Lock()
+	defer mu.Unlock()
+	timer = time.AfterFunc(d, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if a.locked.Load() && time.Since(began) < store.LockWaitTimeout && a.ctx.Err() == nil {
+			timer.Reset(probeInterval)
+		} else {
+			a.cancel()
+		}
+	})
+	return timer
+}
+
+// probe finds out what is in the way of an attempt without a reply, again and again.
+func (a *attempt) probe() {
+	if a.ctx.Err() != nil || !a.l.enter() {
+		return
+	}
+	defer a.l.working.Done()
+	a.locked.Store(a.l.registry.probe(a.l.background, a.waiter, a.request.Claim) == store.RowLocked)
+	if a.ctx.Err() == nil {
+		a.probing.Reset(probeInterval)
+	}
+}
+
+func (a *attempt) run() {
+	a.send()
+	a.mu.Lock()
+	a.answered = true
+	gone := a.detached
+	a.mu.Unlock()
+	close(a.done)
+	if gone != nil {
+		gone.Stop()
+		a.undo()
+	}
+}
+
+// send sends the statement and waits for the reply.
+func (a *attempt) send() {
+	defer a.cancel()
+	defer a.probing.Stop()
+	start := time.Now()
+	a.grant, a.err = a.l.repo.Acquire(a.ctx, a.request)
+	if errors.Is(a.err, context.DeadlineExceeded) || errors.Is(a.err, context.Canceled) {
+		a.err = unanswered(a.err)
+	}
+	if swift := a.err == nil && time.Since(start) < fastReply; swift != a.l.dbIsFast.Load() {
+		a.l.dbIsFast.Store(swift)
+	}
+	if a.handoff != nil {
+		span := a.l.watchdog.stop(a.handoff.lease)
+		a.l.repo.HoldEnded()
+		if a.err != nil {
+			a.l.releaser.add(a.handoff.lease.claim, span, false, time.Now())
+		}
+	}
+}
+
+// errNoAnswer is the error of a statement that was cut off, or had no reply when its call
+// ended. It hides context.DeadlineExceeded, because the time limit is the library's, not the
+// caller's.
+var (
+	errNoAnswer     = errors.New("the database did not answer in time")
+	errNoConnection = errors.New("the pool had no connection to the database in time")
+)
+
+// unanswered returns the error of a statement whose time limit passed before its reply.
+func unanswered(err error) error {
+	switch {
+	case errors.As(err, new(store.PoolExhausted)):
+		return store.NotSent{Err: errNoConnection}
+	case errors.As(err, new(store.NotSent)):
+		return store.NotSent{Err: errNoAnswer}
+	case err == context.DeadlineExceeded || err == context.Canceled:
+		return errNoAnswer
+	default:
+		return fmt.Errorf("%w (%v)", errNoAnswer, err)
+	}
+}
+
+// undo releases what the attempt may have acquired, and leaves the queue.
+func (a *attempt) undo() {
+	if a.err != nil {
+		a.undoUnknown()
+	} else if a.grant.Token > 0 {
+		a.release()
+	}
+	a.l.leaveQueue(a.waiter)
+}
+
+// detach lets the attempt go on without its caller. It returns false if it has its reply.
+func (a *attempt) detach() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.answered {
+		return false
+	}
+	a.detached = a.cutAfter(detachedTimeout)
+	return true
+}
+
+// undoUnknown makes sure that a failed attempt holds nothing.
+func (a *attempt) undoUnknown() {
+	if store.OutcomeUnknown(a.err) {
+		a.l.releaser.add(a.request.Claim, a.request.Lease, true, time.Now())
+	}
+}
+
+// release releases an unwanted grant, and wakes the next waiter.
+func (a *attempt) release() {
+	a.l.registry.answered(a.waiter, true)
+	if err := a.l.release(a.request.Claim, a.request.Lease); err != nil {
+		a.l.log.Debug("mysqllock: release of an unwanted grant, trying again", "name", a.request.Name, "err", err)
+	}
+	a.l.repo.HoldEnded()
+	a.l.registry.wakeHead(a.request.Name)
+}

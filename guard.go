@@ -1,0 +1,53 @@
+package mysqllock
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+// A Queryer is an open transaction: a [*sql.Tx], a *sqlx.Tx, the [*sql.Conn] on
+// which one was begun, or a wrapper of one of them.
+type Queryer interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// Guard puts the caller's transaction, which must be on the server of the
+// Locker's table, under the lock: if it returns nil, no other owner can take the lock over
+// until tx ends, whatever happens to the lease, to this process or at Unlock. A stale holder
+// cannot commit a transaction that it guarded. Guard delays no renewal, and a transaction may
+// last longer than the lease.
+//
+// It blocks for one round trip, or three if tx is not a [*sql.Tx] or *sqlx.Tx, and
+// for up to 1 s more while a [Locker.ForceUnlock] waits. It returns [ErrLost] if the
+// lock is no longer this handle's: then the hold is lost, and its Context has ended.
+// It also returns [ErrNotHeld], [ErrClosed], an error if tx is not an open transaction or does
+// not find the table, the error of ctx, or the database's error; these leave the hold as it is.
+//
+// Call Guard first in the transaction. Under REPEATABLE READ, nonlocking reads see the
+// database as of the first read, which is then Guard. MariaDB 11.6 and later also refuses,
+// with error 1020, to lock or change rows that others have changed since the first read; so
+// a later Guard may fail.
+func (k *Lock) Guard(ctx context.Context, tx Queryer) error {
+	l, t := k.locker, k.hold
+	l.mu.Lock()
+	t.guarded = true // before Unlock could hand the lock over
+	l.mu.Unlock()
+	err := k.Err()
+	if err == nil {
+		err = l.table.Guard(ctx, tx, t.lease.claim, t.tokens.token)
+	}
+	if errors.Is(err, store.ErrNotOwned) {
+		l.watchdog.ownerChanged(t.lease.claim)
+		err = ErrLost
+		if now := k.Err(); now != nil {
+			err = now // it may have been unlocked meanwhile
+		}
+	}
+	if err != nil {
+		return opError("guard", k.Name(), err)
+	}
+	return nil
+}

@@ -1,0 +1,264 @@
+package mysqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+// A hold is one owner's tenure of a lock: from the grant, or a handoff, until it is released
+// or lost.
+type hold struct {
+	key      holdKey
+	token    uint64
+	tokens   tokenRange
+	lease    *lease
+	waiter   *waiter // the head of the name's queue
+	handles  []*Lock
+	observed *observed // may be nil
+	guarded  bool      // a transaction may be under Guard
+	ended    error     // nil at first; then ErrLost, ErrNotHeld or ErrClosed
+}
+
+type holdKey struct {
+	owner *owner
+	name  string
+}
+
+// beginHold makes a hold of a grant, unless that came too late.
+func (c *call) beginHold(a *attempt) (*Lock, error) {
+	l := c.l
+	l.mu.Lock()
+	late := !time.Now().Before(trustedUntil(a.grant.Sent, a.request.Lease))
+	if late || l.closed || l.holds[c.key()] != nil {
+		closed := l.closed
+		l.mu.Unlock()
+		l.working.Go(a.release)
+		if closed {
+			l.leaveQueue(c.waiter)
+			return nil, ErrClosed
+		}
+		return nil, nil
+	}
+	t := &hold{key: c.key(), token: a.grant.Token, tokens: tokenRange{token: a.grant.Token}, waiter: c.waiter}
+	if a.handoff != nil {
+		t.tokens.since = a.handoff.since
+	}
+	k := l.addHandle(c, t, a.grant.Sent)
+	t.lease = l.watchdog.start(a.request.Claim, a.grant.Sent, a.request.Lease, k.requested, func() { l.onLoss(t) })
+	l.holdBegan(c, t)
+	return k, nil
+}
+
+// holdBegan records a new hold. The caller holds mu, which holdBegan unlocks.
+func (l *Locker) holdBegan(c *call, t *hold) {
+	if t.observed = c.observed; t.observed != nil {
+		t.observed.granted = time.Now()
+	}
+	l.holds[t.key] = t
+	l.held++
+	l.mu.Unlock()
+	l.acquired.Add(1)
+	l.registry.answered(c.waiter, true)
+	if c.shared {
+		l.registry.wakeOwner(c.name, c.owner)
+	}
+}
+
+// addHandle adds a handle to a hold. The caller holds mu.
+func (l *Locker) addHandle(c *call, t *hold, from time.Time) *Lock {
+	k := &Lock{locker: l, hold: t, requested: request{auto: c.lease == AutoRenew}}
+	if !k.requested.auto {
+		k.requested.until = from.Add(c.lease)
+	}
+	ctx := c.ctx
+	if !c.shared {
+		ctx = context.WithValue(ctx, ownerKey{}, c.owner)
+	}
+	k.ctx, k.cancel = context.WithCancelCause(ctx)
+	t.handles = append(t.handles, k)
+	return k
+}
+
+// request is what the open handles of the hold ask together. The caller holds mu.
+func (t *hold) request() request {
+	var all request
+	for _, k := range t.handles {
+		all.auto = all.auto || k.requested.auto
+		if k.requested.until.After(all.until) {
+			all.until = k.requested.until
+		}
+	}
+	return all
+}
+
+// checkLoss ends the hold if its lease has ended. Then the caller, which holds mu, must call
+// finishLoss after unlocking mu.
+func (l *Locker) checkLoss(t *hold) (lost bool) {
+	if t.ended != nil || l.watchdog.alive(t.lease) {
+		return false
+	}
+	l.endHold(t, ErrLost)
+	return true
+}
+
+// onLoss is called by the watchdog when the lease cannot be trusted any more.
+func (l *Locker) onLoss(t *hold) {
+	l.mu.Lock()
+	lost := l.checkLoss(t)
+	l.mu.Unlock()
+	l.finishLoss(t, lost)
+}
+
+// finishLoss reports a loss, and leaves the queue.
+func (l *Locker) finishLoss(t *hold, lost bool) {
+	if !lost {
+		return
+	}
+	l.recordLoss(t, l.watchdog.reason(t.lease))
+	l.repo.HoldEnded()
+	l.leaveQueue(t.waiter)
+	l.observers.holdEnd(t, ErrLost)
+}
+
+// recordLoss counts and logs a loss.
+func (l *Locker) recordLoss(t *hold, reason string) {
+	l.lost.Add(1)
+	l.log.Error("mysqllock: lock lost", "name", t.key.name, "token", t.token, "reason", reason)
+}
+
+// endHold ends a hold and the contexts of its handles. The caller holds mu.
+func (l *Locker) endHold(t *hold, why error) {
+	t.ended = why
+	l.held--
+	for _, k := range t.handles {
+		k.ended = why
+		k.cancel(why)
+	}
+}
+
+// leaveQueue removes a waiter from its queue, and releases a handoff that no other waiter
+// takes.
+func (l *Locker) leaveQueue(w *waiter) { l.releaseHandoff(l.registry.leave(w)) }
+
+// Extend makes the lease last for at least the given time from now, at least 10
+// ms; also for a handle with [AutoRenew]. It blocks for one round trip, or until ctx ends if
+// a transaction has the row locked, and retries transient errors within ctx. It returns
+// [ErrInvalidLease], [ErrLost], [ErrNotHeld], [ErrClosed], the cause of ctx, or the
+// database's error; then the lease is unchanged, or longer.
+func (k *Lock) Extend(ctx context.Context, lease time.Duration) error {
+	if lease < minLease {
+		return opError("extend", k.Name(), fmt.Errorf("%w: %v; want at least %v", ErrInvalidLease, lease, minLease))
+	}
+	if err := k.extend(ctx, lease); err != nil {
+		return opError("extend", k.Name(), err)
+	}
+	return nil
+}
+
+func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
+	l, t := k.locker, k.hold
+	unmatched := 0
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+		if err := k.Err(); err != nil {
+			return err
+		}
+		l.mu.Lock()
+		holds := len(t.handles)
+		l.mu.Unlock()
+		if !l.watchdog.extending(t.lease, lease) {
+			continue
+		}
+		tryCtx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		mine, sent, err := l.repo.Extend(tryCtx, t.lease.claim, lease, holds)
+		lost := false
+		if err == nil && !mine || errors.Is(err, store.ErrRowLocked) {
+			if lost, err = l.notMatched(tryCtx, t.lease.claim, err); err == errNotMatched {
+				unmatched++
+			}
+		}
+		cancel()
+		switch {
+		case err == nil && mine:
+			l.mu.Lock()
+			if until := sent.Add(lease); until.After(k.requested.until) {
+				k.requested.until = until
+			}
+			if t.ended == nil { // else the lease may be the next holder's by now
+				l.watchdog.request(t.lease, t.request(), len(t.handles))
+			}
+			// Several may be under way: which holds was written last is not known.
+			l.watchdog.extended(t.lease, sent, promise{length: lease})
+			l.mu.Unlock()
+			return k.Err()
+		case lost:
+			l.watchdog.ownerChanged(t.lease.claim)
+			if err := k.Err(); err != nil {
+				return err
+			}
+			return ErrLost
+		case ctx.Err() != nil:
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case !store.Transient(err) || unmatched == 5:
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// errNotMatched is the error of a statement that matched no row although the claim owns it:
+// MariaDB 11.8 may reply so to an UPDATE that was killed.
+var errNotMatched = errors.New("the statement matched nothing, although the row is this lock's")
+
+// notMatched finds out why a statement has not matched the row of a claim: the claim has lost
+// it; or the statement skipped it, and returned skipped; or errNotMatched.
+func (l *Locker) notMatched(ctx context.Context, c store.Claim, skipped error) (lost bool, err error) {
+	mine, err := l.repo.Owned(ctx, []store.Claim{c})
+	if err == nil && len(mine) > 0 {
+		if err = skipped; err == nil {
+			err = errNotMatched
+		}
+	}
+	return err == nil, err
+}
+
+// release frees a row. If that fails, it retries in the background until a lease of the
+// given length has ended.
+func (l *Locker) release(c store.Claim, lease time.Duration) error {
+	return l.releaseBy(time.Now().Add(unlockBound), c, lease)
+}
+
+// releaseBy is release with another time limit.
+func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration) error {
+	maybe := false // an earlier try may have freed the row
+	for pause := 10 * time.Millisecond; ; {
+		ctx, cancel := context.WithTimeout(context.Background(), min(unlockBound/2, time.Until(end)))
+		freed, next, err := l.repo.Release(ctx, c)
+		maybe = maybe || store.OutcomeUnknown(err)
+		if err == nil && !freed || errors.Is(err, store.ErrRowLocked) {
+			_, err = l.notMatched(ctx, c, err)
+		}
+		cancel()
+		switch {
+		case err == nil && (freed || maybe):
+			l.registry.released([]string{c.Name}, next)
+			return nil
+		case err == nil:
+			return ErrLost
+		case !store.Transient(err) || time.Until(end) <= pause:
+			l.releaser.add(c, lease, false, time.Now())
+			return err
+		}
+		time.Sleep(pause)
+		if pause *= 2; errors.Is(err, store.ErrRowLocked) { // perhaps only for a moment
+			pause = min(pause, 200*time.Millisecond)
+		}
+	}
+}
