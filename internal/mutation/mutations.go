@@ -211,27 +211,27 @@ var mutations = []mutation{
 		"TestWaiterThatGivesUp|TestAbandonedAttempt",
 	},
 	{
-		"wake-up when the holder's lease ends", "notify.go",
+		"wake-up when the holder's lease ends", "poll.go",
 		"w.expiry = time.AfterFunc(max(left, time.Millisecond), func() { r.expired(w) })", "w.expiry = time.AfterFunc(time.Hour, func() { r.expired(w) })",
 		"TestWaiterAsksAtTheHoldersExpiry",
 	},
 	{
-		"wake-up of the next waiter of the process", "notify.go",
+		"wake-up of the next waiter of the process", "queue.go",
 		"q.head, q.asking, q.asked = next, true, time.Now()\n\tclose(next.isHead)", "q.head, q.asking, q.asked = next, true, time.Now()",
 		"TestQueueIsFirstComeFirstServed",
 	},
 	{
-		"ring of a release", "notify.go",
+		"ring of a release", "signal.go",
 		"if next != 0 && r.signalling {\n\t\tr.mu.Lock()", "if false {\n\t\tr.mu.Lock()",
 		"TestRingWakesTheFirst",
 	},
 	{
-		"poller", "notify.go",
+		"poller", "poll.go",
 		"\t\t\tr.found(w)\n\t\tdefault:\n\t\t\tw.expiry.Reset(row.Remaining)", "\t\tdefault:\n\t\t\tw.expiry.Reset(row.Remaining)",
 		"TestPoller",
 	},
 	{
-		"who was struck off is listed again", "notify.go",
+		"who was struck off is listed again", "poll.go",
 		"row.Remaining <= 0, w.listed && !row.Waiting:", "row.Remaining <= 0:",
 		"TestWaiterThatGoesSilent",
 	},
@@ -251,17 +251,17 @@ var mutations = []mutation{
 		"TestConnectionCutOffBehindALockedRow",
 	},
 	{
-		"a call in line has the error of the one before it", "notify.go",
+		"a call in line has the error of the one before it", "outage.go",
 		"case q.failed != nil:\n\t\treturn waitErr{err: q.failed}\n", "",
 		"TestDatabaseThatCannotBeAsked/./(dead|died)",
 	},
 	{
-		"a call in line behind a statement without an answer", "notify.go",
+		"a call in line behind a statement without an answer", "outage.go",
 		"case q.asking && (!q.known || time.Since(q.asked) > replyTimeout || q.granted && time.Since(q.asked) > replyTimeoutAfterHold):\n\t\treturn waitErr{err: errNoAnswer}\n", "",
 		"TestDatabaseThatCannotBeAsked/./black_hole",
 	},
 	{
-		"a probe tells that somebody has the row", "notify.go",
+		"a probe tells that somebody has the row", "outage.go",
 		"q.known, q.granted, q.failed, q.asked = true, false, nil, time.Now()", "q.failed = nil",
 		"TestLockThatIsBusy/./(row_locked|guarded)",
 	},
@@ -336,7 +336,7 @@ var mutations = []mutation{
 		"TestTransactionLeftOpenInALargerPool",
 	},
 	{
-		"a poller that has ended leaves the next one's listener alone", "notify.go",
+		"a poller that has ended leaves the next one's listener alone", "poll.go",
 		"defer timer.Stop()\n\tvar idle time.Duration", "defer timer.Stop()\n\tdefer r.hush()\n\tvar idle time.Duration",
 		"TestWaiterArrivesWhilePollerEnds",
 	},
@@ -486,7 +486,7 @@ var mutations = []mutation{
 		"TestPoolOfOne",
 	},
 	{
-		"a hold that has ended is not in the way", "notify.go",
+		"a hold that has ended is not in the way", "queue.go",
 		"= false, true, granted, nil", "= false, true, false, nil",
 		"TestDatabaseThatCannotBeAskedAfterAHold",
 	},
@@ -521,7 +521,7 @@ var mutations = []mutation{
 		"TestCutOffBehindALockedRowThatIsHeld",
 	},
 	{
-		"a probe that finds the lock taken ends an outage", "notify.go",
+		"a probe that finds the lock taken ends an outage", "outage.go",
 		"true, false, nil, time.Now()\n\t\tw.failed = nil\n", "true, false, nil, time.Now()\n",
 		"TestBusyAfterAnOutage",
 	},
