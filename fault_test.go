@@ -373,7 +373,7 @@ func TestBehindALockedRow(t *testing.T) {
 // fault that a network has.
 func TestLossNeedsNoAnswer(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
-		for fault, strike := range map[string]func(*wire.Proxy, bool){
+		for fault, unlist := range map[string]func(*wire.Proxy, bool){
 			"black hole": (*wire.Proxy).BlackHole,
 			"frozen":     (*wire.Proxy).Freeze,
 			"refused": func(p *wire.Proxy, on bool) {
@@ -392,13 +392,13 @@ func TestLossNeedsNoAnswer(t *testing.T) {
 
 				// The rival gets the lock as soon as the database gives it to him:
 				// the holder must have been told by then.
-				strike(proxy, true)
+				unlist(proxy, true)
 				next, err := other.TryLock(ctx, name, 20*time.Second, mysqllock.AutoRenew)
 				require.NoError(t, err)
 				require.ErrorIs(t, context.Cause(k.Context()), mysqllock.ErrLost)
 				require.Greater(t, next.Token(), k.Token())
 				require.ErrorIs(t, k.Unlock(), mysqllock.ErrLost)
-				strike(proxy, false)
+				unlist(proxy, false)
 
 				// It recovers without help, and what it sent in vain does no harm.
 				again := acquire(t, l, name+", again", mysqllock.AutoRenew)
@@ -411,7 +411,7 @@ func TestLossNeedsNoAnswer(t *testing.T) {
 }
 
 // A lease counts from before the request was sent, however late the answer is:
-// whoever gets the lock when the database gives it to him finds the holder told.
+// a caller that gets the lock when the database gives it to him finds the holder told.
 func TestLeaseCountsFromTheRequest(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		const lease, delay = 4 * time.Second, 1200 * time.Millisecond
@@ -429,7 +429,7 @@ func TestLeaseCountsFromTheRequest(t *testing.T) {
 	})
 }
 
-// The server dies and comes back: whoever waits gets the lock without help.
+// The server dies and comes back: a process that waits gets the lock without help.
 func TestServerRestart(t *testing.T) {
 	for _, kind := range mysqltest.Kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -825,7 +825,7 @@ func TestFailedGuardHoldsUpNobody(t *testing.T) {
 }
 
 // A lock whose row was taken away is not handed on inside the process: Unlock and
-// Do report the loss, and the next holder here gets a token above that of whoever
+// Do report the loss, and the next holder here gets a token above that of a caller that
 // has had the lock since.
 func TestHandoffOfARowTakenAway(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {

@@ -364,7 +364,7 @@ func testTable(t *testing.T, db *sql.DB, l *mysqllock.Locker, table string) {
 	require.NoError(t, err)
 	require.NoError(t, k.Guard(ctx, tx))
 	require.NoError(t, tx.Commit())
-	_, err = l.TryLock(ctx, "x", 10*time.Millisecond, mysqllock.AutoRenew) // asks, waits, is struck off
+	_, err = l.TryLock(ctx, "x", 10*time.Millisecond, mysqllock.AutoRenew) // asks, waits, is removed
 	require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
 	other := newLocker(t, db, mysqllock.WithTable(table))
 	_, err = other.TryLock(ctx, "x", 10*time.Millisecond, mysqllock.AutoRenew)

@@ -291,7 +291,7 @@ func TestNoWaitBehindAnAttempt(t *testing.T) {
 	}
 }
 
-// Whoever waits and shares the owner that got the lock has it too, at once.
+// A process that waits and shares the owner that got the lock has it too, at once.
 func TestWaitersOfOneOwner(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(rarely)

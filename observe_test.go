@@ -19,7 +19,7 @@ import (
 )
 
 // witness is what an observer was told, in order. Its hooks take every mutex of the
-// Locker: whoever called them with one would hang.
+// Locker: a caller that called them with one would hang.
 type witness struct {
 	mu    sync.Mutex
 	lines []string

@@ -34,16 +34,16 @@ type fakeRepo struct {
 	born    time.Time
 	servers sync.WaitGroup // statements under way
 
-	mu     sync.Mutex // guards the following
-	rows   map[string]fakeRow
-	locked map[string]chan struct{} // rows that a transaction has locked; closed when it ends
-	tokens uint64
-	terms  int // grants that were not relinquished
-	bells  map[store.Process]chan struct{}
-	full   bool // the pool: listening takes a connection that is needed
-	faults map[string]fault
-	sends  []statement
-	wrote  []int // what each renewal and extension of a row wrote into holds; 0: nothing
+	mu        sync.Mutex // guards the following
+	rows      map[string]fakeRow
+	locked    map[string]chan struct{} // rows that a transaction has locked; closed when it ends
+	tokens    uint64
+	terms     int // grants that were not relinquished
+	listeners map[store.Process]chan struct{}
+	full      bool // the pool: listening takes a connection that is needed
+	faults    map[string]fault
+	sends     []statement
+	wrote     []int // what each renewal and extension of a row wrote into holds; 0: nothing
 }
 
 type fakeRow struct {
@@ -55,8 +55,8 @@ type fakeRow struct {
 	waiters string    // ids of processes, 19 digits each
 }
 
-// heir is who has waited longest, 0 if nobody waits.
-func (r fakeRow) heir() store.Process {
+// nextWaiter is who has waited longest, 0 if nobody waits.
+func (r fakeRow) nextWaiter() store.Process {
 	if r.waiters == "" {
 		return 0
 	}
@@ -84,14 +84,14 @@ func (r fakeRow) forMe(p store.Process, now time.Time) bool {
 	if r.freed.After(since) {
 		since = r.freed
 	}
-	if !r.heir().CanListen() {
+	if !r.nextWaiter().CanListen() {
 		kept = handoverSilent
 	}
-	return !r.expires.After(now) && (r.heir() == 0 || r.heir() == p || r.heir() == p.Polling() || now.Sub(since) > kept)
+	return !r.expires.After(now) && (r.nextWaiter() == 0 || r.nextWaiter() == p || r.nextWaiter() == p.Polling() || now.Sub(since) > kept)
 }
 
-// strike is the list without a process' id.
-func (r fakeRow) strike(p store.Process) string { return strings.ReplaceAll(r.waiters, p.String(), "") }
+// unlist is the list without a process' id.
+func (r fakeRow) unlist(p store.Process) string { return strings.ReplaceAll(r.waiters, p.String(), "") }
 
 type statement struct {
 	op   string
@@ -160,7 +160,7 @@ func inBubble(t *testing.T, test func(t *testing.T, f *fakeRepo)) {
 		f := &fakeRepo{
 			t: t, born: time.Now(),
 			rows: map[string]fakeRow{}, locked: map[string]chan struct{}{}, faults: map[string]fault{},
-			bells: map[store.Process]chan struct{}{},
+			listeners: map[store.Process]chan struct{}{},
 		}
 		t.Cleanup(func() {
 			f.servers.Wait()
@@ -248,7 +248,7 @@ func (f *fakeRepo) meet(flt fault, ops ...string) {
 	}
 }
 
-// take gives the row to another process, whoever has it.
+// take gives the row to another process, a caller that has it.
 func (f *fakeRepo) take(name string, lease time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -256,7 +256,7 @@ func (f *fakeRepo) take(name string, lease time.Duration) {
 	f.rows[name] = fakeRow{owner: "another", holds: 1, token: f.tokens, expires: time.Now().Add(lease), waiters: f.rows[name].waiters}
 }
 
-// free frees the row, whoever has it.
+// free frees the row, a caller that has it.
 func (f *fakeRepo) free(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -430,11 +430,11 @@ func (f side) Acquire(ctx context.Context, b store.AcquireRequest) (store.Grant,
 			r = fakeRow{b.Owner, 1, f.tokens, now.Add(b.Lease), r.freed, r.waiters}
 			f.rows[b.Name] = r
 		case r.forMe(f.me, now):
-			if first := r.heir(); first != 0 && first != f.me && first != f.me.Polling() {
+			if first := r.nextWaiter(); first != 0 && first != f.me && first != f.me.Polling() {
 				r.waiters = r.waiters[19:] // it did not come
 			}
-			r.waiters = r.strike(f.me)
-			r.waiters = r.strike(f.me.Polling())
+			r.waiters = r.unlist(f.me)
+			r.waiters = r.unlist(f.me.Polling())
 			f.tokens += store.TokenRange
 			r = fakeRow{b.Owner, 1, f.tokens, now.Add(b.Lease), r.freed, r.waiters}
 			f.rows[b.Name] = r
@@ -492,13 +492,13 @@ func (f *fakeRepo) prolong(c store.Claim, now time.Time, lease time.Duration, ho
 }
 
 // release frees the row of a claim. The caller holds mu.
-func (f *fakeRepo) releaseLocked(c store.Claim, now time.Time) (freed int64, heir store.Process) {
+func (f *fakeRepo) releaseLocked(c store.Claim, now time.Time) (freed int64, nextWaiter store.Process) {
 	r := f.rows[c.Name]
 	if r.owner != c.Owner {
 		return 0, 0
 	}
 	f.rows[c.Name] = fakeRow{token: r.token, freed: now, waiters: r.waiters}
-	return 1, r.heir()
+	return 1, r.nextWaiter()
 }
 
 func (f *fakeRepo) Extend(ctx context.Context, c store.Claim, lease time.Duration, holds int) (bool, time.Time, error) {
@@ -537,7 +537,7 @@ func (f side) Look(ctx context.Context, names []string) (map[string]store.Row, t
 		found := map[string]store.Row{}
 		for _, name := range names {
 			if r, ok := f.rows[name]; ok {
-				found[name] = store.Row{Owner: r.owner, Remaining: r.expires.Sub(now), Next: r.heir(), Waiting: r.lists(f.me) || r.full(), Listed: r.lists(f.me)}
+				found[name] = store.Row{Owner: r.owner, Remaining: r.expires.Sub(now), Next: r.nextWaiter(), Waiting: r.lists(f.me) || r.full(), Listed: r.lists(f.me)}
 			}
 		}
 		return found
@@ -545,8 +545,8 @@ func (f side) Look(ctx context.Context, names []string) (map[string]store.Row, t
 }
 
 func (f *fakeRepo) Release(ctx context.Context, c store.Claim) (bool, store.Process, error) {
-	freed, heir, err := f.freeing(ctx, "release", []store.Claim{c})
-	return freed > 0, heir, err
+	freed, nextWaiter, err := f.freeing(ctx, "release", []store.Claim{c})
+	return freed > 0, nextWaiter, err
 }
 
 func (f *fakeRepo) ReleaseAll(ctx context.Context, cs []store.Claim) (int64, store.Process, error) {
@@ -555,69 +555,69 @@ func (f *fakeRepo) ReleaseAll(ctx context.Context, cs []store.Claim) (int64, sto
 
 func (f *fakeRepo) freeing(ctx context.Context, op string, cs []store.Claim) (int64, store.Process, error) {
 	type answer struct {
-		freed int64
-		heir  store.Process
+		freed      int64
+		nextWaiter store.Process
 	}
 	a, _, err := send(ctx, f, op, store.Names(cs), func(now time.Time) (a answer) {
 		for _, c := range cs {
 			if op == "releaseAll" && f.locked[c.Name] != nil {
 				continue
 			}
-			freed, heir := f.releaseLocked(c, now)
+			freed, nextWaiter := f.releaseLocked(c, now)
 			a.freed += freed
-			a.heir = max(a.heir, heir)
+			a.nextWaiter = max(a.nextWaiter, nextWaiter)
 		}
 		return a
 	})
-	return a.freed, a.heir, err
+	return a.freed, a.nextWaiter, err
 }
 
 func (f *fakeRepo) RemoveWaiter(ctx context.Context, names []string, p store.Process) (store.Process, bool, error) {
 	type answer struct {
-		struck int
-		heir   store.Process
+		removed    int
+		nextWaiter store.Process
 	}
-	a, _, err := send(ctx, f, "strike", names, func(now time.Time) (a answer) {
+	a, _, err := send(ctx, f, "unlist", names, func(now time.Time) (a answer) {
 		for _, name := range names {
 			r, ok := f.rows[name]
 			if !ok || f.locked[name] != nil || !r.lists(p) {
 				continue
 			}
-			a.struck++
-			first := r.heir() == p || r.heir() == p.Polling()
-			r.waiters = r.strike(p)
-			r.waiters = r.strike(p.Polling())
+			a.removed++
+			first := r.nextWaiter() == p || r.nextWaiter() == p.Polling()
+			r.waiters = r.unlist(p)
+			r.waiters = r.unlist(p.Polling())
 			if f.rows[name] = r; first && !r.expires.After(now) {
-				a.heir = max(a.heir, r.heir())
+				a.nextWaiter = max(a.nextWaiter, r.nextWaiter())
 			}
 		}
 		return a
 	})
-	return a.heir, a.struck == len(names), err
+	return a.nextWaiter, a.removed == len(names), err
 }
 
 func (f *fakeRepo) Signal(ctx context.Context, p store.Process) (bool, error) {
-	alive, _, err := send(ctx, f, "ring", nil, func(time.Time) bool {
-		bell := f.bells[p]
-		if bell != nil {
-			notify(bell)
+	alive, _, err := send(ctx, f, "signal", nil, func(time.Time) bool {
+		listens := f.listeners[p]
+		if listens != nil {
+			notify(listens)
 		}
-		return bell != nil
+		return listens != nil
 	})
 	return alive, err
 }
 
 func (f side) Listen(ctx context.Context, names []string, d time.Duration) (store.Wakeup, error) {
 	f.mu.Lock()
-	bell := f.bells[f.me]
-	if bell == nil {
-		bell = make(chan struct{}, 1)
-		f.bells[f.me] = bell
+	listens := f.listeners[f.me]
+	if listens == nil {
+		listens = make(chan struct{}, 1)
+		f.listeners[f.me] = listens
 	}
 	f.mu.Unlock()
 	h, _, err := send(ctx, f.fakeRepo, "listen", names, func(now time.Time) (h store.Wakeup) {
 		select {
-		case <-bell: // nothing slept
+		case <-listens: // nothing slept
 		default:
 		}
 		for _, name := range names {
@@ -636,7 +636,7 @@ func (f side) Listen(ctx context.Context, names []string, d time.Duration) (stor
 		return h, err
 	}
 	select {
-	case <-bell:
+	case <-listens:
 		return store.Wakeup{Signalled: true}, nil
 	case <-time.After(d):
 		return store.Wakeup{}, nil
@@ -654,7 +654,7 @@ func (f *fakeRepo) PoolInUse() bool {
 func (f side) CloseListener() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.bells, f.me)
+	delete(f.listeners, f.me)
 }
 
 func (f *fakeRepo) HoldEnded() {

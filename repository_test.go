@@ -227,7 +227,7 @@ func testSession(t *testing.T, e env, session string) {
 		got = waiting(t, there, lock, 1)
 		require.NoError(t, k.Unlock())
 		require.NoError(t, get(t, got).Unlock())
-		require.Less(t, time.Since(start), 4*time.Second, "rung, not polled")
+		require.Less(t, time.Since(start), 4*time.Second, "signalled, not polled")
 	}
 	// Who gives up is not waited for.
 	k = acquire(t, there, lock, mysqllock.AutoRenew)
@@ -400,18 +400,18 @@ func TestPrivileges(t *testing.T) {
 		require.ErrorContains(t, err, "DELETE for Purge")
 		require.ErrorContains(t, l.CreateTable(ctx), "CREATE for CreateTable")
 
-		// They suffice to wake each other; of another account, the ring is denied,
+		// They suffice to wake each other; of another account, the signal is denied,
 		// and the poller looks.
 		other := e.locker(t)
 		for _, to := range []*mysqllock.Locker{newLocker(t, db), newLocker(t, account("SELECT, INSERT, UPDATE"))} {
-			k := acquire(t, l, "rung", mysqllock.AutoRenew)
-			got := waiting(t, to, "rung", 1)
+			k := acquire(t, l, "signalled", mysqllock.AutoRenew)
+			got := waiting(t, to, "signalled", 1)
 			require.NoError(t, k.Unlock())
 			start := time.Now()
 			k = get(t, got)
 			require.Less(t, time.Since(start), 5*time.Second)
 			require.NoError(t, k.Unlock())
-			require.Zero(t, requireHeld(t, other, "rung", false).Waiters)
+			require.Zero(t, requireHeld(t, other, "signalled", false).Waiters)
 		}
 
 		all := newLocker(t, account("SELECT, INSERT, UPDATE, DELETE, CREATE"))

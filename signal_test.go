@@ -21,7 +21,7 @@ import (
 	"github.com/mysqllock/mysqllock/internal/wire"
 )
 
-// A process that polls only once an hour, so that nothing but a ring can wake it
+// A process that polls only once an hour, so that nothing but a signal can wake it
 // in time.
 var rarely = mysqllock.WithPollInterval(time.Hour)
 
@@ -75,14 +75,14 @@ func TestRing(t *testing.T) {
 			k, _ := b.TryLock(ctx, "x", time.Minute, mysqllock.AutoRenew)
 			got <- k
 		}()
-		// Two statements look at the session, two ask for the lock, one for the bell,
+		// Two statements look at the session, two ask for the lock, one for the listens,
 		// and one keeps the next ones out of the slow log.
 		// Five listen for 0.1, 0.2, 0.4, 0.8 and 1.6 s, the next for 3.2 s.
 		eventually(t, "not listening", func() bool { return b.Stats().Statements >= 12 })
 		freed := time.Now()
 		require.NoError(t, k.Unlock())
 		next := get(t, got)
-		require.Less(t, time.Since(freed), 2*time.Second, "not rung")
+		require.Less(t, time.Since(freed), 2*time.Second, "not signalled")
 
 		var worst time.Duration
 		for range 20 {
@@ -205,10 +205,10 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// A lock that came free is kept for whoever is first in line, but not for long.
+// A lock that came free is kept for a caller that is first in line, but not for long.
 func TestReservation(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
-		// Somebody who can be rung, and never comes.
+		// Somebody who can be signalled, and never comes.
 		conn, err := e.db(t, "").Conn(ctx)
 		require.NoError(t, err)
 		defer conn.Close()
@@ -227,7 +227,7 @@ func TestReservation(t *testing.T) {
 			require.NoError(t, err)
 			require.Greater(t, time.Since(start), 250*time.Millisecond)
 			t.Log("wait", wait, "passed over after", time.Since(freed))
-			require.Zero(t, requireHeld(t, a, "x", true).Waiters, "struck off")
+			require.Zero(t, requireHeld(t, a, "x", true).Waiters, "removed")
 			require.NoError(t, k.Unlock())
 		}
 	})
@@ -250,8 +250,8 @@ func TestGoneWaiters(t *testing.T) {
 		}
 		eventually(t, "still listed", func() bool { return requireHeld(t, a, "x", false).Waiters == 0 })
 
-		// One who went without a word is struck off by the first who finds out. Whom it
-		// kept waiting has heard a ring before, and does not look sooner.
+		// One who went without a word is removed by the first who finds out. Whom it
+		// kept waiting has heard a signal before, and does not look sooner.
 		b = e.locker(t, rarely)
 		k := acquire(t, a, "x", mysqllock.AutoRenew)
 		got := waiting(t, b, "x", 1)
@@ -270,7 +270,7 @@ func TestGoneWaiters(t *testing.T) {
 	})
 }
 
-// Without the signal nothing is listed, nobody rings, and the poller finds what
+// Without the signal nothing is listed, nobody signals, and the poller finds what
 // is free.
 func TestWithoutSignal(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
@@ -499,7 +499,7 @@ func worstStatement(t *testing.T, e env, ctx context.Context) func() time.Durati
 	return func() time.Duration { return <-worst }
 }
 
-// Those who wait are rung, and those who do not are struck off, in every session:
+// Those who wait are signalled, and those who do not are removed, in every session:
 // ids in the list were misread in some.
 func TestListInSessions(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
@@ -528,7 +528,7 @@ func TestListInSessions(t *testing.T) {
 				}
 				a, b := newLocker(t, e.session(t, p, name), rarely), newLocker(t, e.session(t, p, name), rarely)
 
-				// Behind two that died; the second is told by the statement that strikes off the first.
+				// Behind two that died; the second is told by the statement that removes the first.
 				k := acquire(t, a, lock, mysqllock.AutoRenew)
 				set("55555555555555555556666666666666666666")
 				got := wait(b, 3)
@@ -544,7 +544,7 @@ func TestListInSessions(t *testing.T) {
 				require.ErrorIs(t, k.Unlock(), mysqllock.ErrLost)
 				k = get(t, got)
 
-				// Past the time of one who does not come: who takes the row strikes it off.
+				// Past the time of one who does not come: who takes the row removes it.
 				require.NoError(t, k.Unlock())
 				set("5555555555555555555")
 				eventually(t, "not granted", func() bool {
@@ -596,7 +596,7 @@ func TestTurnsOfASmallPool(t *testing.T) {
 	})
 }
 
-// A time limit on statements is not taken for a ring: a waiter then asked twenty
+// A time limit on statements is not taken for a signal: a waiter then asked twenty
 // times a second.
 func TestTimeLimitIsNoRing(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
@@ -618,7 +618,7 @@ func TestTimeLimitIsNoRing(t *testing.T) {
 				attempts++
 			}
 		}
-		require.LessOrEqual(t, attempts, 2, "it asks when it is rung, and nobody rings; else 5 times a second")
+		require.LessOrEqual(t, attempts, 2, "it asks when it is signalled, and nobody signals; else 5 times a second")
 		require.LessOrEqual(t, b.Stats().Statements-before, int64(24), "it looks at 0, 0.1, 0.3, 0.7, 1.5 and 3.1 s")
 		require.NoError(t, k.Unlock())
 		require.NoError(t, get(t, got).Unlock())
@@ -656,7 +656,7 @@ func TestTimeLimitOfReads(t *testing.T) {
 	})
 }
 
-// A waiter who goes while a transaction has the row locked is struck off when that
+// A waiter who goes while a transaction has the row locked is removed when that
 // ends: the statement passed over the row.
 func TestGoneWaiterOfALockedRow(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {

@@ -740,7 +740,7 @@ func TestPool(t *testing.T) {
 }
 
 // poolLease is long enough that no renewal fails on a busy machine: the
-// connection that it would cost goes to whoever waits for one.
+// connection that it would cost goes to a process that waits for one.
 const poolLease = 6 * time.Second
 
 // loggedTo shows in the output of the test what a Locker met.
@@ -873,7 +873,7 @@ func testPoolStorm(t *testing.T, e env) {
 	eventually(t, "all connections are back", func() bool { return db.Stats().InUse == 0 })
 }
 
-// Whoever has unlocked everything has given everything back.
+// A caller that has unlocked everything has given everything back.
 func TestConnectionsReturn(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		for _, limit := range []int{0, 1, 2, 10} {

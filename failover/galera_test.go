@@ -67,7 +67,7 @@ func galeraStatus(t testing.TB, node *mysqltest.Server, name string) (n int) {
 	return n
 }
 
-// A waiter cannot be rung by who releases on another node, where nothing is known
+// A waiter cannot be signalled by a process that releases on another node, where nothing is known
 // of its connection. It looks by itself.
 func testGaleraWaiter(t *testing.T, nodes []*mysqltest.Server) {
 	holder, waiter := newLocker(t, open(t, nodes[0].Addr(), "")), newLocker(t, open(t, nodes[1].Addr(), ""))

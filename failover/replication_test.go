@@ -162,7 +162,7 @@ func testSwitchover(t *testing.T, p *pair, params string, cut bool) {
 func testWaiterOfDemoted(t *testing.T, p *pair) {
 	const params = "rejectReadOnly=true"
 	holder, waiter := newLocker(t, open(t, p.vip.Addr(), params)), newLocker(t, open(t, p.vip.Addr(), params))
-	deaf := newLocker(t, open(t, p.vip.Addr(), params), mysqllock.WithoutSignal())
+	polling := newLocker(t, open(t, p.vip.Addr(), params), mysqllock.WithoutSignal())
 	waits := func(l *mysqllock.Locker, name string) <-chan error {
 		got := make(chan error, 1)
 		go func() {
@@ -175,8 +175,8 @@ func testWaiterOfDemoted(t *testing.T, p *pair) {
 		eventually(t, "a waiter that has been refused", func() bool { return l.Stats().Waiting == 1 && l.Stats().Statements >= 3 })
 		return got
 	}
-	k, other := acquire(t, holder, "waited for"), acquire(t, holder, "waited for, deaf")
-	got, gotDeaf := waits(waiter, k.Name()), waits(deaf, other.Name())
+	k, other := acquire(t, holder, "waited for"), acquire(t, holder, "waited for, polling")
+	got, gotPolling := waits(waiter, k.Name()), waits(polling, other.Name())
 	p.handOver(t)
 	exec(t, p.replica, "STOP REPLICA") // or it would tell of the release, if late
 	require.NoError(t, k.Unlock())
@@ -184,7 +184,7 @@ func testWaiterOfDemoted(t *testing.T, p *pair) {
 	released := time.Now()
 	require.NoError(t, <-got)
 	t.Log("served", time.Since(released), "after the release")
-	require.NoError(t, <-gotDeaf)
+	require.NoError(t, <-gotPolling)
 	t.Log("served", time.Since(released), "after it without signal")
 	require.Less(t, time.Since(released), 10*time.Second, "the lease would have ended after 30 s")
 	exec(t, p.replica, "START REPLICA")
@@ -298,10 +298,10 @@ func testLostGrants(t *testing.T, p *pair) {
 // is given up after two thirds of a lease, or ten seconds.
 func TestSemiSynchronousReplication(t *testing.T) {
 	for name, test := range map[string]struct {
-		strike func(*mysqltest.Server) error
-		lease  time.Duration
-		cut    bool
-		after  time.Duration
+		fail  func(*mysqltest.Server) error
+		lease time.Duration
+		cut   bool
+		after time.Duration
 	}{
 		"killed":                 {(*mysqltest.Server).Kill, 30 * time.Second, false, 0},
 		"hangs":                  {(*mysqltest.Server).Pause, 6 * time.Second, false, 4 * time.Second},
@@ -319,15 +319,15 @@ func TestSemiSynchronousReplication(t *testing.T) {
 			usual := tr.flows(t)
 			held := acquireMany(t, l)
 
-			struck := time.Now()
-			require.NoError(t, test.strike(p.primary))
+			failed := time.Now()
+			require.NoError(t, test.fail(p.primary))
 			p.promote(t)
 			if test.cut {
 				p.vip.Cut()
 			}
 			answering := time.Now()
 			tr.flows(t)
-			t.Logf("promoted after %v, locks are granted %v later", answering.Sub(struck), time.Since(answering))
+			t.Logf("promoted after %v, locks are granted %v later", answering.Sub(failed), time.Since(answering))
 			require.Less(t, time.Since(answering), test.after+3*time.Second+20*usual)
 			requireKept(t, l, rival, held)
 			tr.stop(t)

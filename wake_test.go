@@ -35,23 +35,23 @@ func (f *fakeRepo) listed(name string) []store.Process {
 	defer f.mu.Unlock()
 	var all []store.Process
 	for r := f.rows[name]; r.waiters != ""; r.waiters = r.waiters[19:] {
-		all = append(all, r.heir())
+		all = append(all, r.nextWaiter())
 	}
 	return all
 }
 
-// awake makes a process one that can be rung, and never comes.
+// awake makes a process one that can be signalled, and never comes.
 func (f *fakeRepo) awake(p store.Process) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.bells[p] = make(chan struct{}, 1)
+	f.listeners[p] = make(chan struct{}, 1)
 }
 
-// bell tells whether a process can be rung.
-func (f *fakeRepo) bell(p store.Process) bool {
+// listens tells whether a process can be signalled.
+func (f *fakeRepo) listens(p store.Process) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.bells[p] != nil
+	return f.listeners[p] != nil
 }
 
 // anew has counts and sent tell only of what is sent from now on.
@@ -72,16 +72,16 @@ func nth(n int64, flt fault) fault {
 	}
 }
 
-// A release rings the process that has waited longest, and no other: it has the
+// A release signals the process that has waited longest, and no other: it has the
 // lock in the same moment.
 func TestRingWakesTheFirst(t *testing.T) {
 	for name, c := range map[string]struct {
 		free   func(l *Locker, k *Lock) error
 		counts string
 	}{
-		"Unlock": {func(_ *Locker, k *Lock) error { return k.Unlock() }, "acquire 1, release 1, ring 1"},
-		// It releases two, and so has to look for whom to ring.
-		"Close": {func(l *Locker, _ *Lock) error { return l.Close() }, "acquire 2, look 1, releaseAll 1, ring 2"},
+		"Unlock": {func(_ *Locker, k *Lock) error { return k.Unlock() }, "acquire 1, release 1, signal 1"},
+		// It releases two, and so has to look for whom to signal.
+		"Close": {func(l *Locker, _ *Lock) error { return l.Close() }, "acquire 2, look 1, releaseAll 1, signal 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -125,7 +125,7 @@ func TestRingsInOrder(t *testing.T) {
 	})
 }
 
-// What a wait costs: an attempt, another to be listed, and one when rung. Where
+// What a wait costs: an attempt, another to be listed, and one when signalled. Where
 // others were refused lately, the first lists.
 func TestStatementsOfAWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -138,7 +138,7 @@ func TestStatementsOfAWait(t *testing.T) {
 		require.NoError(t, k.Unlock())
 		k = p.granted(50 * ms)
 		synctest.Wait()
-		require.Equal(t, "acquire 3, listen 1, release 1, ring 1", f.counts())
+		require.Equal(t, "acquire 3, listen 1, release 1, signal 1", f.counts())
 
 		// Who waited for a lock, or was refused, remembers that others want it.
 		require.NoError(t, k.Unlock())
@@ -149,7 +149,7 @@ func TestStatementsOfAWait(t *testing.T) {
 		require.Empty(t, f.listed("x"), "who does not wait is not listed")
 		f.try(b, bg, "x", 10*ms, AutoRenew).refused(60*ms, ErrNotAcquired)
 		synctest.Wait()
-		require.Equal(t, "acquire 2, listen 1, strike 1", f.counts(), "it waited for the grant before")
+		require.Equal(t, "acquire 2, listen 1, unlist 1", f.counts(), "it waited for the grant before")
 		f.anew()
 		f.try(b, bg, "x", 0, AutoRenew).refused(60*ms, ErrNotAcquired)
 		synctest.Wait()
@@ -171,7 +171,7 @@ func TestStatementsOfAWait(t *testing.T) {
 	})
 }
 
-// A process whose rings are not known to arrive looks sooner.
+// A process whose signals are not known to arrive looks sooner.
 func TestLooksUntilARingIsHeard(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
@@ -182,7 +182,7 @@ func TestLooksUntilARingIsHeard(t *testing.T) {
 		require.NoError(t, k.Unlock())
 		k = p.granted(4 * time.Second)
 
-		// A ring was heard.
+		// A signal was heard.
 		f.until(10 * time.Second)
 		require.NoError(t, k.Unlock())
 		f.acquired(a, bg, "x", 30*time.Second)
@@ -244,16 +244,16 @@ func TestLooksWithAnInterval(t *testing.T) {
 }
 
 // A process that waits sends one statement a second, for whatever it waits, and
-// one or two when the leases end that it was told of. Where no ring was heard, it
+// one or two when the leases end that it was told of. Where no signal was heard, it
 // looks sooner after that too.
 func TestStatementsOfWaiting(t *testing.T) {
 	for name, c := range map[string]struct {
-		names  int
-		rung   bool
-		counts string
+		names     int
+		signalled bool
+		counts    string
 	}{
-		"rung":       {10, true, "listen 60, look, renew 6"},
-		"never rung": {1, false, "acquire 2, listen 63, renew 6"},
+		"signalled":       {10, true, "listen 60, look, renew 6"},
+		"never signalled": {1, false, "acquire 2, listen 63, renew 6"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -265,7 +265,7 @@ func TestStatementsOfWaiting(t *testing.T) {
 					f.try(b, bg, name, WaitForever, AutoRenew)
 				}
 				f.until(5 * ms)
-				if c.rung {
+				if c.signalled {
 					_, err := f.Signal(bg, b.process)
 					require.NoError(t, err)
 				}
@@ -285,7 +285,7 @@ func TestStatementsOfWaiting(t *testing.T) {
 	}
 }
 
-// A ring that comes before the process listens, or while it is being listed, is
+// A signal that comes before the process listens, or while it is being listed, is
 // not lost.
 func TestRingBeforeListening(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -299,18 +299,18 @@ func TestRingBeforeListening(t *testing.T) {
 		require.NoError(t, k.Unlock())
 		p.granted(50 * ms)
 		synctest.Wait()
-		require.Equal(t, "acquire 3, listen 1, release 1, ring 1, strike 1", f.counts())
+		require.Equal(t, "acquire 3, listen 1, release 1, signal 1, unlist 1", f.counts())
 	})
 }
 
-// Then it was not rung because it did not sleep: that says nothing of rings.
+// Then it was not signalled because it did not sleep: that says nothing of signals.
 func TestRingBeforeListeningProvesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
 		p := f.try(b, bg, "x", WaitForever, AutoRenew)
 		require.NoError(t, k.Unlock())
-		require.NoError(t, p.granted(0).Unlock()) // by a ring
+		require.NoError(t, p.granted(0).Unlock()) // by a signal
 		f.until(5 * time.Second)
 		k = f.acquired(a, bg, "x", AutoRenew)
 		f.meet(nth(1, slow(50*ms)), "acquire") // it lists: the last grant was waited for
@@ -330,7 +330,7 @@ func TestRingBeforeListeningProvesNothing(t *testing.T) {
 
 // The same while it listens for other names, and goes on to do so.
 func TestRingBesideOtherNames(t *testing.T) {
-	for n := 1; n <= 2; n++ { // the ring is meant for the one, or has the process look
+	for n := 1; n <= 2; n++ { // the signal is meant for the one, or has the process look
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
 				a, b := f.locker(withSignal), f.locker(withSignal)
@@ -351,7 +351,7 @@ func TestRingBesideOtherNames(t *testing.T) {
 	}
 }
 
-// A ring that means another name than the one alone that is watched wakes in
+// A signal that means another name than the one alone that is watched wakes in
 // vain, and is told from the row.
 func TestRingForManyNames(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -368,7 +368,7 @@ func TestRingForManyNames(t *testing.T) {
 			require.NoError(t, held[i].Unlock())
 			waiters[i].granted(1800 * ms)
 			synctest.Wait()
-			require.Equal(t, "acquire 1, listen 2, release 1, ring 1", f.counts(), "which, and then for the others")
+			require.Equal(t, "acquire 1, listen 2, release 1, signal 1", f.counts(), "which, and then for the others")
 		}
 		f.anew()
 		require.NoError(t, a.Close())
@@ -401,7 +401,7 @@ func TestListenForMoreThanABatch(t *testing.T) {
 	})
 }
 
-// What a sleeping waiter is not rung for, it learns otherwise.
+// What a sleeping waiter is not signalled for, it learns otherwise.
 func TestRowsThatNobodyRingsFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		befall func(f *fakeRepo) // at 1.8 s; the next look is at 2.5 s
@@ -435,7 +435,7 @@ func TestRowsThatNobodyRingsFor(t *testing.T) {
 	}
 }
 
-// Whoever lost his place in the list asks for it again when he looks.
+// A caller that lost his place in the list asks for it again when he looks.
 func TestWaiterIsListedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
@@ -451,8 +451,8 @@ func TestWaiterIsListedAgain(t *testing.T) {
 	})
 }
 
-// Processes that died in the line are struck off, and the first that lives is
-// rung.
+// Processes that died in the line are removed, and the first that lives is
+// signalled.
 func TestDeadHeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
@@ -467,36 +467,36 @@ func TestDeadHeads(t *testing.T) {
 		require.NoError(t, k.Unlock())
 		p.granted(1800 * ms)
 		synctest.Wait()
-		require.Equal(t, "acquire 1, release 1, ring 4, strike 3", f.counts())
+		require.Equal(t, "acquire 1, release 1, signal 4, unlist 3", f.counts())
 		require.Equal(t, []store.Process{dead + 3}, f.listed("x"))
 	})
 }
 
 // Where the dead head hid a waiter of the very process that released, that one is
-// woken without a ring. It had asked in vain just before.
+// woken without a signal. It had asked in vain just before.
 func TestDeadHeadBeforeOneself(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withSignal)
 		k := f.acquired(l, bg, "x", AutoRenew)
 		f.list("x", dead)
-		f.meet(after(20*ms, none), "ring")
+		f.meet(after(20*ms, none), "signal")
 		p := f.try(l, bg, "x", WaitForever, AutoRenew)
 		f.until(time.Second)
 		f.anew()
 		require.NoError(t, k.Unlock())
 		p.granted(1020 * ms)
 		synctest.Wait()
-		require.Equal(t, "acquire 3, listen 1, release 1, ring 1, strike 1", f.counts())
+		require.Equal(t, "acquire 3, listen 1, release 1, signal 1, unlist 1", f.counts())
 	})
 }
 
-// A head that can be rung and does not come keeps the row for 250 ms, and one that
-// can only look for 1.5 s; who takes it then strikes it off.
+// A head that can be signalled and does not come keeps the row for 250 ms, and one that
+// can only look for 1.5 s; who takes it then removes it.
 func TestHeadThatDoesNotCome(t *testing.T) {
 	for name, c := range map[string]struct {
 		head     store.Process
 		free, at time.Duration
-		rings    string
+		signals  string
 	}{
 		"looks later":             {dead, 2249 * ms, 2500 * ms, "2.249s"},
 		"looks too early":         {dead, 2250 * ms, 3500 * ms, "2.25s"},
@@ -516,8 +516,8 @@ func TestHeadThatDoesNotCome(t *testing.T) {
 				require.Equal(t, []store.Process{c.head, b.process}, f.listed("x"))
 				p.granted(c.at)
 				require.Empty(t, f.listed("x"))
-				require.Equal(t, c.rings, f.sent("ring"))
-				require.Empty(t, f.sent("strike"))
+				require.Equal(t, c.signals, f.sent("signal"))
+				require.Empty(t, f.sent("unlist"))
 			})
 		})
 	}
@@ -568,8 +568,8 @@ func TestNoWaitWhileReserved(t *testing.T) {
 	}
 }
 
-// Who waits behind one for whom the row is kept has himself listed, and then leaves
-// it to the ring and the looks.
+// A waiter that waits behind one for whom the row is kept has himself listed, and then leaves
+// it to the signal and the looks.
 func TestWaitWhileReserved(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
@@ -588,16 +588,16 @@ func TestWaitWhileReserved(t *testing.T) {
 		head.HoldEnded()
 		f.until(9 * time.Second)
 		require.Equal(t, "0s 0s 20ms", f.sent("acquire"))
-		_, heir, err := head.Release(bg, claim)
+		_, nextWaiter, err := head.Release(bg, claim)
 		require.NoError(t, err)
-		require.Equal(t, b.process, heir)
-		_, err = head.Signal(bg, heir)
+		require.Equal(t, b.process, nextWaiter)
+		_, err = head.Signal(bg, nextWaiter)
 		require.NoError(t, err)
 		p.granted(9 * time.Second)
 	})
 }
 
-// Who waits and cannot be rung asks again when the row is no longer kept.
+// A waiter that waits and cannot be signalled asks again when the row is no longer kept.
 func TestWaitWhileReservedWithoutSignal(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(rarely)
@@ -619,9 +619,9 @@ func TestRingThatFails(t *testing.T) {
 		head   bool
 		counts string
 	}{
-		"denied":        {fails(errDenied), "ring", false, "acquire 1, listen 1, release 1, ring 1"},
-		"hangs":         {hangs, "ring", false, "acquire 1, listen 1, release 1, ring 1"},
-		"strike denied": {fails(errDenied), "strike", true, "acquire 1, listen 1, release 1, ring 1, strike 1"},
+		"denied":        {fails(errDenied), "signal", false, "acquire 1, listen 1, release 1, signal 1"},
+		"hangs":         {hangs, "signal", false, "acquire 1, listen 1, release 1, signal 1"},
+		"unlist denied": {fails(errDenied), "unlist", true, "acquire 1, listen 1, release 1, signal 1, unlist 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -692,7 +692,7 @@ func TestListenInASmallPool(t *testing.T) {
 		f.try(l, bg, "x", WaitForever, AutoRenew)
 		f.until(3 * time.Minute)
 		require.Equal(t, "0s 1m0.5s 2m1s", f.sent("listen"))
-		require.False(t, f.bell(l.process))
+		require.False(t, f.listens(l.process))
 	})
 }
 
@@ -714,18 +714,18 @@ func TestListenInAUsedUpPool(t *testing.T) {
 func (f *fakeRepo) silent(opts ...Option) *Locker {
 	f.t.Helper()
 	l := f.locker(append(opts, withSignal)...)
-	f.take("deaf", time.Hour)
+	f.take("cannot listen", time.Hour)
 	f.meet(fails(store.ErrPoolTooSmall), "listen")
-	f.try(l, bg, "deaf", ms, AutoRenew).refused(f.now()+ms, ErrNotAcquired)
+	f.try(l, bg, "cannot listen", ms, AutoRenew).refused(f.now()+ms, ErrNotAcquired)
 	synctest.Wait()
 	f.meet(none, "listen")
-	f.remove("deaf")
+	f.remove("cannot listen")
 	f.anew()
 	return l
 }
 
 // A process that cannot listen has its place in the line too: what comes free is
-// kept for it until it has looked, and nobody rings.
+// kept for it until it has looked, and nobody signals.
 func TestSilentWaiter(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b, c := f.locker(withSignal), f.silent(), f.locker(withSignal)
@@ -742,14 +742,14 @@ func TestSilentWaiter(t *testing.T) {
 		require.False(t, next.over())
 		require.Equal(t, []store.Process{c.process}, f.listed("x"))
 
-		// It rings others.
+		// It signals others.
 		require.NoError(t, k.Unlock())
 		next.granted(2501 * ms)
 	})
 }
 
-// Who was listed as one that can be rung, and cannot any more, is struck off by
-// who rings in vain, sees that, and is listed as what it is.
+// Who was listed as one that can be signalled, and cannot any more, is removed by
+// who signals in vain, sees that, and is listed as what it is.
 func TestWaiterThatGoesSilent(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b, c := f.locker(withSignal), f.locker(withSignal), f.locker(withSignal)
@@ -764,7 +764,7 @@ func TestWaiterThatGoesSilent(t *testing.T) {
 		require.NoError(t, k.Unlock())
 		k = next.granted(1600 * ms)
 		synctest.Wait()
-		require.Equal(t, "acquire 1, release 1, ring 2, strike 1", f.counts())
+		require.Equal(t, "acquire 1, release 1, signal 2, unlist 1", f.counts())
 		f.until(2600 * ms)
 		require.Equal(t, []store.Process{b.process.Polling()}, f.listed("x"))
 		require.NoError(t, k.Unlock())
@@ -772,7 +772,7 @@ func TestWaiterThatGoesSilent(t *testing.T) {
 	})
 }
 
-// Who cannot listen and goes is struck off as well.
+// Who cannot listen and goes is removed as well.
 func TestSilentWaiterThatGoes(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b, c := f.locker(withSignal), f.silent(), f.locker(withSignal)
@@ -797,12 +797,12 @@ func TestLingerInAUsedUpPool(t *testing.T) {
 		f.take("x", time.Hour)
 		f.try(l, bg, "x", time.Second, AutoRenew).refused(time.Second, ErrNotAcquired)
 		f.until(2 * time.Second)
-		require.True(t, f.bell(l.process))
+		require.True(t, f.listens(l.process))
 		f.mu.Lock()
 		f.full = true
 		f.mu.Unlock()
 		f.until(2*time.Second + idleTimeout/10)
-		require.False(t, f.bell(l.process))
+		require.False(t, f.listens(l.process))
 	})
 }
 
@@ -816,7 +816,7 @@ func TestListenThatFailsLater(t *testing.T) {
 				p := f.try(b, bg, "x", WaitForever, AutoRenew)
 				f.until(10 * ms)
 				require.NoError(t, k.Unlock())
-				k = p.granted(10 * ms) // by a ring: the looks are rare from now on
+				k = p.granted(10 * ms) // by a signal: the looks are rare from now on
 				f.until(5 * time.Second)
 				require.NoError(t, k.Unlock())
 				f.take("x", time.Hour)
@@ -832,7 +832,7 @@ func TestListenThatFailsLater(t *testing.T) {
 	}
 }
 
-// Rings to no end are a time limit on statements, or a bug: then it polls for a
+// Signals to no end are a time limit on statements, or a bug: then it polls for a
 // while.
 func TestRungForNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -840,7 +840,7 @@ func TestRungForNothing(t *testing.T) {
 		f.take("x", time.Hour)
 		f.try(b, bg, "x", WaitForever, AutoRenew)
 		ringer := side{f, dead}
-		ring := func() {
+		signal := func() {
 			alive, err := ringer.Signal(bg, b.process)
 			require.NoError(t, err)
 			require.True(t, alive)
@@ -848,25 +848,25 @@ func TestRungForNothing(t *testing.T) {
 		}
 		f.anew()
 		for range maxFalseWakes + 1 { // and one for the name
-			ring()
+			signal()
 		}
-		require.Equal(t, "acquire 21, listen 21, ring 21", f.counts(), "each may have been meant")
+		require.Equal(t, "acquire 21, listen 21, signal 21", f.counts(), "each may have been meant")
 		f.anew()
-		ring()
-		require.Equal(t, "acquire 1, ring 1", f.counts(), "so may the last")
-		require.False(t, f.bell(b.process))
+		signal()
+		require.Equal(t, "acquire 1, signal 1", f.counts(), "so may the last")
+		require.False(t, f.listens(b.process))
 		f.anew()
 		f.until(10500 * ms)
 		require.Empty(t, strings.Fields(f.sent("acquire")))
 		require.Len(t, strings.Fields(f.sent("listen")), 1)
-		require.True(t, f.bell(b.process))
+		require.True(t, f.listens(b.process))
 		f.anew()
-		ring()
-		require.Equal(t, "acquire 1, listen 1, ring 1", f.counts(), "they count anew")
+		signal()
+		require.Equal(t, "acquire 1, listen 1, signal 1", f.counts(), "they count anew")
 	})
 }
 
-// After a deafness it has yet to be seen whether rings are heard.
+// After a deafness it has yet to be seen whether signals are heard.
 func TestDeafnessProvesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := f.locker(withSignal)
@@ -879,7 +879,7 @@ func TestDeafnessProvesNothing(t *testing.T) {
 		p.refused(20*time.Second, ErrNotAcquired)
 		f.take("y", time.Hour)
 		f.until(30 * time.Second) // nobody waits
-		require.False(t, f.bell(b.process))
+		require.False(t, f.listens(b.process))
 		f.anew()
 		f.try(b, bg, "y", WaitForever, AutoRenew)
 		f.until(32 * time.Second)
@@ -887,7 +887,7 @@ func TestDeafnessProvesNothing(t *testing.T) {
 	})
 }
 
-// Who asks anew, because he was rung in vain, forgets when the lease would have
+// Who asks anew, because he was signalled in vain, forgets when the lease would have
 // ended of which he knew.
 func TestEarlierExpiryIsForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -903,7 +903,7 @@ func TestEarlierExpiryIsForgotten(t *testing.T) {
 	})
 }
 
-// A grant shows that rings are not for nothing.
+// A grant shows that signals are not for nothing.
 func TestRungOftenForSomething(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
@@ -917,7 +917,7 @@ func TestRungOftenForSomething(t *testing.T) {
 	})
 }
 
-// A waiter that goes is struck off the list: by one statement for all that went,
+// A waiter that goes is removed the list: by one statement for all that went,
 // and not if another of the process waits.
 func TestWaiterThatGoesIsStruckOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -931,15 +931,15 @@ func TestWaiterThatGoesIsStruckOff(t *testing.T) {
 		head.refused(time.Second, ErrNotAcquired, context.Canceled)
 		synctest.Wait()
 		require.Equal(t, []store.Process{b.process}, f.listed("x"))
-		require.Empty(t, f.sent("strike"))
+		require.Empty(t, f.sent("unlist"))
 		next.refused(2*time.Second, ErrNotAcquired)
 		synctest.Wait()
 		require.Empty(t, f.listed("x"))
-		require.Equal(t, "2s", f.sent("strike"))
+		require.Equal(t, "2s", f.sent("unlist"))
 	})
 }
 
-// A call whose context ends during the statement that lists it is struck off when
+// A call whose context ends during the statement that lists it is removed when
 // that is answered.
 func TestAbandonedAttemptIsStruckOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -953,12 +953,12 @@ func TestAbandonedAttemptIsStruckOff(t *testing.T) {
 		cancel()
 		p.refused(100*ms+probeWait/20, context.Canceled)
 		f.until(510 * ms)
-		require.Equal(t, "500ms", f.sent("strike"))
+		require.Equal(t, "500ms", f.sent("unlist"))
 		require.Empty(t, f.listed("x"))
 	})
 }
 
-// One that was to list and is granted is not listed: there is nothing to strike.
+// One that was to list and is granted is not listed: there is nothing to unlist.
 func TestAbandonedGrantIsNotListed(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := f.locker(withSignal)
@@ -993,12 +993,12 @@ func TestPlaceInTheListPassesOn(t *testing.T) {
 		head.refused(100*ms+probeWait/20, context.Canceled)
 		impatient.refused(500*ms, ErrNotAcquired)
 		synctest.Wait()
-		require.Equal(t, "acquire 3, probe 2, strike 1", f.counts())
+		require.Equal(t, "acquire 3, probe 2, unlist 1", f.counts())
 		require.Empty(t, f.listed("x"))
 	})
 }
 
-// Many waiters that go at once are struck off in batches.
+// Many waiters that go at once are removed in batches.
 func TestStruckOffInBatches(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := f.locker(withSignal)
@@ -1010,7 +1010,7 @@ func TestStruckOffInBatches(t *testing.T) {
 			f.take(fmt.Sprint(i), time.Hour)
 			waiters = append(waiters, f.try(b, ctx, fmt.Sprint(i), WaitForever, AutoRenew))
 		}
-		f.meet(nth(1, after(100*ms, none)), "strike")
+		f.meet(nth(1, after(100*ms, none)), "unlist")
 		first.refused(time.Second, ErrNotAcquired)
 		f.until(1050 * ms)
 		cancel()
@@ -1018,12 +1018,12 @@ func TestStruckOffInBatches(t *testing.T) {
 			p.refused(1050*ms, context.Canceled)
 		}
 		f.until(1100 * ms)
-		require.Equal(t, fmt.Sprintf("1s 1.1s*%d 1.1s", store.BatchSize), f.sent("strike"))
+		require.Equal(t, fmt.Sprintf("1s 1.1s*%d 1.1s", store.BatchSize), f.sent("unlist"))
 		require.Empty(t, f.listed("0"))
 	})
 }
 
-// Of several rows only those that came free are rung for.
+// Of several rows only those that came free are signalled for.
 func TestRingsOnlyForFreeRows(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b, c := f.locker(withSignal), f.locker(withSignal), f.locker(withSignal)
@@ -1039,13 +1039,13 @@ func TestRingsOnlyForFreeRows(t *testing.T) {
 		y.wait()
 		require.NoError(t, y.err)
 		require.Equal(t, y.at, f.now())
-		rings := "1.8s " + y.at.String()
-		require.Equal(t, rings, f.sent("ring"))
+		signals := "1.8s " + y.at.String()
+		require.Equal(t, signals, f.sent("signal"))
 	})
 }
 
-// If the row came free while the waiter was being struck off, whoever waits
-// behind it is rung.
+// If the row came free while the waiter was being removed, a process that waits
+// behind it is signalled.
 func TestGoneWaiterPassesTheRingOn(t *testing.T) {
 	for name, test := range map[string]struct {
 		names []string
@@ -1071,8 +1071,8 @@ func TestGoneWaiterPassesTheRingOn(t *testing.T) {
 					gone = append(gone, f.try(b, ctx, name, WaitForever, AutoRenew))
 					next = append(next, f.try(c, bg, name, WaitForever, AutoRenew))
 				}
-				f.meet(after(20*ms, none), "strike")
-				first.refused(1799*ms, ErrNotAcquired) // keeps the strike busy
+				f.meet(after(20*ms, none), "unlist")
+				first.refused(1799*ms, ErrNotAcquired) // keeps the unlist busy
 				f.until(1800 * ms)
 				cancel()
 				for _, p := range gone {
@@ -1089,15 +1089,15 @@ func TestGoneWaiterPassesTheRingOn(t *testing.T) {
 					p.granted(1839 * ms)
 				}
 				synctest.Wait()
-				require.Equal(t, fmt.Sprintf("1.819s*%d", len(names)), strings.Replace(f.sent("strike")+"*1", "*3*1", "*3", 1))
-				require.Equal(t, "1.839s", f.sent("ring"), "one process, once")
+				require.Equal(t, fmt.Sprintf("1.819s*%d", len(names)), strings.Replace(f.sent("unlist")+"*1", "*3*1", "*3", 1))
+				require.Equal(t, "1.839s", f.sent("signal"), "one process, once")
 			})
 		})
 	}
 }
 
 // Somebody who waits again for a name from which the process has yet to be
-// struck off keeps the place; and gives it up when he goes.
+// removed keeps the place; and gives it up when he goes.
 func TestWaiterComesWhileWithdrawing(t *testing.T) {
 	for name, wait := range map[string]time.Duration{"waits": 2 * time.Second, "does not wait": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -1105,40 +1105,40 @@ func TestWaiterComesWhileWithdrawing(t *testing.T) {
 				b := f.locker(withSignal)
 				f.take("x", time.Hour)
 				f.take("y", time.Hour)
-				f.meet(nth(1, after(400*ms, none)), "strike")
+				f.meet(nth(1, after(400*ms, none)), "unlist")
 				y := f.try(b, bg, "y", 100*ms, AutoRenew)
 				x := f.try(b, bg, "x", 200*ms, AutoRenew)
 				y.refused(100*ms, ErrNotAcquired)
 				x.refused(200*ms, ErrNotAcquired)
 				synctest.Wait()
-				require.Equal(t, "100ms", f.sent("strike"))
+				require.Equal(t, "100ms", f.sent("unlist"))
 
 				f.until(300 * ms)
 				f.meet(slow(300*ms), "acquire")
 				again := f.try(b, bg, "x", wait, AutoRenew)
 				f.until(550 * ms)
-				require.Equal(t, "100ms", f.sent("strike"), "x is waited for again")
+				require.Equal(t, "100ms", f.sent("unlist"), "x is waited for again")
 				again.wait()
 				require.ErrorIs(t, again.err, ErrNotAcquired)
 				synctest.Wait()
-				require.Equal(t, "100ms "+f.now().String(), f.sent("strike"))
+				require.Equal(t, "100ms "+f.now().String(), f.sent("unlist"))
 				require.Empty(t, f.listed("x"))
 			})
 		})
 	}
 }
 
-// Where being struck off fails, whoever rings finds out.
+// Where being removed fails, a caller that signals finds out.
 func TestStrikeThatFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b, c := f.locker(withSignal), f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
-		f.meet(nth(1, fails(errDenied)), "strike")
+		f.meet(nth(1, fails(errDenied)), "unlist")
 		f.try(b, bg, "x", 100*ms, AutoRenew).refused(100*ms, ErrNotAcquired)
 		p := f.try(c, bg, "x", WaitForever, AutoRenew)
 		require.Equal(t, []store.Process{b.process, c.process}, f.listed("x"))
 		f.until(5 * time.Second)
-		require.False(t, f.bell(b.process))
+		require.False(t, f.listens(b.process))
 		require.NoError(t, k.Unlock())
 		p.granted(5 * time.Second)
 		require.Empty(t, f.listed("x"))
@@ -1155,9 +1155,9 @@ func TestLinger(t *testing.T) {
 		require.NoError(t, k.Unlock())
 		k = p.granted(50 * ms)
 		f.until(3049 * ms)
-		require.True(t, f.bell(b.process))
+		require.True(t, f.listens(b.process))
 		f.until(3051 * ms)
-		require.False(t, f.bell(b.process))
+		require.False(t, f.listens(b.process))
 		require.Equal(t, "0s", f.sent("listen"))
 
 		// A waiter within the 3 s goes on with the connection.
@@ -1170,12 +1170,12 @@ func TestLinger(t *testing.T) {
 			require.NoError(t, k.Unlock())
 			require.NoError(t, p.granted(at).Unlock())
 			f.until(at + 2*time.Second)
-			require.True(t, f.bell(b.process))
+			require.True(t, f.listens(b.process))
 		}
 		f.until(18*time.Second + idleTimeout - ms)
-		require.True(t, f.bell(b.process))
+		require.True(t, f.listens(b.process))
 		f.until(18*time.Second + idleTimeout + ms)
-		require.False(t, f.bell(b.process))
+		require.False(t, f.listens(b.process))
 	})
 }
 
@@ -1198,14 +1198,14 @@ func TestStatementsOfLingering(t *testing.T) {
 // A closing is a process that waits, or waited, when it is closed.
 type closing struct {
 	close  time.Duration
-	proven bool          // it was rung before
+	proven bool          // it was signalled before
 	wait   time.Duration // since 0
 	faults map[string]fault
 	took   time.Duration // Close
 	counts string        // of Close
 }
 
-// lastWord is how long Close waits for those who ring and strike.
+// lastWord is how long Close waits for those who signal and unlist.
 const lastWord = time.Second
 
 func (c closing) run(t *testing.T, f *fakeRepo) {
@@ -1217,7 +1217,7 @@ func (c closing) run(t *testing.T, f *fakeRepo) {
 		require.NoError(t, err)
 		p.refused(50*ms, ErrNotAcquired)
 		f.until(9 * time.Second)
-		require.False(t, f.bell(b.process))
+		require.False(t, f.listens(b.process))
 		c.close += 9 * time.Second
 	}
 	for op, flt := range c.faults {
@@ -1233,26 +1233,26 @@ func (c closing) run(t *testing.T, f *fakeRepo) {
 	}
 	synctest.Wait()
 	require.Equal(t, c.counts, f.counts())
-	require.False(t, f.bell(b.process))
+	require.False(t, f.listens(b.process))
 	require.Equal(t, c.took >= lastWord, len(f.listed("x")) > 0)
 	time.Sleep(time.Minute)
 	require.Equal(t, c.counts, f.counts())
 }
 
 // Close ends the listening at once, in whatever state that is, and has the
-// process struck off.
+// process removed.
 func TestCloseEndsListening(t *testing.T) {
 	for name, c := range map[string]closing{
-		"listening":                {4600 * ms, false, WaitForever, nil, 0, "ring 1, strike 1"},
-		"listening, not rung":      {4600 * ms, false, WaitForever, map[string]fault{"ring": hangs}, stopTimeout, "ring 1, strike 1"},
-		"listening, ring denied":   {4600 * ms, false, WaitForever, map[string]fault{"ring": fails(errDenied)}, stopTimeout, "ring 1, strike 1"},
-		"lingering":                {2500 * ms, false, time.Second, nil, 0, "ring 1"},
+		"listening":                {4600 * ms, false, WaitForever, nil, 0, "signal 1, unlist 1"},
+		"listening, not signalled": {4600 * ms, false, WaitForever, map[string]fault{"signal": hangs}, stopTimeout, "signal 1, unlist 1"},
+		"listening, signal denied": {4600 * ms, false, WaitForever, map[string]fault{"signal": fails(errDenied)}, stopTimeout, "signal 1, unlist 1"},
+		"lingering":                {2500 * ms, false, time.Second, nil, 0, "signal 1"},
 		"not listening any more":   {9 * time.Second, false, time.Second, nil, 0, ""},
-		"withdrawing":              {1001 * ms, false, time.Second, map[string]fault{"strike": late(100 * ms)}, 99 * ms, "ring 1"},
-		"withdrawing, no answer":   {1001 * ms, false, time.Second, map[string]fault{"strike": hangs}, lastWord, "ring 1"},
-		"deaf":                     {4600 * ms, false, WaitForever, map[string]fault{"listen": fails(errDenied)}, 0, "strike 1"},
-		"cannot be struck off":     {4600 * ms, false, WaitForever, map[string]fault{"strike": hangs}, lastWord, "ring 1, strike 1"},
-		"nothing is ever answered": {4600 * ms, false, WaitForever, map[string]fault{"strike": hangs, "ring": hangs}, stopTimeout + lastWord, "ring 1, strike 1"},
+		"withdrawing":              {1001 * ms, false, time.Second, map[string]fault{"unlist": late(100 * ms)}, 99 * ms, "signal 1"},
+		"withdrawing, no answer":   {1001 * ms, false, time.Second, map[string]fault{"unlist": hangs}, lastWord, "signal 1"},
+		"cannot listen":            {4600 * ms, false, WaitForever, map[string]fault{"listen": fails(errDenied)}, 0, "unlist 1"},
+		"cannot be removed":        {4600 * ms, false, WaitForever, map[string]fault{"unlist": hangs}, lastWord, "signal 1, unlist 1"},
+		"nothing is ever answered": {4600 * ms, false, WaitForever, map[string]fault{"unlist": hangs, "signal": hangs}, stopTimeout + lastWord, "signal 1, unlist 1"},
 	} {
 		t.Run(name, func(t *testing.T) { inBubble(t, c.run) })
 	}
@@ -1261,15 +1261,15 @@ func TestCloseEndsListening(t *testing.T) {
 // So does it with the first statement that listens.
 func TestCloseEndsTheFirstListening(t *testing.T) {
 	for name, c := range map[string]closing{
-		"looks soon": {10 * ms, false, WaitForever, nil, 0, "ring 1, strike 1"},
-		"proven":     {10 * ms, true, WaitForever, nil, 0, "ring 1, strike 1"},
+		"looks soon": {10 * ms, false, WaitForever, nil, 0, "signal 1, unlist 1"},
+		"proven":     {10 * ms, true, WaitForever, nil, 0, "signal 1, unlist 1"},
 	} {
 		t.Run(name, func(t *testing.T) { inBubble(t, c.run) })
 	}
 }
 
-// Whoever waits behind a process that is closed is rung when it released, and
-// when it was struck off.
+// A process that waits behind a process that is closed is signalled when it released, and
+// when it was removed.
 func TestCloseRingsTheNext(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b, c := f.locker(withSignal), f.locker(withSignal), f.locker(withSignal)
@@ -1277,7 +1277,7 @@ func TestCloseRingsTheNext(t *testing.T) {
 		f.try(b, bg, "x", WaitForever, AutoRenew)
 		p := f.try(c, bg, "x", WaitForever, AutoRenew)
 		f.until(1800 * ms)
-		f.meet(after(20*ms, none), "strike")
+		f.meet(after(20*ms, none), "unlist")
 		closed := make(chan error)
 		go func() { closed <- b.Close() }()
 		synctest.Wait()
@@ -1287,7 +1287,7 @@ func TestCloseRingsTheNext(t *testing.T) {
 	})
 }
 
-// What is freed in the background rings too.
+// What is freed in the background signals too.
 func TestBackgroundRings(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
@@ -1301,7 +1301,7 @@ func TestBackgroundRings(t *testing.T) {
 	})
 }
 
-// Without the signal nobody is listed, rung or struck off.
+// Without the signal nobody is listed, signalled or removed.
 func TestNobodyRingsWithoutSignal(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(), f.locker()
@@ -1385,7 +1385,7 @@ func TestWaiterArrivesWhilePollerEnds(t *testing.T) {
 				k = f.acquired(a, bg, "x", AutoRenew)
 				p = f.try(b, bg, "x", WaitForever, AutoRenew)
 				f.until(after + 100*ms)
-				require.True(t, f.bell(me))
+				require.True(t, f.listens(me))
 				require.NoError(t, k.Unlock())
 				p.granted(after + 100*ms)
 			})
@@ -1394,7 +1394,7 @@ func TestWaiterArrivesWhilePollerEnds(t *testing.T) {
 }
 
 // Many processes, each with many waiters: everybody is served, and a release
-// costs a ring. The looks serve nobody.
+// costs a signal. The looks serve nobody.
 func TestRingsAmongMany(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		ctx, cancel := context.WithCancelCause(bg)
@@ -1496,7 +1496,7 @@ func TestStatementsOfWaitingForManyNames(t *testing.T) {
 	}
 }
 
-// A ring may be for a name that the statement does not ask for, because there are
+// A signal may be for a name that the statement does not ask for, because there are
 // more than it takes.
 func TestRingForMoreThanABatch(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -1516,18 +1516,18 @@ func TestRingForMoreThanABatch(t *testing.T) {
 	})
 }
 
-// Who comes again after the statement was sent that strikes off who went before is
-// struck off too, and asks to be listed again.
+// Who comes again after the statement was sent that removes who went before is
+// removed too, and asks to be listed again.
 func TestStrikeOvertaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal, rarely)
 		k := f.acquired(a, bg, "x", AutoRenew)
 		f.try(b, bg, "x", time.Second, AutoRenew)
-		f.meet(late(150*ms), "strike")
+		f.meet(late(150*ms), "unlist")
 		f.until(1100 * ms)
 		p := f.try(b, bg, "x", WaitForever, AutoRenew)
 		f.until(1160 * ms)
-		require.Equal(t, "1s", f.sent("strike"))
+		require.Equal(t, "1s", f.sent("unlist"))
 		require.Equal(t, []store.Process{b.process}, f.listed("x"))
 		require.NoError(t, k.Unlock())
 		p.granted(1160 * ms)
@@ -1535,7 +1535,7 @@ func TestStrikeOvertaken(t *testing.T) {
 }
 
 // One dead process is first in the lists of several rows that come free at once:
-// whoever is next in each is rung.
+// a caller that is next in each is signalled.
 func TestDeadHeirOfMany(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a := f.locker(withSignal)
@@ -1552,12 +1552,12 @@ func TestDeadHeirOfMany(t *testing.T) {
 			p.granted(12 * time.Second)
 		}
 		synctest.Wait()
-		require.Equal(t, "acquire 3, look 2, releaseAll 1, ring 4, strike 1", f.counts())
+		require.Equal(t, "acquire 3, look 2, releaseAll 1, signal 4, unlist 1", f.counts())
 	})
 }
 
 // A statement that arrives late lists the process that has the lock: nobody there
-// waits, and whoever does is rung.
+// waits, and a caller that does is signalled.
 func TestHolderIsListed(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal, rarely), f.locker(withSignal, rarely)
