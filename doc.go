@@ -18,7 +18,7 @@
 //
 // # How it works
 //
-// A lock is a row: who holds it (owner), until when by the database's clock
+// A lock is a row: its holder (owner), until when by the database's clock
 // (lease), with which fencing token, and which processes wait for it, in the order
 // in which they began to. To acquire is one conditional UPDATE, which also tells
 // what is left of the holder's lease if it is refused. A watchdog renews the
@@ -26,11 +26,11 @@
 // statements for all of them.
 //
 // Waiters of one process queue in order; only the first asks the database. The
-// process that releases a lock rings the one that has waited longest, through the
+// process that releases a lock signals the one that has waited longest, through the
 // database: it interrupts, by KILL QUERY, the statement in which that one sleeps.
-// The row is kept for it for a quarter of a second. A ring is only a hint: a waiter
+// The row is kept for it for a quarter of a second. A signal is only a hint: a waiter
 // looks also when the holder's lease ends, at the word of a [Notifier], and in any
-// case once a second. Where rings do not reach (a proxy, another account, a pool of
+// case once a second. Where signals do not arrive (a proxy, another account, a pool of
 // less than four connections), that is what remains.
 //
 // When a lock is unlocked while others of the same process wait for it, it passes
@@ -101,8 +101,8 @@
 // Waiting processes get a lock in the order in which they began to wait, as far as
 // the row can tell: one that does not come within a quarter of a second of its
 // turn is passed over, and after a lease that ended without a release, or if more
-// than 50 processes wait, who asks first may have it. A process that cannot be
-// rung is given a second and a half, in which it looks; one made with
+// than 50 processes wait, the first to ask may have it. A process that cannot be
+// signalled is given a second and a half, in which it looks; one made with
 // [WithoutSignal] gets a lock that others always want only by chance.
 //
 // While a lock passes on inside a process, the row says what it said when it was
@@ -110,7 +110,7 @@
 // last longer than the present one asked. If the process dies then, others wait
 // for that lease to end, never longer than [WithLease] or what was asked.
 //
-// A caller who holds a lock and calls TryLock for it again without its context
+// A caller that holds a lock and calls TryLock for it again without its context
 // waits for himself, as with a sync.Mutex: pass [Lock.Context] down, or start an
 // owner with [WithOwner].
 //

@@ -25,7 +25,7 @@ type Observer struct {
 	// AcquireEnd is called before that call returns, by the same goroutine.
 	AcquireEnd func(ctx context.Context, info AcquireInfo)
 	// HoldEnd is called once for each acquire that succeeded and did not re-enter:
-	// within the last Unlock or within Close, or, if the lock was lost, by whoever
+	// within the last Unlock or within Close, or, if the lock was lost, by the goroutine that
 	// finds that first: a goroutine of the Locker, or any call that asks for the
 	// lock. ctx may have ended. A hold that Close or a loss ends at once may be told
 	// before its AcquireEnd.

@@ -106,7 +106,7 @@ func WithNotifier(n Notifier) Option {
 // through the database, by KILL QUERY on a statement that sleeps: they poll. It
 // saves a process that waits its further connection, and is for proxies that
 // mistake such a statement, or where a [Notifier] does the waking. Processes that
-// share a table should agree on it: those that can be rung go first.
+// share a table should agree on it: those that can be signalled go first.
 func WithoutSignal() Option {
 	return func(c *config) error { c.signal = false; return nil }
 }

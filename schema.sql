@@ -1,4 +1,4 @@
--- One row is one lock. Only the library writes here; whoever is on call may read:
+-- One row is one lock. Only the library writes here; people on call may read:
 --   SELECT name_text, holder, acquired_at, expires_at FROM mysqllock WHERE expires_at > UTC_TIMESTAMP(6);
 CREATE TABLE IF NOT EXISTS mysqllock (
   name        VARBINARY(255)  NOT NULL

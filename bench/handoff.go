@@ -24,7 +24,7 @@ func (b *bench) handoff() error {
 	s := b.report.section("Handoff to another process", fmt.Sprintf(`
 From the return of release in one process to that of acquire in another, while 1
 or %d processes wait, ms. A lock is held for the given time, more or less by up
-to a quarter at random. Whoever has released waits again as soon as another
+to a quarter at random. A process that has released waits again as soon as another
 process has the lock. Statements are all that the server got, per handoff, where
 only one of the rivals used it. Extra ones are those beyond the acquire, the
 release, and what the waiting of the processes costs by itself, which is in the
@@ -116,7 +116,7 @@ type chain struct {
 	members []int
 
 	holder             int // -1 before the first
-	idle               int // who has released and not been told to wait again, -1 if nobody
+	idle               int // has released and not been told to wait again, -1 if nobody
 	running            int // members with a turn that is not over
 	stopped            bool
 	acquired, released samples // instants

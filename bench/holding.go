@@ -52,7 +52,7 @@ type usage struct {
 	client, server float64 // percent of one core; NaN if not known
 }
 
-// usage measures a time in which this process does nothing but what is to be measured.
+// usage measures a time in which this process does nothing but what is measured.
 func (b *bench) usage(d time.Duration) (u usage, err error) {
 	before, err := b.servers.questions()
 	if err != nil {

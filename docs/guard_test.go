@@ -169,7 +169,7 @@ func charge(ctx context.Context, lock *mysqllock.Lock, api, order string, cents 
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Idempotency-Key", "charge:"+order)                    // the same, whoever asks
+	req.Header.Set("Idempotency-Key", "charge:"+order)                    // the same for every caller
 	req.Header.Set("Fencing-Token", strconv.FormatUint(lock.Token(), 10)) // for who compares it
 	if err := lock.Err(); err != nil {
 		return err

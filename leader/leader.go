@@ -1,6 +1,6 @@
 // Package leader lets one of several processes lead, by a lock of mysqllock.
 //
-// Candidates wait for the lock in the order in which they came. Who has it leads
+// Candidates wait for the lock in order of arrival. Its holder leads
 // until its function returns, its context ends, or the lock is lost; then the next
 // one leads:
 //

@@ -77,7 +77,7 @@ const frozen = appBound + time.Second
 
 // step sets the clock of the database an hour forward and then back.
 //
-// Forward, every lease ends: whoever holds a lock then is void. Back, a lease that
+// Forward, every lease ends: a lock held then is void. Back, a lease that
 // was written meanwhile has an hour to run, which an operator would end by force,
 // as is done here; and a statement that is under way still goes by the other time.
 func step(ctx context.Context, _ *rand.Rand, t *torture) bool {

@@ -24,7 +24,7 @@ const (
 )
 
 // holdGuard keeps a transaction under the guard of a hot lock open, gives up a
-// ForceUnlock, and frees the lock: whoever asks for it waits in the server.
+// ForceUnlock, and frees the lock: a caller that asks for it waits in the server.
 func holdGuard(ctx context.Context, r *rand.Rand, t *torture) bool {
 	name := t.names.name("hot", r.IntN(t.names.Hot))
 	attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)

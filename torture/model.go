@@ -19,7 +19,7 @@ type action struct {
 	clean       bool // of release: Unlock said that the lock was released
 }
 
-// state is that of one lock: who has it, the last token and the tenure that it
+// state is that of one lock: its holder, the last token and the tenure that it
 // is of, and up to which tenure all were voided.
 type state struct{ held, last, base, voided uint64 }
 

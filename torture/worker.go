@@ -40,7 +40,7 @@ type order struct {
 	Do    string
 	Seed  uint64        `json:",omitempty"`
 	Names names         `json:",omitzero"`
-	Calm  bool          `json:",omitempty"` // only short holds: whoever waits is served soon
+	Calm  bool          `json:",omitempty"` // only short holds: a waiter is served soon
 	Pool  int           `json:",omitempty"`
 	Stay  bool          `json:",omitempty"` // close no Locker: what it waits for goes on in the server, with a connection beyond the pool
 	Lease time.Duration `json:",omitempty"` // of AutoRenew

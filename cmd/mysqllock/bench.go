@@ -168,7 +168,7 @@ func pair(ctx context.Context, l *mysqllock.Locker, name string) error {
 	return k.Unlock()
 }
 
-// repeat runs fn for so long in each goroutine, which has a name of its own, and
+// repeat runs fn for that time in each goroutine, which has a name of its own, and
 // returns how long each run took.
 func repeat(ctx context.Context, goroutines int, d time.Duration, fn func(ctx context.Context, name string) error) (took []time.Duration, err error) {
 	var mu sync.Mutex // guards took and err

@@ -574,13 +574,13 @@ func (d *doctor) checkSignal(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	bell := "mysqllock:doctor:" + strconv.FormatUint(rand.Uint64(), 36)
+	listener := "mysqllock:doctor:" + strconv.FormatUint(rand.Uint64(), 36)
 	var granted sql.NullInt64
-	if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK('"+bell+"', 0)").Scan(&granted); err != nil || granted.Int64 != 1 {
+	if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK('"+listener+"', 0)").Scan(&granted); err != nil || granted.Int64 != 1 {
 		d.found(warning, "signal", mend, "GET_LOCK is not granted: %v", err)
 		return nil
 	}
-	defer conn.ExecContext(ctx, "DO RELEASE_LOCK('"+bell+"')")
+	defer conn.ExecContext(ctx, "DO RELEASE_LOCK('"+listener+"')")
 	const sleep = 3 * time.Second
 	slept := make(chan time.Duration)
 	go func() {
@@ -591,7 +591,7 @@ func (d *doctor) checkSignal(ctx context.Context) error {
 	}()
 	var refused error
 	for {
-		// The statement may not sleep yet: a ring that finds none is lost.
+		// The statement may not sleep yet: a signal that finds none is lost.
 		select {
 		case took := <-slept:
 			if refused != nil || took >= sleep {
@@ -601,7 +601,7 @@ func (d *doctor) checkSignal(ctx context.Context) error {
 			}
 			return nil
 		case <-time.After(20 * time.Millisecond):
-			_, refused = d.conn.ExecContext(ctx, "KILL QUERY IS_USED_LOCK('"+bell+"')")
+			_, refused = d.conn.ExecContext(ctx, "KILL QUERY IS_USED_LOCK('"+listener+"')")
 		}
 	}
 }

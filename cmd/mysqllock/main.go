@@ -1,5 +1,5 @@
 // Command mysqllock runs commands under the locks of a table, and shows and mends
-// these, for cron jobs, deploy scripts and whoever is on call.
+// these, for cron jobs, deploy scripts and people on call.
 package main
 
 import (

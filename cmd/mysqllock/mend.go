@@ -18,9 +18,9 @@ func newUnlock(from *source) *cobra.Command {
 	var force, yes bool
 	c := &cobra.Command{
 		Use:   "unlock --force NAME [--yes]",
-		Short: "Free a lock whoever holds it",
-		Long: `Free a lock whoever holds it. The holder learns of it when it next renews its
-lease, a third of which may pass: until then it works on, and whoever gets the lock
+		Short: "Free a lock, whatever process holds it",
+		Long: `Free a lock, whatever process holds it. The holder notices when it next renews its
+lease, a third of which may pass: until then it works on, and the next holder
 next works beside it. mysqllock run ends its COMMAND then. A holder that is dead
 needs no unlock: its lock is free when its lease has ended.
 
@@ -102,7 +102,7 @@ func newInit(from *source) *cobra.Command {
 		Use:   "init [--print [--grant-to user@host]]",
 		Short: "Create the table, or print the statements for it",
 		Long: `Create the table if there is none. That needs the privilege CREATE. With --print,
-the statements are printed instead, for somebody who has it; no database is asked.
+the statements are printed instead, for an account that has it; no database is asked.
 The GRANT is a comment unless --grant-to names the account.`,
 		Example: `  mysqllock init
   mysqllock init --print --grant-to 'app@10.0.%' | mysql app`,

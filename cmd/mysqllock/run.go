@@ -239,7 +239,7 @@ func (r *runner) acquire(ctx context.Context, cancel func(), l *mysqllock.Locker
 	}
 }
 
-// busy tells who holds the lock, if it can be seen in a second. If that is no failure,
+// busy reports the holder of the lock, if it can be seen in a second. If that is no failure,
 // nothing is said: cron mails what it hears.
 func (r *runner) busy(ctx context.Context, l *mysqllock.Locker, name string, err error) error {
 	if r.conflict == 0 {

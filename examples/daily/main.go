@@ -121,9 +121,9 @@ func databaseNow(ctx context.Context, q mysqllock.Queryer) (time.Time, error) {
 	return time.UnixMicro(micros), err
 }
 
-// child is a host. At each line of its input it looks whether the job is to be
+// child is a host. At each line of its input it looks whether the job must be
 // done, and tells what came of it. The line says by how many hours the demonstration
-// has moved the time, and whether the work is to be slow.
+// has moved the time, and whether the work should be slow.
 func child() error {
 	db, err := sql.Open("mysql", os.Getenv("MYSQLLOCK_DSN"))
 	if err != nil {

@@ -221,7 +221,7 @@ var mutations = []mutation{
 		"TestQueueIsFirstComeFirstServed",
 	},
 	{
-		"ring of a release", "signal.go",
+		"signal of a release", "signal.go",
 		"if next != 0 && r.signalling {\n\t\tr.mu.Lock()", "if false {\n\t\tr.mu.Lock()",
 		"TestRingWakesTheFirst",
 	},
@@ -231,7 +231,7 @@ var mutations = []mutation{
 		"TestPoller",
 	},
 	{
-		"who was struck off is listed again", "poll.go",
+		"a removed waiter is listed again", "poll.go",
 		"row.Remaining <= 0, w.listed && !row.Waiting:", "row.Remaining <= 0:",
 		"TestWaiterThatGoesSilent",
 	},
@@ -337,7 +337,7 @@ var mutations = []mutation{
 	},
 	{
 		"a poller that has ended leaves the next one's listener alone", "poll.go",
-		"defer timer.Stop()\n\tvar idle time.Duration", "defer timer.Stop()\n\tdefer r.hush()\n\tvar idle time.Duration",
+		"defer timer.Stop()\n\tvar idle time.Duration", "defer timer.Stop()\n\tdefer r.closeListener()\n\tvar idle time.Duration",
 		"TestWaiterArrivesWhilePollerEnds",
 	},
 	{

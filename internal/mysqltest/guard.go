@@ -44,7 +44,7 @@ func newGuard(dir string) (*guard, error) {
 }
 
 // command returns the command that runs a server in the guard's care. There is
-// one server at a time; ended is to be called after each.
+// one server at a time; ended must be called after each.
 func (g *guard) command(argv ...string) *exec.Cmd {
 	cmd := exec.Command("sh", append([]string{"-c", launchScript, "sh"}, argv...)...)
 	cmd.ExtraFiles = []*os.File{g.input}

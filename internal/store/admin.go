@@ -86,7 +86,7 @@ func (s *Store) Inspect(ctx context.Context, name string) (Info, error) {
 // List returns every lock that is held.
 func (s *Store) List(ctx context.Context) ([]Info, error) { return s.readInfos(ctx, s.query(sqlList)) }
 
-// ForceUnlock frees the row, whoever holds it, and returns that owner, "" if the row was
+// ForceUnlock frees the row, whatever its owner, and returns that owner, "" if the row was
 // free. It waits, until ctx ends, while a transaction has the row locked.
 func (s *Store) ForceUnlock(ctx context.Context, name string) (owner string, next Process, err error) {
 	for pause := time.Millisecond; ; {

@@ -101,8 +101,8 @@ func (c *conn) readClient(queue chan<- piece) {
 	}
 }
 
-// count counts a client's packet, and reports whether the connection is to be cut when it has arrived, and
-// whether it is to be sent twice.
+// count counts a client's packet, and reports whether the connection must be cut when it has arrived, and
+// whether it must be sent twice.
 func (c *conn) count(packet *packet) (cut, again bool) {
 	if !packet.command || packet.name == comQuit {
 		return false, false
