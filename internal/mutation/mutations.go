@@ -541,8 +541,8 @@ var mutations = []mutation{
 		"TestPurgeBesideALockedRow",
 	},
 	{
-		"rows are counted while the connection is ours", "repository.go",
-		"\terr = t.run(ctx, spare, func(ctx context.Context, conn *sqlx.Conn) error {\n\t\tsent = time.Now()\n\t\tres, err := t.exec(ctx, conn, c)\n\t\tif err == nil {\n\t\t\trows, err = res.RowsAffected()\n\t\t}\n\t\treturn err\n\t})\n\treturn rows, sent, err", "\tvar res sql.Result\n\terr = t.run(ctx, spare, func(ctx context.Context, conn *sqlx.Conn) (err error) {\n\t\tsent = time.Now()\n\t\tres, err = t.exec(ctx, conn, c)\n\t\treturn err\n\t})\n\tif err == nil {\n\t\trows, err = res.RowsAffected()\n\t}\n\treturn rows, sent, err",
+		"rows are counted while the connection is ours", "internal/store/hold.go",
+		"\terr = s.run(ctx, reserved, func(ctx context.Context, conn *sqlx.Conn) error {\n\t\tsent = time.Now()\n\t\tres, err := s.exec(ctx, conn, c)\n\t\tif err == nil {\n\t\t\trows, err = res.RowsAffected()\n\t\t}\n\t\treturn err\n\t})\n\treturn rows, sent, err", "\tvar res sql.Result\n\terr = s.run(ctx, reserved, func(ctx context.Context, conn *sqlx.Conn) (err error) {\n\t\tsent = time.Now()\n\t\tres, err = s.exec(ctx, conn, c)\n\t\treturn err\n\t})\n\tif err == nil {\n\t\trows, err = res.RowsAffected()\n\t}\n\treturn rows, sent, err",
 		"TestRenewalLeavesItsConnection",
 	},
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"database/sql/driver"
 	"encoding/hex"
 	"errors"
@@ -21,12 +20,8 @@ func (s *Store) Renew(ctx context.Context, cs []Claim, lease time.Duration, hold
 	if holds > 0 {
 		assign = "l.holds = " + strconv.Itoa(holds) + ", "
 	}
-	res, sent, err := s.change(ctx, true, s.command(sqlRenew, append(claimLists(cs), "lease", micros(lease), "holds", assign)...))
-	if err != nil {
-		return 0, sent, err
-	}
-	n, err := res.RowsAffected()
-	if n == int64(len(cs)) {
+	n, sent, err := s.change(ctx, true, s.command(sqlRenew, append(claimLists(cs), "lease", micros(lease), "holds", assign)...))
+	if err == nil && n == int64(len(cs)) {
 		s.endWaits(cs, false)
 	}
 	return int(n), sent, err
@@ -211,14 +206,19 @@ func (s *Store) Confirm(ctx context.Context, c Claim) (mine bool, sent time.Time
 	return a.mine, a.sent, err
 }
 
-// change executes a command for locks that are held.
-func (s *Store) change(ctx context.Context, reserved bool, c command) (res sql.Result, sent time.Time, err error) {
-	err = s.run(ctx, reserved, func(ctx context.Context, conn *sqlx.Conn) (err error) {
+// change executes a command for locks that are held, and returns how many rows it matched.
+// It counts them before the connection is back in the pool: a Result waits for the next
+// statement there.
+func (s *Store) change(ctx context.Context, reserved bool, c command) (rows int64, sent time.Time, err error) {
+	err = s.run(ctx, reserved, func(ctx context.Context, conn *sqlx.Conn) error {
 		sent = time.Now()
-		res, err = s.exec(ctx, conn, c)
+		res, err := s.exec(ctx, conn, c)
+		if err == nil {
+			rows, err = res.RowsAffected()
+		}
 		return err
 	})
-	return res, sent, err
+	return rows, sent, err
 }
 
 // free is change for commands that free rows for which others may wait.

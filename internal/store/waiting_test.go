@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,4 +98,46 @@ func TestPatience(t *testing.T) {
 			})
 		})
 	}
+}
+
+// leaving is a deadEnd that knows whether its connection is back in the pool.
+type leaving struct {
+	deadEnd
+	returned atomic.Bool
+}
+
+func (l *leaving) Connect(context.Context) (driver.Conn, error) { return l, nil }
+
+// IsValid is called when the connection comes back to the pool.
+func (l *leaving) IsValid() bool { l.returned.Store(true); return true }
+
+func (l *leaving) ExecContext(context.Context, string, []driver.NamedValue) (driver.Result, error) {
+	l.returned.Store(false)
+	return l, nil
+}
+
+func (l *leaving) LastInsertId() (int64, error) { return 0, nil }
+
+func (l *leaving) RowsAffected() (int64, error) {
+	if l.returned.Load() {
+		return 0, errors.New("the connection is another's")
+	}
+	return 1, nil
+}
+
+// A renewal counts its rows before its connection goes back to the pool: a Result waits
+// for whatever statement runs there next, for 50 s if that waits for a row.
+func TestRenewalLeavesItsConnection(t *testing.T) {
+	db := sql.OpenDB(new(leaving))
+	defer db.Close()
+	tbl, err := New(db, "", "mysqllock", "label", NewProcess(), 30*time.Second)
+	require.NoError(t, err)
+	tbl.sessionsChecked.Store(true)
+	defer tbl.Close()
+	n, _, err := tbl.Renew(context.Background(), []Claim{{"x", "owner"}}, 30*time.Second, 0)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	freed, _, err := tbl.Release(context.Background(), Claim{"x", "owner"})
+	require.NoError(t, err)
+	require.True(t, freed)
 }
