@@ -33,10 +33,10 @@
 // case once a second. Where signals do not arrive (a proxy, another account, a pool of
 // less than four connections), that is what remains.
 //
-// When a lock is unlocked while others of the same process wait for it, it passes
-// on for up to 100 ms without the row being given up, mostly without a statement.
+// When a lock is unlocked while other goroutines of the process wait for it, it is handed
+// over to them for up to 100 ms, mostly without a statement.
 //
-// A term is one tenure of a row by one owner, with one token:
+// A hold is the time for which one owner has a lock, with one token:
 //
 //	          granted               renewed at a third of the lease
 //	TryLock ──────────► held ◄───────────────────────────────────┐
@@ -47,7 +47,7 @@
 //
 // # What is guaranteed
 //
-// Mutual exclusion, by the database's clock: of all terms of a name, at most one
+// Mutual exclusion, by the database's clock: of all holds of a name, at most one
 // has a lease that runs. No clock of a client counts: a lease is written and
 // judged by the statement's own UTC_TIMESTAMP(6).
 //

@@ -9,7 +9,7 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A hold is one owner's tenure of a lock: from the grant, or a handoff, until it is released
+// A hold is the time for which one owner has a lock: from the grant, or a handoff, until it is released
 // or lost.
 type hold struct {
 	key      holdKey

@@ -105,7 +105,7 @@ type observers []Observer
 type observed struct {
 	ctx     context.Context // of AcquireStart
 	began   time.Time
-	granted time.Time // set before the term is known to others
+	granted time.Time // set before other goroutines see the hold
 }
 
 // acquireStart returns nil if nobody observes.

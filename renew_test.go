@@ -164,7 +164,7 @@ func inBubble(t *testing.T, test func(t *testing.T, f *fakeRepo)) {
 		}
 		t.Cleanup(func() {
 			f.servers.Wait()
-			assert.Zero(t, f.terms, "grants without relinquish")
+			assert.Zero(t, f.terms, "grants without HoldEnded")
 		})
 		test(t, f)
 	})

@@ -866,7 +866,7 @@ func TestRungForNothing(t *testing.T) {
 	})
 }
 
-// After a deafness it has yet to be seen whether signals are heard.
+// After a time without listening, it is unknown whether signals arrive.
 func TestDeafnessProvesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := f.locker(withSignal)
