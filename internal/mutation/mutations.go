@@ -111,22 +111,22 @@ var mutations = []mutation{
 		"TestLeaseCountsFromTheRequest",
 	},
 	{
-		"margin", "renew.go",
+		"margin", "lease.go",
 		"return max(min(length/10, time.Second), length/1000)", "return 0",
 		"TestLossWithoutAnAnswer|TestFixedLeaseEnds",
 	},
 	{
-		"timer of a loss", "renew.go",
+		"timer of a loss", "lease.go",
 		"ls.timer = time.AfterFunc(time.Until(ls.trusted), func() { d.onTimer(ls) })", "ls.timer = time.AfterFunc(time.Hour, func() { d.onTimer(ls) })",
 		"TestLossWithoutAnAnswer",
 	},
 	{
-		"Err and Guard compare the clock", "renew.go",
+		"Err and Guard compare the clock", "lease.go",
 		"if !ls.ended && !time.Now().Before(ls.end()) {\n\t\td.expire(ls)", "if false {\n\t\td.expire(ls)",
 		"TestLossWithALateTimer",
 	},
 	{
-		"a lost lease stays lost", "renew.go",
+		"a lost lease stays lost", "lease.go",
 		"if !ls.ended && time.Now().Before(ls.end()) && until.After(ls.trusted) {", "if until.After(ls.trusted) {",
 		"TestLateRenewalDoesNotRevive|TestEndedLeaseStaysEnded|TestEndedPassedOnLeaseStaysEnded",
 	},
@@ -141,7 +141,7 @@ var mutations = []mutation{
 		"TestRenewalThatFindsTheRowLost",
 	},
 	{
-		"a lease that the row does not cover is not passed on", "renew.go",
+		"a lease that the row does not cover is not passed on", "lease.go",
 		"case !w.auto && (ls.promised.Before(w.until) || ls.trusted.Before(w.until.Add(-margin(length)))):", "case false:",
 		"TestHandoffOfLeases|TestHandoffNearTheEndOfALease",
 	},
