@@ -334,7 +334,7 @@ func TestFirstGrantsBehindLockedRows(t *testing.T) {
 		} {
 			for pool, c := range map[string]struct{ open, most int }{
 				"one":       {1, 1},
-				"five":      {5, 1},
+				"five":      {5, 2},
 				"unlimited": {0, 8},
 			} {
 				t.Run(what+", "+pool, func(t *testing.T) {
@@ -353,6 +353,52 @@ func TestFirstGrantsBehindLockedRows(t *testing.T) {
 				})
 			}
 		}
+	})
+}
+
+// A first grant whose connection has died keeps its slot no longer than the server
+// needs to say that it does not execute the statement.
+func TestFirstGrantOnADeadConnection(t *testing.T) {
+	onOwnServers(t, func(t *testing.T, e env) {
+		dying := wire.New(t, e.server.Addr())
+		proxy := wire.New(t, dying.Addr())
+		db := e.through(t, proxy)
+		db.SetMaxOpenConns(4)
+		db.SetMaxIdleConns(1)
+		l := newLocker(t, db, mysqllock.WithLease(3*time.Second))
+		require.NoError(t, acquire(t, l, "before", mysqllock.AutoRenew).Unlock())
+
+		// Its statement waits in the server, which drops it, and nobody hears of that.
+		server := e.db(t, "")
+		tx, err := server.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+		require.NoError(t, err)
+		defer tx.Rollback()
+		_, err = tx.Exec("SELECT name FROM mysqllock WHERE name > 'g' AND name < 'h' FOR UPDATE")
+		require.NoError(t, err)
+		served := make(chan struct{})
+		go func() {
+			k, err := l.TryLock(ctx, "gap", mysqllock.WaitForever, mysqllock.AutoRenew)
+			if assert.NoError(t, err) {
+				assert.NoError(t, k.Unlock())
+			}
+			close(served)
+		}()
+		var id int64
+		eventually(t, "its statement", func() bool {
+			return server.QueryRow("SELECT id FROM information_schema.processlist WHERE info LIKE 'INSERT%' AND db = ?", e.database).Scan(&id) == nil
+		})
+		proxy.Redirect(e.server.Addr())
+		dying.BlackHole(true)
+		t.Cleanup(func() { dying.BlackHole(false) })
+		_, err = server.Exec(fmt.Sprint("KILL ", id))
+		require.NoError(t, err)
+		require.NoError(t, tx.Rollback())
+		select {
+		case <-served:
+		case <-time.After(30 * time.Second): // without the check, it would be 55 s
+			t.Fatal("the lock is not granted")
+		}
+		require.NoError(t, acquire(t, l, "gaps", mysqllock.AutoRenew).Unlock())
 	})
 }
 

@@ -527,12 +527,12 @@ var mutations = []mutation{
 	},
 	{
 		"first grants that wait in the server have few places", "internal/store/acquire.go",
-		"most := max(1, s.acquireSlots())", "most := 1000",
+		"s.rowWaits.enterFirst(ctx, b.Name, s.firstGrantSlots())", "s.rowWaits.enterFirst(ctx, b.Name, 1000)",
 		"TestFirstGrantsBehindLockedRows",
 	},
 	{
 		"a first grant that waits keeps its connection", "internal/store/acquire.go",
-		"own, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)\n\tbegan := time.Now()\n\tr, err", "own, cancel := context.WithCancel(ctx)\n\tbegan := time.Now()\n\tr, err",
+		"own, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)\n\tbegan := time.Now()\n\tdead", "own, cancel := context.WithCancel(ctx)\n\tbegan := time.Now()\n\tdead",
 		"TestFirstGrantsBehindLockedRows",
 	},
 	{
@@ -544,5 +544,10 @@ var mutations = []mutation{
 		"rows are counted while the connection is ours", "internal/store/hold.go",
 		"\terr = s.run(ctx, reserved, func(ctx context.Context, conn *sqlx.Conn) error {\n\t\tsent = time.Now()\n\t\tres, err := s.exec(ctx, conn, c)\n\t\tif err == nil {\n\t\t\trows, err = res.RowsAffected()\n\t\t}\n\t\treturn err\n\t})\n\treturn rows, sent, err", "\tvar res interface{ RowsAffected() (int64, error) }\n\terr = s.run(ctx, reserved, func(ctx context.Context, conn *sqlx.Conn) (err error) {\n\t\tsent = time.Now()\n\t\tres, err = s.exec(ctx, conn, c)\n\t\treturn err\n\t})\n\tif err == nil {\n\t\trows, err = res.RowsAffected()\n\t}\n\treturn rows, sent, err",
 		"TestRenewalLeavesItsConnection",
+	},
+	{
+		"a first grant on a dead connection gives up its slot", "internal/store/acquire.go",
+		"for missed := 0; missed < 2; {", "for missed := 0; missed < 1000; {",
+		"TestFirstGrantOnADeadConnection",
 	},
 }

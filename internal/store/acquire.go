@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -133,11 +134,10 @@ func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, b AcquireRequ
 
 // takeFirst acquires a name that has no row yet. Its statement also needs the
 // high-water row and a gap in the index, which a transaction may have locked, and no
-// probe can see what it waits for. So it is never cut off: it keeps its connection to
-// the end, and further first grants wait for a slot in this process.
+// probe can see what it waits for. So it is not cut off while the server executes it: it
+// keeps its connection, and further first grants wait for a slot in this process.
 func (s *Store) takeFirst(ctx context.Context, b AcquireRequest) (answer int64, sent time.Time, err error) {
-	most := max(1, s.acquireSlots())
-	switch ok, err := s.rowWaits.enterFirst(ctx, b.Name, most); {
+	switch ok, err := s.rowWaits.enterFirst(ctx, b.Name, s.firstGrantSlots()); {
 	case err != nil:
 		return 0, sent, NotSent{err}
 	case !ok:
@@ -151,6 +151,7 @@ func (s *Store) takeFirst(ctx context.Context, b AcquireRequest) (answer int64, 
 	granted, abandoned := false, false
 	own, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)
 	began := time.Now()
+	dead := s.cancelIfDead(own, cancel, b.Owner)
 	r, err := detach(ctx, s, own, cancel, false, func(ctx context.Context, conn *sqlx.Conn) (r result, err error) {
 		r.answer, r.sent, err = s.execForAnswer(ctx, conn, command{text: s.acquireText(b, sqlInsert, s.name+".")})
 		mu.Lock()
@@ -164,7 +165,7 @@ func (s *Store) takeFirst(ctx context.Context, b AcquireRequest) (answer int64, 
 		}
 		return r, err
 	}, func(sent bool, err error) {
-		s.leaveSlot(firstGrantWaits, b.Name, began, sent && isTimeout(err))
+		s.leaveSlot(firstGrantWaits, b.Name, began, sent && isTimeout(err) && !dead.Load())
 	})
 	mu.Lock()
 	defer mu.Unlock()
@@ -173,6 +174,53 @@ func (s *Store) takeFirst(ctx context.Context, b AcquireRequest) (answer int64, 
 		s.HoldEnded()
 	}
 	return r.answer, r.sent, err
+}
+
+// cancelIfDead calls cancel if the server does not execute the statement of owner any more,
+// or has not received it, although own has not ended: its connection is dead. It sets dead
+// before that. Two checks in a row must not find the statement.
+func (s *Store) cancelIfDead(own context.Context, cancel context.CancelFunc, owner string) (dead *atomic.Bool) {
+	dead = new(atomic.Bool)
+	s.detached.Go(func() {
+		ticker := time.NewTicker(waitCheckInterval)
+		defer ticker.Stop()
+		for missed := 0; missed < 2; {
+			select {
+			case <-own.Done():
+				return
+			case <-ticker.C:
+			}
+			if executes, err := s.executes(own, owner); err != nil || executes {
+				missed = 0
+			} else {
+				missed++
+			}
+		}
+		dead.Store(true)
+		cancel()
+	})
+	return dead
+}
+
+// executes reports whether the server executes a statement with the owner id.
+func (s *Store) executes(ctx context.Context, owner string) (executes bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, waitCheckInterval)
+	defer cancel()
+	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		s.statements.Add(1)
+		return conn.GetContext(ctx, &executes, s.query(sqlExecutes, "owner", literal(owner)))
+	})
+	return executes, err
+}
+
+// firstGrantSlots is how many first grants may be in flight. Each occupies a connection of
+// the pool.
+func (s *Store) firstGrantSlots() int {
+	limit := s.db.Stats().MaxOpenConnections
+	if limit == 0 {
+		return maxSlots
+	}
+	return max(1, min(limit/2, maxSlots))
 }
 
 // acquireText inserts a request into a statement. r qualifies the row's columns.

@@ -96,6 +96,9 @@ SET l.waiters = CONCAT(l.waiters, {enlist})`
 ) AS unlocked
 FROM {t} AS r FORCE INDEX (PRIMARY) WHERE r.name = {name} LIMIT 1`
 
+	// An account sees its own statements without the PROCESS privilege.
+	sqlExecutes = sqlUnlimited + ` COUNT(*) > 0 AS executes FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND INSTR(info, {owner}) > 0`
+
 	sqlExtend = `UPDATE {t} SET holds = {holds},
   token = token + 0 * LAST_INSERT_ID(1),
   expires_at = GREATEST(expires_at, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND)
