@@ -35,6 +35,7 @@ func TestTerminal(t *testing.T) {
 			trap 'echo INT >>INT' INT
 			trap 'echo USR1 >USR1' USR1
 			echo up >up
+			while [ ! -e INT ]; do sleep 0.01; done # in read, a signal that comes just before it blocks would wait
 			while ! read line; do :; done
 			echo "$line" >line
 			while [ ! -e USR1 ]; do sleep 0.01; done`)
