@@ -132,8 +132,8 @@ func (a *attempt) send() {
 	if errors.Is(a.err, context.DeadlineExceeded) || errors.Is(a.err, context.Canceled) {
 		a.err = unanswered(a.err)
 	}
-	if swift := a.err == nil && time.Since(start) < fastReply; swift != a.l.dbIsFast.Load() {
-		a.l.dbIsFast.Store(swift)
+	if fast := a.err == nil && time.Since(start) < fastReply; fast != a.l.dbIsFast.Load() {
+		a.l.dbIsFast.Store(fast)
 	}
 	if a.handoff != nil {
 		span := a.l.watchdog.stop(a.handoff.lease)

@@ -527,7 +527,7 @@ var mutations = []mutation{
 	},
 	{
 		"first grants that wait in the server have few places", "internal/store/acquire.go",
-		"s.rowWaits.enterFirst(ctx, b.Name, s.firstGrantSlots())", "s.rowWaits.enterFirst(ctx, b.Name, 1000)",
+		"s.rowWaits.enterFirst(ctx, b.Name, s.slots(firstGrantWaits))", "s.rowWaits.enterFirst(ctx, b.Name, 1000)",
 		"TestFirstGrantsBehindLockedRows",
 	},
 	{

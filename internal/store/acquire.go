@@ -19,7 +19,7 @@ func (s *Store) Acquire(ctx context.Context, b AcquireRequest) (g Grant, err err
 	var answer int64
 	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		take := s.takeUnlocked
-		if s.rowWaits.enter(acquireWaits, b.Name, s.acquireSlots()) {
+		if s.rowWaits.enter(acquireWaits, b.Name, s.slots(acquireWaits)) {
 			take = s.takeInSlot
 		}
 		answer, g.Sent, err = take(ctx, conn, b)
@@ -137,7 +137,7 @@ func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, b AcquireRequ
 // probe can see what it waits for. So it is not cut off while the server executes it: it
 // keeps its connection, and further first grants wait for a slot in this process.
 func (s *Store) takeFirst(ctx context.Context, b AcquireRequest) (answer int64, sent time.Time, err error) {
-	switch ok, err := s.rowWaits.enterFirst(ctx, b.Name, s.firstGrantSlots()); {
+	switch ok, err := s.rowWaits.enterFirst(ctx, b.Name, s.slots(firstGrantWaits)); {
 	case err != nil:
 		return 0, sent, NotSent{err}
 	case !ok:
@@ -213,16 +213,6 @@ func (s *Store) executes(ctx context.Context, owner string) (executes bool, err 
 	return executes, err
 }
 
-// firstGrantSlots is how many first grants may be in flight. Each occupies a connection of
-// the pool.
-func (s *Store) firstGrantSlots() int {
-	limit := s.db.Stats().MaxOpenConnections
-	if limit == 0 {
-		return maxSlots
-	}
-	return max(1, min(limit/2, maxSlots))
-}
-
 // acquireText inserts a request into a statement. r qualifies the row's columns.
 func (s *Store) acquireText(b AcquireRequest, statement, r string) func() string {
 	return func() string {
@@ -234,18 +224,6 @@ func (s *Store) acquireText(b AcquireRequest, statement, r string) func() string
 			"label", s.label, "lease", micros(b.Lease), "enlist", enlist, "r", r)
 	}
 }
-
-// acquireSlots is how many acquiring statements may wait in the server for locked
-// rows, each for another row. A small pool has no slot: renewals need its connections.
-func (s *Store) acquireSlots() int {
-	limit := s.db.Stats().MaxOpenConnections
-	if limit == 0 {
-		return maxSlots
-	}
-	return min(limit/4, maxSlots)
-}
-
-const maxSlots = 8
 
 // Probe returns what keeps the claim's statement, which is in flight, from being
 // answered. It waits for no row lock.

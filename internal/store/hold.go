@@ -36,11 +36,11 @@ func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds 
 		mine bool
 		sent time.Time
 	}
-	if s.poolShort() || !s.rowWaits.enter(holdWaits, c.Name, s.holdSlots()) {
+	if s.poolShort() || !s.rowWaits.enter(holdWaits, c.Name, s.slots(holdWaits)) {
 		if n, sent, err := s.Renew(ctx, []Claim{c}, lease, holds); n > 0 || err != nil {
 			return n > 0, sent, err
 		}
-		if !s.rowWaits.enter(holdWaits, c.Name, s.holdSlots()) {
+		if !s.rowWaits.enter(holdWaits, c.Name, s.slots(holdWaits)) {
 			return false, sent, NotSent{ErrRowLocked}
 		}
 	}
@@ -61,11 +61,11 @@ func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds 
 func (s *Store) Release(ctx context.Context, c Claim) (freed bool, next Process, err error) {
 	// Renewals need the only connection of a pool, so that one must not wait for a row.
 	only := s.db.Stats().MaxOpenConnections == 1
-	if only || s.poolShort() || !s.rowWaits.enter(holdWaits, c.Name, s.holdSlots()) {
+	if only || s.poolShort() || !s.rowWaits.enter(holdWaits, c.Name, s.slots(holdWaits)) {
 		if n, next, err := s.ReleaseAll(ctx, []Claim{c}); n > 0 || err != nil {
 			return n > 0, next, err
 		}
-		if only || !s.rowWaits.enter(holdWaits, c.Name, s.holdSlots()) {
+		if only || !s.rowWaits.enter(holdWaits, c.Name, s.slots(holdWaits)) {
 			return false, 0, NotSent{ErrRowLocked}
 		}
 	}

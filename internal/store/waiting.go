@@ -109,15 +109,22 @@ func (w *rowWaits) leave(class waitClass, name string) {
 	}
 }
 
-// holdSlots is how many statements that renew, extend or release may wait in the server
-// for locked rows. Each occupies a connection of the pool.
-func (s *Store) holdSlots() int {
-	const most = 4
-	limit := s.db.Stats().MaxOpenConnections
-	if limit == 0 {
-		return most
+// slotLimits has the slots of each class: a share of the pool, within bounds. Each
+// occupies a connection meanwhile.
+var slotLimits = [waitClasses]struct{ share, least, most int }{
+	acquireWaits:    {4, 0, 8}, // none in a small pool, whose connections the renewals need
+	firstGrantWaits: {2, 1, 8},
+	holdWaits:       {2, 1, 4},
+}
+
+// slots returns how many statements of a class may wait in the server for locked rows,
+// each for another row.
+func (s *Store) slots(class waitClass) int {
+	limits, open := slotLimits[class], s.db.Stats().MaxOpenConnections
+	if open == 0 {
+		return limits.most
 	}
-	return max(1, min(limit/2, most))
+	return max(limits.least, min(open/limits.share, limits.most))
 }
 
 // A rowWait is a statement that may wait in the server for a locked row.
@@ -170,7 +177,7 @@ type abandonedWait struct {
 
 func (e *abandonedWait) Unwrap() error { return e.error }
 
-// waitCheckInterval is how often keepUntilUnlocked checks the row.
+// waitCheckInterval is how often a statement that may wait in the server is checked.
 const waitCheckInterval = time.Second
 
 // keepUntilUnlocked keeps a connection out of the pool, and the slot of its statement,
