@@ -550,4 +550,9 @@ var mutations = []mutation{
 		"for missed := 0; missed < 2; {", "for missed := 0; missed < 1000; {",
 		"TestFirstGrantOnADeadConnection",
 	},
+	{
+		"a first grant that does not use its slot passes it on", "internal/store/waiting.go",
+		"\t\t\tif taken {\n\t\t\t\tw.wakeNext()", "\t\t\tif taken && name == \"\" {\n\t\t\t\tw.wakeNext()",
+		"TestFirstGrantPassesItsSlotOn",
+	},
 }

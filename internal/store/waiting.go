@@ -71,6 +71,9 @@ func (w *rowWaits) enterFirst(ctx context.Context, name string, most int) (bool,
 		w.mu.Lock()
 		if _, taken := w.rows[name]; taken || w.count[firstGrantWaits] < most {
 			defer w.mu.Unlock()
+			if taken {
+				w.wakeNext() // the slot for which it was woken, if it was, is still left
+			}
 			return w.enterLocked(firstGrantWaits, name, most), nil
 		}
 		left := make(chan struct{})

@@ -141,3 +141,24 @@ func TestRenewalLeavesItsConnection(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, freed)
 }
+
+// A first grant that is woken, and must not use the slot, passes it on.
+func TestFirstGrantPassesItsSlotOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w rowWaits
+		require.True(t, w.enter(firstGrantWaits, "a", 1))
+		entered := make(chan bool, 2)
+		for _, name := range []string{"b", "c"} {
+			go func() {
+				ok, err := w.enterFirst(context.Background(), name, 1)
+				assert.NoError(t, err)
+				entered <- ok
+			}()
+			synctest.Wait() // in this order
+		}
+		require.True(t, w.enter(acquireWaits, "b", 1), "a statement of this process waits for the row by now")
+		w.leave(firstGrantWaits, "a")
+		require.False(t, <-entered)
+		require.True(t, <-entered)
+	})
+}
