@@ -34,16 +34,18 @@ func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Dura
 	if lease != AutoRenew && lease < minLease {
 		return nil, fmt.Errorf("%w: %v; want AutoRenew or at least %v", ErrInvalidLease, lease, minLease)
 	}
-	c := &call{l: l, ctx: ctx, name: name, lease: lease, wait: wait, noWait: wait <= 0, observed: o}
+	own, shared := ctx.Value(ownerKey{}).(*owner)
+	if shared {
+		if k, err := l.reenter(ctx, holdKey{own, name}, lease); k != nil || err != nil {
+			return k, err
+		}
+	}
+	c := &call{l: l, ctx: ctx, name: name, lease: lease, wait: wait, noWait: wait <= 0, owner: own, shared: shared, observed: o}
 	if c.noWait {
 		c.wait = noWaitTimeout
 	}
-	c.owner, c.shared = ctx.Value(ownerKey{}).(*owner)
 	if !c.shared {
 		c.owner = new(owner)
-	}
-	if k, err := c.reenter(); k != nil || err != nil {
-		return k, err
 	}
 	if ctx.Err() != nil {
 		return nil, c.canceled()
@@ -239,9 +241,14 @@ func (c *call) reenter() (*Lock, error) {
 	if !c.shared {
 		return nil, nil
 	}
-	l := c.l
+	return c.l.reenter(c.ctx, c.key(), c.lease)
+}
+
+// reenter returns another handle if there is a hold of the key, and an error if that was
+// lost or ctx has ended; otherwise nil and nil.
+func (l *Locker) reenter(ctx context.Context, key holdKey, lease time.Duration) (*Lock, error) {
 	l.mu.Lock()
-	t := l.holds[holdKey{c.owner, c.name}]
+	t := l.holds[key]
 	if t == nil {
 		l.mu.Unlock()
 		return nil, nil
@@ -253,14 +260,14 @@ func (c *call) reenter() (*Lock, error) {
 		return nil, err
 	}
 	defer l.mu.Unlock()
-	if c.ctx.Err() != nil {
-		return nil, c.canceled()
+	if ctx.Err() != nil {
+		return nil, canceled(ctx)
 	}
 	var now time.Time
-	if c.lease != AutoRenew {
+	if lease != AutoRenew {
 		now = time.Now()
 	}
-	k := l.addHandle(c, t, now)
+	k := l.addHandle(ctx, t, lease, now)
 	k.reentered = true
 	l.watchdog.request(t.lease, t.request(), len(t.handles))
 	l.reentered.Add(1)
@@ -331,14 +338,22 @@ func (c *call) ended() error {
 
 // canceled is the error of a call whose context has ended.
 func (c *call) canceled() error {
-	cause := context.Cause(c.ctx)
-	if err := c.ctx.Err(); !errors.Is(cause, err) {
+	if trouble, outage := c.lastErr(); outage {
+		return fmt.Errorf("%w: %w: %w", ErrUnavailable, causeOf(c.ctx), trouble)
+	}
+	return canceled(c.ctx)
+}
+
+// canceled is the error of a call whose context has ended, while nothing is known to be
+// wrong with the database.
+func canceled(ctx context.Context) error { return fmt.Errorf("%w: %w", ErrNotAcquired, causeOf(ctx)) }
+
+func causeOf(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if err := ctx.Err(); !errors.Is(cause, err) {
 		cause = fmt.Errorf("%w (%w)", cause, err)
 	}
-	if trouble, outage := c.lastErr(); outage {
-		return fmt.Errorf("%w: %w: %w", ErrUnavailable, cause, trouble)
-	}
-	return fmt.Errorf("%w: %w", ErrNotAcquired, cause)
+	return cause
 }
 
 // timedOut is the error of a call whose wait has run out.

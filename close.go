@@ -69,6 +69,9 @@ func (l *Locker) close() error {
 	l.watchdog.close()
 	l.releaser.close()
 	mayBeGranted, drainErr := l.releaser.drain(ctx)
+	if err := l.watchdog.endSession(ctx); err != nil {
+		l.log.Debug("mysqllock: session not ended, it expires", "err", err)
+	}
 	l.registry.close()
 	if l.table != nil {
 		l.table.Close()

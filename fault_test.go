@@ -74,6 +74,15 @@ func TestLostReplies(t *testing.T) {
 				})
 				require.NoError(t, k.Unlock())
 			},
+			"renew the session": func(t *testing.T, name string, l *mysqllock.Locker, proxy *wire.Proxy) {
+				k := acquire(t, l, name, mysqllock.AutoRenew)
+				eventually(t, "a renewal", func() bool { return l.Stats().Renewals > 0 })
+				proxy.CutBeforeNextReply()
+				eventually(t, "a failed renewal, and later ones", func() bool {
+					return l.Stats().RenewalErrors == 1 && l.Stats().Renewals >= 3
+				})
+				require.NoError(t, k.Unlock())
+			},
 		} {
 			t.Run(what, func(t *testing.T) {
 				t.Parallel()

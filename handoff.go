@@ -72,10 +72,9 @@ func (c *call) adopt(left *handoff) *Lock {
 		return nil
 	}
 	t := &hold{key: c.key(), token: left.last + 1, tokens: left.tokenRange, waiter: c.waiter, lease: left.lease}
-	k := l.addHandle(c, t, time.Now())
+	k := l.addHandle(c.ctx, t, c.lease, time.Now())
 	if !l.watchdog.pass(left.lease, k.requested, c.lease, func() { l.onLoss(t) }) {
 		l.mu.Unlock()
-		k.cancel(ErrNotHeld)
 		return nil
 	}
 	l.holdBegan(c, t)

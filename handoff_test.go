@@ -324,7 +324,7 @@ func TestRenewalsGoOnAcrossHandoffs(t *testing.T) {
 		require.NoError(t, k.Unlock())
 		require.Zero(t, f.left("x"))
 		f.until(2 * time.Minute)
-		require.Equal(t, "acquire 1, confirm 2, release 1, renew 3", f.counts())
+		require.Equal(t, "acquire 1, begin 1, confirm 2, release 1, renew 3", f.counts())
 	})
 }
 
@@ -337,8 +337,8 @@ func TestRenewalDuringAHandoff(t *testing.T) {
 		until time.Duration // end of trust; 0: none
 	}{
 		"answered":             {slow(100 * ms), AutoRenew, "10s 20s 30s", 0},
-		"fails":                {after(100*ms, fails(errDenied)), AutoRenew, "10s 11.1s 21.1s 31.1s", 0},
-		"lost":                 {mute, AutoRenew, "10s 16s 26s", 0},
+		"fails":                {after(100*ms, fails(errDenied)), AutoRenew, "10s 11.1s 20s 30s", 0},
+		"lost":                 {mute, AutoRenew, "10s 16s 20s 30s", 0},
 		"answered, to a fixed": {slow(100 * ms), 15 * time.Second, "10s", 10050*ms + 14*time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -350,7 +350,7 @@ func TestRenewalDuringAHandoff(t *testing.T) {
 				f.until(10050 * ms)
 				require.NoError(t, old.Unlock())
 				k := p.granted(10050 * ms)
-				require.Equal(t, "acquire 1, confirm 1, renew 1", f.counts())
+				require.Equal(t, "acquire 1, begin 1, confirm 1, renew 1", f.counts())
 				if c.until > 0 {
 					f.requireEnd(k, c.until, ErrLost)
 					f.until(c.until + time.Second)
@@ -902,8 +902,7 @@ func TestLeaseThatEndsInAHandoff(t *testing.T) {
 		l.mu.Unlock()
 		go func() {
 			l.mu.Lock()
-			old.ended = ErrNotHeld
-			old.cancel(ErrNotHeld)
+			old.end(ErrNotHeld)
 			delete(l.holds, old.hold.key)
 			l.endHold(old.hold, ErrNotHeld)
 			l.mu.Unlock()

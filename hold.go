@@ -47,7 +47,7 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 	if a.handoff != nil {
 		t.tokens.since = a.handoff.since
 	}
-	k := l.addHandle(c, t, a.grant.Sent)
+	k := l.addHandle(c.ctx, t, c.lease, a.grant.Sent)
 	t.lease = l.watchdog.start(a.request.Claim, a.grant.Sent, a.request.Lease, k.requested, func() { l.onLoss(t) })
 	l.holdBegan(c, t)
 	return k, nil
@@ -69,16 +69,12 @@ func (l *Locker) holdBegan(c *call, t *hold) {
 }
 
 // addHandle adds a handle to a hold. The caller holds mu.
-func (l *Locker) addHandle(c *call, t *hold, from time.Time) *Lock {
-	k := &Lock{locker: l, hold: t, requested: request{auto: c.lease == AutoRenew}}
+func (l *Locker) addHandle(ctx context.Context, t *hold, lease time.Duration, from time.Time) *Lock {
+	k := &Lock{locker: l, hold: t, parent: ctx, requested: request{auto: lease == AutoRenew}}
 	if !k.requested.auto {
-		k.requested.until = from.Add(c.lease)
+		k.requested.until = from.Add(lease)
 	}
-	ctx := c.ctx
-	if !c.shared {
-		ctx = context.WithValue(ctx, ownerKey{}, c.owner)
-	}
-	k.ctx, k.cancel = context.WithCancelCause(ctx)
+	k.open.Store(true)
 	t.handles = append(t.handles, k)
 	return k
 }
@@ -135,8 +131,7 @@ func (l *Locker) endHold(t *hold, why error) {
 	t.ended = why
 	l.held--
 	for _, k := range t.handles {
-		k.ended = why
-		k.cancel(why)
+		k.end(why)
 	}
 }
 
@@ -173,7 +168,7 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 			continue
 		}
 		tryCtx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		mine, sent, err := l.repo.Extend(tryCtx, t.lease.claim, lease, holds)
+		mine, sent, err := l.repo.Extend(tryCtx, t.lease.claim, lease, holds, 0)
 		lost := false
 		if err == nil && !mine || errors.Is(err, store.ErrRowLocked) {
 			if lost, err = l.notMatched(tryCtx, t.lease.claim, err); err == errNotMatched {

@@ -1,19 +1,31 @@
 package mysqllock
 
 import (
+	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
 // A lease is the time for which a row belongs to one hold, as far as this process may
-// trust it.
+// trust it: its own time, which a renewal of the row prolongs, or that of the session to
+// which the row is bound.
 type lease struct {
 	claim  store.Claim
 	onLoss func() // called once, without locks, when the lease is lost
 
-	promised     time.Time     // the row's expiry, at the earliest
-	trusted      time.Time     // the end of trust: promised less the margin
+	live struct { // what isLive reads without a mutex
+		until   atomic.Int64 // an instant; the least once the lease has ended
+		session atomic.Pointer[session]
+	}
+
+	// The watchdog's mu protects following fields.
+	session    *session // to which the row is bound; nil if to none that is alive
+	mayBeBound bool     // a statement may have bound the row: it may not expire by itself
+
+	promised     time.Time     // the expiry of the row's own lease, at the earliest
+	trusted      time.Time     // the end of trust in it: promised less the margin
 	renewed      time.Time     // when the last successful renewal was sent
 	seen         time.Time     // when the last statement was sent that found the row to be ours
 	extraMargin  time.Duration // of a hold that adopted a longer lease than it requested; else 0
@@ -57,6 +69,7 @@ func (d *watchdog) start(c store.Claim, sent time.Time, length time.Duration, w 
 		claim: c, onLoss: onLoss, requested: w, holds: 1, rowHolds: 1,
 		promised: sent.Add(length), trusted: trustedUntil(sent, length), seen: sent,
 	}
+	ls.publish()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.leases[ls] = struct{}{}
@@ -75,18 +88,22 @@ func (d *watchdog) request(ls *lease, w request, holds int) {
 		return
 	}
 	ls.requested = w
-	if ls.extraMargin > 0 && !ls.ended {
+	if ls.ended {
+		return
+	}
+	ls.publish()
+	if ls.extraMargin > 0 || ls.session != nil && !w.auto {
 		ls.timer.Reset(time.Until(ls.end()))
 	}
-	if ls.ended || !ls.needsRenewal() {
+	if !ls.needsRenewal() {
 		return
 	}
 	now := time.Now()
-	soon := now.Add(ls.trusted.Sub(now) / 3)
+	left := ls.end().Sub(now)
 	if w.auto {
-		// No later than if AutoRenew had been requested from the start.
-		soon = now.Add(min(ls.trusted.Sub(now), d.length) / 3)
+		left = min(left, d.length) // no later than if AutoRenew had been requested from the start
 	}
+	soon := now.Add(left / 3)
 	if ls.due.IsZero() || soon.Before(ls.due) {
 		ls.due = soon
 		d.wake(soon)
@@ -95,7 +112,7 @@ func (d *watchdog) request(ls *lease, w request, holds int) {
 
 // needsRenewal reports whether the row must be renewed. The caller holds the watchdog's mu.
 func (ls *lease) needsRenewal() bool {
-	return ls.requested.auto || ls.requested.until.After(ls.promised)
+	return ls.requested.auto && ls.session == nil || ls.requested.until.After(ls.promised)
 }
 
 // pass hands a lease over to the next holder in the process. It returns false, and changes
@@ -107,7 +124,7 @@ func (d *watchdog) pass(ls *lease, w request, length time.Duration, onLoss func(
 	switch {
 	case ls.ended:
 		return false
-	case w.auto && (!ls.requested.auto || ls.trusted.Sub(now) < d.length/3):
+	case w.auto && (!ls.requested.auto || ls.end().Sub(now) < d.length/3):
 		return false
 	case !w.auto && (ls.promised.Before(w.until) || ls.trusted.Before(w.until.Add(-margin(length)))):
 		return false
@@ -120,6 +137,7 @@ func (d *watchdog) pass(ls *lease, w request, length time.Duration, onLoss func(
 		ls.timer.Reset(time.Until(ls.end()))
 		d.plan(ls, now, length)
 	}
+	ls.publish()
 	return true
 }
 
@@ -133,8 +151,14 @@ func (d *watchdog) stop(ls *lease) time.Duration {
 
 // span returns how long the row may still belong to the lease. The caller holds mu.
 func (d *watchdog) span(ls *lease) time.Duration {
+	if ls.mayBeBound {
+		return untilReleased
+	}
 	return max(d.length, ls.unsure, time.Until(ls.promised), time.Until(ls.requested.until))
 }
+
+// untilReleased is the span of a row that a session may keep.
+const untilReleased time.Duration = math.MaxInt64
 
 // extending records that a statement, whose reply may be lost, is about to write a lease of
 // length. It returns false if the lease has ended.
@@ -153,6 +177,7 @@ func (d *watchdog) extended(ls *lease, sent time.Time, p promise) {
 		ls.rowHolds = p.holds
 	}
 	d.trust(ls, sent.Add(p.length), margin(p.length))
+	d.bind(ls, p.session)
 	d.plan(ls, sent, p.length)
 	ls.showed(sent)
 	if sent.After(ls.renewed) {
@@ -189,23 +214,80 @@ func (d *watchdog) trust(ls *lease, promised time.Time, margin time.Duration) {
 	if !ls.ended && time.Now().Before(ls.end()) && until.After(ls.trusted) {
 		ls.promised, ls.trusted = promised, until
 		ls.timer.Reset(time.Until(ls.end()))
+		ls.publish()
 	}
 }
 
 // end is the end of trust, or of what the handles requested. The caller holds the
 // watchdog's mu.
 func (ls *lease) end() time.Time {
-	if ls.extraMargin > 0 && !ls.requested.auto {
-		if until := ls.requested.until.Add(-ls.extraMargin); until.Before(ls.trusted) {
-			return until
+	end := ls.ownEnd()
+	if ls.session != nil {
+		kept := ls.session.trusted
+		if !ls.requested.auto {
+			kept = earlier(kept, ls.requested.until.Add(-max(ls.extraMargin, margin(ls.session.promised.Sub(ls.session.renewed)))))
+		}
+		if kept.After(end) {
+			return kept
 		}
 	}
+	return end
+}
+
+// ownEnd is end without a session.
+func (ls *lease) ownEnd() time.Time {
+	if ls.extraMargin > 0 && !ls.requested.auto {
+		return earlier(ls.trusted, ls.requested.until.Add(-ls.extraMargin))
+	}
 	return ls.trusted
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// publish makes a change visible to isLive. The caller holds the watchdog's mu.
+func (ls *lease) publish() {
+	switch {
+	case ls.ended:
+		ls.live.until.Store(math.MinInt64)
+		ls.live.session.Store(nil)
+	case ls.requested.auto:
+		ls.live.until.Store(instant(ls.trusted))
+		ls.live.session.Store(ls.session)
+	default:
+		ls.live.until.Store(instant(ls.end()))
+		ls.live.session.Store(nil)
+	}
+}
+
+// isLive reports whether the lease can be trusted at this very moment, unless it is so only
+// by a change that was not published.
+func (ls *lease) isLive() bool {
+	at := now()
+	if at < ls.live.until.Load() {
+		return true
+	}
+	s := ls.live.session.Load()
+	return s != nil && at < s.until.Load()
 }
 
 // alive reports whether the lease can be trusted at this very moment. It compares the clock
 // itself, because the timer may be late. A reported loss is final.
 func (d *watchdog) alive(ls *lease) bool {
+	if ls.isLive() {
+		return true
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !ls.ended && !time.Now().Before(ls.end()) {
@@ -218,7 +300,9 @@ func (d *watchdog) alive(ls *lease) bool {
 func (d *watchdog) onTimer(ls *lease) {
 	d.mu.Lock()
 	if left := time.Until(ls.end()); !ls.ended && left > 0 {
-		ls.timer.Reset(left) // the lease was extended as the timer fired
+		if ls.session == nil || !ls.requested.auto { // else the session has a timer
+			ls.timer.Reset(left) // the lease was extended as the timer fired
+		}
 		d.mu.Unlock()
 		return
 	}
@@ -234,13 +318,23 @@ func (d *watchdog) onTimer(ls *lease) {
 // extend it. That happens no earlier than requested, because the holders do not know of
 // the loss yet. The caller holds mu.
 func (d *watchdog) expire(ls *lease) {
-	d.remove(ls)
-	ls.expired = true
+	from := ls.promised
 	switch {
 	case ls.end().Before(ls.trusted):
-		d.releaser.add(ls.claim, d.span(ls), false, ls.requested.until)
-	case ls.needsRenewal() || ls.unsure > 0:
-		d.releaser.add(ls.claim, d.span(ls), false, ls.promised)
+		from = ls.requested.until
+	case ls.needsRenewal() || ls.unsure > 0 || ls.mayBeBound:
+		if s := ls.session; s != nil && ls.requested.auto {
+			from = later(from, s.promised)
+		} else if s != nil {
+			from = later(from, ls.requested.until)
+		}
+	default:
+		from = time.Time{}
+	}
+	d.remove(ls)
+	ls.expired = true
+	if !from.IsZero() {
+		d.releaser.add(ls.claim, d.span(ls), false, from)
 	}
 }
 
@@ -285,7 +379,15 @@ func (d *watchdog) reason(ls *lease) string {
 
 // remove ends a lease. The caller holds mu.
 func (d *watchdog) remove(ls *lease) {
+	if ls.ended {
+		return
+	}
 	ls.ended = true
+	if ls.session != nil {
+		ls.session.bound--
+		ls.session = nil
+	}
+	ls.publish()
 	ls.timer.Stop()
 	delete(d.leases, ls)
 }

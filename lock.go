@@ -108,11 +108,15 @@ type Lock struct {
 	locker    *Locker
 	hold      *hold
 	requested request
-	ctx       context.Context
-	cancel    context.CancelCauseFunc
-	ended     error // nil at first; then ErrLost, ErrNotHeld or ErrClosed
+	reentered bool            // the owner held the lock already
+	parent    context.Context // of ctx, without the owner
+	open      atomic.Bool     // ended is nil
+	ended     error           // nil at first; then ErrLost, ErrNotHeld or ErrClosed
 
-	reentered bool // the owner held the lock already
+	ctxMu  sync.Mutex      // protects following fields
+	ctx    context.Context // nil until Context is called
+	cancel context.CancelCauseFunc
+	cause  error // what ended the handle first
 }
 
 // An owner is compared by its address.
@@ -174,7 +178,8 @@ func newLocker(repo repository, self store.Process, c config) *Locker {
 	l.background, l.stop = context.WithCancel(context.Background())
 	l.registry = newRegistry(repo, self, c.poll, c.signal, c.notifier, c.log)
 	l.releaser = newReleaser(repo, min(c.lease/4, 5*time.Second), l.registry.freed, c.log)
-	l.watchdog = newWatchdog(repo, c.lease, l.releaser, c.log, c.observers)
+	l.watchdog = newWatchdog(repo, self, c.lease, l.releaser, c.log, c.observers)
+	l.registry.onForced = l.watchdog.audit
 	return l
 }
 
@@ -255,12 +260,46 @@ func (k *Lock) Token() uint64 { return k.hold.token }
 // Context returns the context that TryLock was given, with the owner added. It
 // ends with that context, and when the lock is lost (cause [ErrLost]), unlocked
 // (cause [ErrNotHeld]) or the Locker closed (cause [ErrClosed]).
-func (k *Lock) Context() context.Context { return k.ctx }
+func (k *Lock) Context() context.Context {
+	k.ctxMu.Lock()
+	defer k.ctxMu.Unlock()
+	if k.ctx == nil {
+		ctx := k.parent
+		if k.cause != nil {
+			ctx = context.WithoutCancel(ctx) // the handle ended first
+		}
+		if ctx.Value(ownerKey{}) != any(k.hold.key.owner) {
+			ctx = context.WithValue(ctx, ownerKey{}, k.hold.key.owner)
+		}
+		k.ctx, k.cancel = context.WithCancelCause(ctx)
+		if k.cause != nil {
+			k.cancel(k.cause)
+		}
+	}
+	return k.ctx
+}
+
+// end ends the handle and its context. The caller holds the Locker's mu.
+func (k *Lock) end(why error) {
+	k.ended = why
+	k.open.Store(false)
+	k.ctxMu.Lock()
+	defer k.ctxMu.Unlock()
+	if k.cause == nil {
+		k.cause = why
+	}
+	if k.cancel != nil {
+		k.cancel(why)
+	}
+}
 
 // Err returns nil if the lease can be trusted at this very moment; else
 // [ErrLost], [ErrNotHeld] if the handle was unlocked, or [ErrClosed]. It compares the clock
 // of this process, and never blocks on the database.
 func (k *Lock) Err() error {
+	if k.open.Load() && k.hold.lease.isLive() {
+		return nil
+	}
 	l := k.locker
 	l.mu.Lock()
 	lost := l.checkLoss(k.hold)
@@ -303,8 +342,7 @@ func (k *Lock) unlock() error {
 		l.mu.Unlock()
 		return err
 	}
-	k.ended = ErrNotHeld
-	k.cancel(ErrNotHeld)
+	k.end(ErrNotHeld)
 	i := slices.Index(t.handles, k)
 	t.handles = slices.Delete(t.handles, i, i+1)
 	if len(t.handles) > 0 {

@@ -32,6 +32,7 @@ type registry struct {
 	interval   time.Duration
 	signalling bool     // join wait queues in rows, and signal other processes
 	notifier   Notifier // may be nil
+	onForced   func()   // called when a lock of this process was freed by force
 	log        *slog.Logger
 
 	ctx            context.Context // ends with close

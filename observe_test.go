@@ -200,9 +200,9 @@ func TestObservedRenewals(t *testing.T) {
 		f.until(35 * time.Second)
 		lines := s.take()
 		require.Len(t, lines, 2)
-		require.Contains(t, lines[0], "o y lost in y after 3")
-		require.Equal(t, "o renewed 2 of 3: <nil>", lines[1])
-		require.EqualValues(t, 8, l.Stats().Renewals)
+		require.Equal(t, "o renewed 3 of 3: <nil>", lines[0], "the session keeps what is bound to it")
+		require.Contains(t, lines[1], "o y lost in y after 3")
+		require.EqualValues(t, 9, l.Stats().Renewals)
 		require.EqualValues(t, 2, l.Stats().RenewalErrors)
 	})
 }

@@ -157,6 +157,10 @@ func (r *registry) listen(names []string, sleep time.Duration) {
 	r.listening = true
 	r.mu.Unlock()
 	h, err := r.repo.Listen(r.listenCtx, names, sleep)
+	if h.Forced {
+		r.onForced()
+		h.Forced = false
+	}
 	r.mu.Lock()
 	if h != (store.Wakeup{}) {
 		if r.falseWakes++; r.falseWakes > maxFalseWakes+len(r.queues) {

@@ -36,6 +36,11 @@ type watchdog struct {
 	sending int       // batches in flight
 	sent    time.Time // when the last of them was sent
 	single  int       // renewals of one lease in flight
+
+	session     *session // nil if there is none alive
+	lastSession store.SessionID
+	beginning   bool      // a session is about to begin
+	beginAfter  time.Time // after a failure to begin one
 }
 
 const (
@@ -48,10 +53,10 @@ const (
 	maxSingle = 4
 )
 
-func newWatchdog(repo leaseStore, length time.Duration, releaser *releaser, log *slog.Logger, observers observers) *watchdog {
+func newWatchdog(repo leaseStore, self store.Process, length time.Duration, releaser *releaser, log *slog.Logger, observers observers) *watchdog {
 	d := &watchdog{
 		repo: repo, length: length, releaser: releaser, log: log, observers: observers,
-		leases: map[*lease]struct{}{},
+		leases: map[*lease]struct{}{}, lastSession: self.FirstSession() - 1,
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
@@ -64,6 +69,9 @@ func (d *watchdog) close() {
 	if d.timer != nil {
 		d.timer.Stop()
 	}
+	if d.session != nil {
+		d.stopSession(d.session)
+	}
 	d.mu.Unlock()
 	d.done.Wait()
 }
@@ -72,6 +80,9 @@ func (d *watchdog) close() {
 func (d *watchdog) plan(ls *lease, sent time.Time, length time.Duration) {
 	switch {
 	case ls.ended:
+		return
+	case ls.requested.auto && ls.session != nil:
+		ls.due = time.Time{}
 		return
 	case ls.requested.auto:
 		ls.due = sent.Add(min(length, d.length) / 3)
@@ -123,7 +134,7 @@ func (d *watchdog) run() {
 	}
 	var first time.Time
 	for ls := range d.leases {
-		if !ls.queued && !ls.due.IsZero() && (first.IsZero() || ls.due.Before(first)) {
+		if !ls.queued && !ls.due.IsZero() && !(d.beginning && ls.unbound()) && (first.IsZero() || ls.due.Before(first)) {
 			first = ls.due
 		}
 	}
@@ -154,6 +165,7 @@ func (d *watchdog) send(b batch) {
 		if b.holds > 0 {
 			ls.rowHolds = 0 // until there is a reply
 		}
+		ls.mayBeBound = ls.mayBeBound || b.session != nil
 	}
 	d.sending++
 	d.sent, b.began = now, now
@@ -189,9 +201,10 @@ type batch struct {
 // A promise is what a renewal writes. Length 0 is for a look without a write; holds 0 leaves
 // the row's value.
 type promise struct {
-	length time.Duration
-	holds  int
-	longer bool // the rows expire later already: the renewal only shows who owns them
+	length  time.Duration
+	holds   int
+	longer  bool     // the rows expire later already: the renewal only shows who owns them
+	session *session // to which it binds the rows; may be nil
 }
 
 // dueBatches collects the leases that are due, and those that will be due within half the
@@ -206,14 +219,20 @@ func (d *watchdog) dueBatches() []batch {
 		if ls.due.IsZero() || ls.due.After(soon) || ls.queued || ls.sending > 0 && ls.due.After(now) {
 			continue
 		}
+		if ls.unbound() && d.session == nil && (d.beginning || !now.Before(d.beginAfter)) {
+			if !ls.due.After(now) {
+				d.startSession()
+			}
+			continue // until the session has begun
+		}
 		urgent = urgent || !ls.due.After(now)
 		var key promise
 		if ls.holds != ls.rowHolds {
 			key.holds = ls.holds
 		}
 		switch {
-		case ls.requested.auto:
-			key.length, key.longer = d.length, ls.promised.Sub(now) >= d.length
+		case ls.unbound():
+			key.length, key.longer, key.session = d.length, ls.promised.Sub(now) >= d.length, d.session
 		case ls.needsRenewal():
 			// Rounded up to milliseconds, so that equal requests share a batch.
 			key.length = max(ls.requested.until.Sub(now), time.Millisecond).Truncate(time.Millisecond) + time.Millisecond
@@ -254,7 +273,7 @@ func (d *watchdog) serve(b batch) {
 	if b.length > 0 {
 		ctx, cancel := store.WithRetryLimit(d.ctx, bound)
 		var err error
-		count, sent, err = d.repo.Renew(ctx, claims, b.length, b.holds)
+		count, sent, err = d.repo.Renew(ctx, claims, b.length, b.holds, b.session.number())
 		cancel()
 		if err != nil {
 			d.failed(b, b.leases, err)
@@ -295,9 +314,9 @@ func (d *watchdog) serve(b batch) {
 			case b.longer && !ls.promised.Before(sent.Add(b.length)):
 				d.plan(ls, sent, b.length)
 				seen = append(seen, ls)
-			case r.Remaining > b.length:
+			case r.Lease > b.length:
 				longer = append(longer, ls) // unchanged by the statement
-			case r.Remaining >= b.length-time.Since(sent)-margin(b.length):
+			case r.Lease >= b.length-time.Since(sent)-margin(b.length):
 				renewed = append(renewed, ls)
 			default:
 				skipped = append(skipped, ls)
@@ -360,7 +379,7 @@ func (d *watchdog) again(b batch, leases []*lease) []*lease {
 	bound, _ := d.bounds(b.promise)
 	ctx, cancel := store.WithRetryLimit(d.ctx, bound)
 	defer cancel()
-	count, sent, err := d.repo.Renew(ctx, claimsOf(leases), b.length, b.holds)
+	count, sent, err := d.repo.Renew(ctx, claimsOf(leases), b.length, b.holds, b.session.number())
 	if err != nil || count < len(leases) {
 		return leases
 	}
@@ -459,6 +478,7 @@ func (d *watchdog) startSingle(ls *lease, p promise) bool {
 		return false
 	}
 	ls.single = true
+	ls.mayBeBound = ls.mayBeBound || p.session != nil
 	d.single++
 	b := batch{p, []*lease{ls}, time.Now()}
 	d.done.Go(func() { d.renewSingle(b) })
@@ -468,12 +488,12 @@ func (d *watchdog) startSingle(ls *lease, p promise) bool {
 // renewSingle renews the one lease of a batch by a statement that may wait for the row.
 func (d *watchdog) renewSingle(b batch) {
 	ls := b.leases[0]
-	mine, sent, err := d.repo.Extend(d.ctx, ls.claim, b.length, b.holds)
+	mine, sent, err := d.repo.Extend(d.ctx, ls.claim, b.length, b.holds, b.session.number())
 	d.mu.Lock()
 	ls.single = false
 	d.single--
 	if ls.expired && err == nil && mine && d.ctx.Err() == nil {
-		d.releaser.add(ls.claim, b.length, false, time.Now()) // lost meanwhile, so nobody uses the row
+		d.releaser.add(ls.claim, d.span(ls), false, time.Now()) // lost meanwhile, so nobody uses the row
 	}
 	d.mu.Unlock()
 	switch {

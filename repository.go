@@ -34,9 +34,15 @@ type (
 	// leaseStore is for the watchdog.
 	leaseStore interface {
 		reader
-		Renew(ctx context.Context, cs []store.Claim, lease time.Duration, holds int) (renewed int, sent time.Time, err error)
-		Extend(ctx context.Context, c store.Claim, lease time.Duration, holds int) (mine bool, sent time.Time, err error)
+		sessionStore
+		Renew(ctx context.Context, cs []store.Claim, lease time.Duration, holds int, session store.SessionID) (renewed int, sent time.Time, err error)
+		Extend(ctx context.Context, c store.Claim, lease time.Duration, holds int, session store.SessionID) (mine bool, sent time.Time, err error)
 		Confirm(ctx context.Context, c store.Claim) (mine bool, sent time.Time, err error)
+	}
+	sessionStore interface {
+		BeginSession(ctx context.Context, id store.SessionID, lease time.Duration) (sent time.Time, err error)
+		RenewSession(ctx context.Context, id store.SessionID, lease time.Duration) (forced bool, sent time.Time, err error)
+		EndSession(ctx context.Context, id store.SessionID) error
 	}
 	releaseStore interface {
 		reader

@@ -1,8 +1,11 @@
--- One row is one lock. Only the library writes here; people on call may read:
---   SELECT name_text, holder, acquired_at, expires_at FROM mysqllock WHERE expires_at > UTC_TIMESTAMP(6);
+-- One row is one lock, or the session of one process. Only the library writes here; people
+-- on call may read which locks are held, and until when:
+--   SELECT l.name_text, l.holder, l.acquired_at, GREATEST(l.expires_at, COALESCE(s.expires_at, l.expires_at)) AS expires_at
+--   FROM mysqllock AS l LEFT JOIN mysqllock AS s ON s.name = CONCAT(x'00', LEFT(l.owner, 19)) AND s.session = l.session
+--   WHERE l.name > x'01' AND (l.expires_at > UTC_TIMESTAMP(6) OR s.expires_at > UTC_TIMESTAMP(6));
 CREATE TABLE IF NOT EXISTS mysqllock (
-  name        VARBINARY(255)  NOT NULL
-              COMMENT 'the lock, byte by byte; the row with the empty name holds the highest token that Purge deleted',
+  name        VARBINARY(300)  NOT NULL
+              COMMENT 'the lock, byte by byte; x''00'' and the id of a process: its session; empty: the row with the highest token that Purge deleted',
   owner       VARCHAR(64)     CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT ''
               COMMENT 'id of the acquisition: process, dash, random text; begins with a dash when released',
   holder      VARCHAR(255)    CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT ''
@@ -13,10 +16,12 @@ CREATE TABLE IF NOT EXISTS mysqllock (
               COMMENT 'fencing token, the first of 256 that the holder may give out; rises with every change of owner, never falls',
   acquired_at DATETIME(6)     NOT NULL DEFAULT '1970-01-01'
               COMMENT 'UTC, by the clock of this server, like the two below',
+  session     BIGINT UNSIGNED NOT NULL DEFAULT 0
+              COMMENT 'the session of the owner''s process that keeps the lock beyond expires_at, 0 if none; in the row of a session, its number',
   expires_at  DATETIME(6)     NOT NULL DEFAULT '1970-01-01'
-              COMMENT 'the lock is held while this lies in the future; nothing else decides it',
+              COMMENT 'the lock is held, or the session alive, while this lies in the future; a lock also while its session is alive',
   released_at DATETIME(6)     NOT NULL DEFAULT '1970-01-01'
-              COMMENT 'the last release; a lease that ran out leaves it as it was',
+              COMMENT 'the last release; a lease that ran out leaves it as it was; of a session, the last time one of its locks was freed by force',
   waiters     VARCHAR(1024)   CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT ''
               COMMENT 'ids of the processes that wait, 19 digits each, in the order in which they began to',
   name_text   VARCHAR(255)    CHARACTER SET utf8mb4 COLLATE utf8mb4_bin

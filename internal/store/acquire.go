@@ -18,12 +18,12 @@ import (
 func (s *Store) Acquire(ctx context.Context, b AcquireRequest) (g Grant, err error) {
 	var answer int64
 	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
-		take := s.takeUnlocked
 		if s.rowWaits.enter(acquireWaits, b.Name, s.slots(acquireWaits)) {
-			take = s.takeInSlot
+			answer, g.Sent, err = s.takeInSlot(ctx, conn, b)
+		} else {
+			answer, g.Sent, err = s.unlessKept(ctx, conn, b, s.takeUnlocked)
 		}
-		answer, g.Sent, err = take(ctx, conn, b)
-		if err == nil && answer > 0 {
+		if err == nil && isToken(answer) {
 			s.holdBegan() // before conn is returned: it may become the reserved one
 		}
 		return err
@@ -34,8 +34,10 @@ func (s *Store) Acquire(ctx context.Context, b AcquireRequest) (g Grant, err err
 	switch {
 	case err != nil:
 		return Grant{}, err
-	case answer > 0:
+	case isToken(answer):
 		g.Token = uint64(answer)
+	case answer > 0: // the row was added, acquired and bound meanwhile: try again
+		g.Remaining = time.Millisecond
 	case answer == answerLocked:
 		g.Locked = true
 	case answer == answerReserved:
@@ -56,6 +58,27 @@ const (
 	answerAbsent                   // there is no row
 )
 
+// isToken reports whether an answer is a grant. Sessions have greater numbers.
+func isToken(answer int64) bool { return 0 < answer && answer < firstProcess }
+
+// An acquirer sends the statements of one request, for which no session alive may keep the
+// row.
+type acquirer func(ctx context.Context, conn *sqlx.Conn, b AcquireRequest) (answer int64, sent time.Time, err error)
+
+// unlessKept sends the statements of a request, again if they are refused because of a
+// session that turns out to be dead.
+func (s *Store) unlessKept(ctx context.Context, conn *sqlx.Conn, b AcquireRequest, send acquirer) (answer int64, sent time.Time, err error) {
+	b.dead = SessionID(s.dead.Load())
+	for again := true; again; {
+		again = false
+		answer, sent, err = send(ctx, conn, b)
+		if err == nil && answer >= firstProcess {
+			answer, again, err = s.checkSession(ctx, conn, &b, SessionID(answer))
+		}
+	}
+	return answer, sent, err
+}
+
 // take acquires by statements that wait while a transaction has the row locked.
 func (s *Store) take(ctx context.Context, conn *sqlx.Conn, b AcquireRequest) (answer int64, sent time.Time, err error) {
 	takeOrEnlist := command{text: s.acquireText(b, sqlTakeOrEnlist, "")}
@@ -66,7 +89,8 @@ func (s *Store) take(ctx context.Context, conn *sqlx.Conn, b AcquireRequest) (an
 	case b.EnlistAs != 0:
 		first = takeOrEnlist
 	default:
-		first = command{s.acquireText(b, sqlTake, ""), s.preparedTake, []any{b.Owner, b.Lease.Microseconds(), hex.EncodeToString([]byte(b.Name)), b.Owner}}
+		dead := uint64(b.dead)
+		first = command{s.acquireText(b, sqlTake, ""), s.preparedTake, []any{b.Owner, b.Lease.Microseconds(), hex.EncodeToString([]byte(b.Name)), dead, b.Owner, dead}}
 	}
 	answer, sent, err = s.execForAnswer(ctx, conn, first)
 	if err == nil && answer == -1 {
@@ -87,7 +111,7 @@ func (s *Store) takeInSlot(ctx context.Context, conn *sqlx.Conn, b AcquireReques
 			s.rowWaits.leave(acquireWaits, b.Name)
 		}
 	}()
-	answer, sent, err = s.take(ctx, conn, b)
+	answer, sent, err = s.unlessKept(ctx, conn, b, s.take)
 	if err != nil && ctx.Err() != nil {
 		left, err = true, &abandonedWait{err, b.Claim, acquireWaits}
 	}
@@ -96,7 +120,8 @@ func (s *Store) takeInSlot(ctx context.Context, conn *sqlx.Conn, b AcquireReques
 
 // takeUnlocked acquires by statements that wait for no row lock.
 func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, b AcquireRequest) (answer int64, sent time.Time, err error) {
-	available, waiters := s.query(sqlAvailable, "r", "p."), s.query(sqlWaitersAfterTake, "r", "l.")
+	dead := b.dead.String()
+	available, waiters := s.query(sqlAvailable, "r", "p.", "dead", dead), s.query(sqlWaitersAfterTake, "r", "l.")
 	if b.Replaces != "" {
 		available, waiters = "p.owner = "+literal(b.Replaces), "l.waiters"
 	}
@@ -116,7 +141,7 @@ func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, b AcquireRequ
 		Autocommit, Available, Listed bool
 	}
 	s.statements.Add(1)
-	err = conn.GetContext(ctx, &row, s.query(sqlWhyRefused, "name", literal(b.Name)))
+	err = conn.GetContext(ctx, &row, s.query(sqlWhyRefused, "name", literal(b.Name), "dead", dead))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return answerAbsent, sent, nil
@@ -156,11 +181,11 @@ func (s *Store) takeFirst(ctx context.Context, b AcquireRequest) (answer int64, 
 		r.answer, r.sent, err = s.execForAnswer(ctx, conn, command{text: s.acquireText(b, sqlInsert, s.name+".")})
 		mu.Lock()
 		defer mu.Unlock()
-		granted = r.answer > 0 && !abandoned
+		granted = isToken(r.answer) && !abandoned
 		switch {
 		case granted:
 			s.holdBegan()
-		case r.answer > 0:
+		case isToken(r.answer):
 			_, _, err = s.freeOn(ctx, conn, s.releaseCommand(b.Claim))
 		}
 		return r, err
@@ -221,7 +246,7 @@ func (s *Store) acquireText(b AcquireRequest, statement, r string) func() string
 			enlist = b.EnlistAs.literal()
 		}
 		return s.query(statement, "name", literal(b.Name), "owner", literal(b.Owner), "replaces", literal(b.Replaces),
-			"label", s.label, "lease", micros(b.Lease), "enlist", enlist, "r", r)
+			"label", s.label, "lease", micros(b.Lease), "enlist", enlist, "dead", b.dead.String(), "r", r)
 	}
 }
 

@@ -127,6 +127,12 @@ func (s *Store) forceOnce(ctx context.Context, name string) (owner string, next 
 	} else if err != nil {
 		return "", 0, err
 	}
+	// Marked before, in case this process ends right after the commit, and after it, because
+	// the holder may look in between.
+	process := processOf(holder.Owner)
+	if err := s.markForced(ctx, process); err != nil {
+		return "", 0, err
+	}
 	pairs = append(pairs, "token", strconv.FormatUint(holder.Token, 10))
 	err = s.inTransaction(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		s.statements.Add(2)
@@ -153,6 +159,9 @@ func (s *Store) forceOnce(ctx context.Context, name string) (owner string, next 
 		next = Process(first)
 		return err
 	})
+	if err == nil && owner != "" && process != 0 && process != s.self && s.markForced(ctx, process) == nil {
+		s.Signal(ctx, process) // if it does not listen, it notices at its next renewal
+	}
 	return owner, next, err
 }
 

@@ -12,32 +12,32 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Renew extends many leases, skipping locked rows. It leaves the number of handles as it
-// is if holds is 0. renewed does not count rows that were skipped, that are no longer
+// Renew extends many leases, skipping locked rows, and binds the rows to a session, unless
+// that is 0. It leaves the number of handles as it is if holds is 0. renewed does not count rows that were skipped, that are no longer
 // the claims', or whose leases are longer already.
-func (s *Store) Renew(ctx context.Context, cs []Claim, lease time.Duration, holds int) (renewed int, sent time.Time, err error) {
+func (s *Store) Renew(ctx context.Context, cs []Claim, lease time.Duration, holds int, session SessionID) (renewed int, sent time.Time, err error) {
 	assign := ""
 	if holds > 0 {
 		assign = "l.holds = " + strconv.Itoa(holds) + ", "
 	}
-	n, sent, err := s.change(ctx, true, s.command(sqlRenew, append(claimLists(cs), "lease", micros(lease), "holds", assign)...))
+	n, sent, err := s.change(ctx, true, s.command(sqlRenew, append(claimLists(cs), "lease", micros(lease), "holds", assign, "bind", session.assign("l."))...))
 	if err == nil && n == int64(len(cs)) {
 		s.endWaits(cs, false)
 	}
 	return int(n), sent, err
 }
 
-// Extend extends one lease, and leaves the number of handles as it is if holds is 0. It
+// Extend is Renew for one lease. It
 // waits while a transaction has the row locked, or returns ErrRowLocked if this process
 // already waits for that row, or for too many. The end of ctx ends the call, but not the
 // statement.
-func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds int) (mine bool, sent time.Time, err error) {
+func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds int, session SessionID) (mine bool, sent time.Time, err error) {
 	type answer struct {
 		mine bool
 		sent time.Time
 	}
 	if s.poolShort() || !s.rowWaits.enter(holdWaits, c.Name, s.slots(holdWaits)) {
-		if n, sent, err := s.Renew(ctx, []Claim{c}, lease, holds); n > 0 || err != nil {
+		if n, sent, err := s.Renew(ctx, []Claim{c}, lease, holds, session); n > 0 || err != nil {
 			return n > 0, sent, err
 		}
 		if !s.rowWaits.enter(holdWaits, c.Name, s.slots(holdWaits)) {
@@ -48,7 +48,7 @@ func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds 
 	if holds > 0 {
 		assign = strconv.Itoa(holds)
 	}
-	cmd := s.command(sqlExtend, "name", literal(c.Name), "owner", literal(c.Owner), "lease", micros(lease), "holds", assign)
+	cmd := s.command(sqlExtend, "name", literal(c.Name), "owner", literal(c.Owner), "lease", micros(lease), "holds", assign, "bind", session.assign(""))
 	a, err := runInSlot(ctx, s, c, func(ctx context.Context, conn *sqlx.Conn) (answer, error) {
 		matched, sent, err := s.execForAnswer(ctx, conn, cmd)
 		return answer{matched != 0, sent}, err
@@ -123,6 +123,7 @@ func (s *Store) Look(ctx context.Context, names []string) (rows map[string]Row, 
 func (s *Store) lookOn(ctx context.Context, conn *sqlx.Conn, names []string) (rows map[string]Row, sent time.Time, err error) {
 	var found []struct {
 		Name, Owner string
+		Lease       int64
 		Micros      int64
 		Next        Process
 		Waiting     bool
@@ -131,13 +132,13 @@ func (s *Store) lookOn(ctx context.Context, conn *sqlx.Conn, names []string) (ro
 	}
 	s.statements.Add(1)
 	sent = time.Now()
-	err = conn.SelectContext(ctx, &found, s.query(sqlLook, "names", literals(names), "count", strconv.Itoa(len(names))))
+	err = conn.SelectContext(ctx, &found, s.query(sqlLook, "r", "l.", "names", literals(names), "count", strconv.Itoa(len(names))))
 	if err == nil && len(found) > 0 && found[0].Demoted {
 		err = ErrDemoted
 	}
 	rows = make(map[string]Row, len(found))
 	for _, f := range found {
-		rows[f.Name] = Row{Owner: f.Owner, Remaining: duration(f.Micros), Next: f.Next, Listed: f.Listed, Waiting: f.Waiting}
+		rows[f.Name] = Row{Owner: f.Owner, Lease: duration(f.Lease), Remaining: duration(f.Micros), Next: f.Next, Listed: f.Listed, Waiting: f.Waiting}
 	}
 	return rows, sent, err
 }

@@ -43,6 +43,7 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (h 
 		Hit       sql.NullString
 		Signalled bool
 		Demoted   bool
+		Forced    int64
 	}
 	fresh := s.listener == nil
 	if fresh {
@@ -52,7 +53,8 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (h 
 	}
 	if err == nil {
 		s.statements.Add(1)
-		err = s.listener.GetContext(ctx, &answer, s.query(sqlListen, "names", literals(names), "count", strconv.Itoa(len(names)),
+		err = s.listener.GetContext(ctx, &answer, s.query(sqlListen, "r", "l.", "names", literals(names), "count", strconv.Itoa(len(names)),
+			"forced", strconv.FormatInt(s.forced.Load(), 10),
 			"seconds", strconv.FormatFloat(d.Seconds(), 'f', 6, 64)))
 	}
 	switch {
@@ -65,10 +67,14 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (h 
 		return h, describe(err)
 	case answer.Demoted:
 		return h, ErrDemoted
-	case answer.Hit.Valid:
-		return Wakeup{Name: answer.Hit.String, Missing: answer.Hit.String == ""}, nil
 	}
-	return Wakeup{Signalled: answer.Signalled}, nil
+	h.Forced = s.reportForced(answer.Forced)
+	if answer.Hit.Valid {
+		h.Name, h.Missing = answer.Hit.String, answer.Hit.String == ""
+	} else {
+		h.Signalled = answer.Signalled
+	}
+	return h, nil
 }
 
 // openListener opens the listener's connection.

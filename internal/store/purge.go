@@ -27,9 +27,11 @@ func (s *Store) Purge(ctx context.Context, idle time.Duration) (deleted int64, e
 		err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 			s.statements.Add(1)
 			return conn.SelectContext(ctx, &found, s.query(sqlIdleNames,
-				"name", literal(after), "idle", micros(idle), "count", strconv.Itoa(BatchSize)))
+				"name", literal(after), "r", "l.", "idle", micros(idle), "count", strconv.Itoa(BatchSize)))
 		})
-		if err != nil || len(found) == 0 {
+		if err == nil && len(found) == 0 {
+			return deleted, s.purgeSessions(ctx, idle)
+		} else if err != nil {
 			return deleted, err
 		}
 		after = found[len(found)-1].Name
@@ -42,6 +44,28 @@ func (s *Store) Purge(ctx context.Context, idle time.Duration) (deleted int64, e
 			if !Contended(err) || try == 10 {
 				return deleted, err
 			}
+		}
+	}
+}
+
+// purgeSessions deletes sessions that have been dead for at least idle. Their rows have no
+// tokens.
+func (s *Store) purgeSessions(ctx context.Context, idle time.Duration) error {
+	for after := ""; ; {
+		var names []string
+		err := s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+			s.statements.Add(1)
+			err := conn.SelectContext(ctx, &names, s.query(sqlDeadSessions,
+				"name", literal(after), "idle", micros(idle), "count", strconv.Itoa(BatchSize)))
+			if err != nil || len(names) == 0 {
+				return err
+			}
+			after = names[len(names)-1]
+			return s.retryDeadlocks(ctx, conn, s.query(sqlDelete,
+				"names", literals(names), "count", strconv.Itoa(len(names)), "condition", s.query(sqlIdleSince, "idle", micros(idle))))
+		})
+		if err != nil || len(names) == 0 {
+			return err
 		}
 	}
 }
@@ -89,7 +113,7 @@ func (s *Store) deleteIdle(ctx context.Context, found []idleRow, idle time.Durat
 		if _, err := conn.ExecContext(ctx, s.query(sqlRaise, "token", strconv.FormatUint(highest, 10))); err != nil {
 			return err
 		}
-		res, err := conn.ExecContext(ctx, s.query(sqlDelete, "names", literals(names), "count", strconv.Itoa(len(names))))
+		res, err := conn.ExecContext(ctx, s.query(sqlDelete, "names", literals(names), "count", strconv.Itoa(len(names)), "condition", "TRUE"))
 		if err == nil {
 			deleted, err = res.RowsAffected()
 		}

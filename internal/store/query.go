@@ -14,8 +14,9 @@ import (
 )
 
 // query replaces the placeholders of a statement: {t} by the table, {self} and
-// {polling} by the two ids of this process, and others by the text that follows them in
-// pairs. The texts are literals and numbers, because an argument would cost a second
+// {polling} by the two ids of this process, {session} by the name of its session's row,
+// {dead} by a session that is known to be dead, and others by the text that follows them
+// in pairs. The texts are literals and numbers, because an argument would cost a second
 // round trip on every DSN without interpolateParams.
 func (s *Store) query(statement string, pairs ...string) string {
 	var b strings.Builder
@@ -35,9 +36,13 @@ func (s *Store) query(statement string, pairs ...string) string {
 			b.WriteString(s.self.literal())
 		case "polling":
 			b.WriteString(s.self.Polling().literal())
+		case "session":
+			b.WriteString(s.sessionRow)
 		default:
 			if i := slices.Index(pairs, placeholder); i >= 0 {
 				b.WriteString(pairs[i+1])
+			} else if placeholder == "dead" {
+				b.WriteString(strconv.FormatUint(s.dead.Load(), 10))
 			}
 		}
 	}

@@ -2,126 +2,169 @@ package store
 
 import (
 	"context"
-	"database/sql/driver"
+	"database/sql"
 	"errors"
-	"fmt"
-	"reflect"
-	"regexp"
 	"strconv"
-	"strings"
+	"sync"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 )
 
-var (
-	ErrAutocommit      = errors.New("this session has autocommit off, so that a lock would not be visible to others: set autocommit=1 in the DSN")
-	ErrDemoted         = errors.New("the server is read-only")
-	errTransactionOpen = errors.New("the application left a transaction open in this connection of its pool, so that a lock would not be visible to others and would be gone with a rollback: begin transactions with DB.BeginTx")
-	errTooOld          = errors.New("requires MySQL 8.0 or MariaDB 10.6, or later")
-	ErrFixedClock      = errors.New("this session has a fixed timestamp, so that leases would be judged by a standing clock: remove timestamp from the DSN")
-)
+// A SessionID is the number of a session: a time during which one process renews its
+// session's row, and so keeps all rows that are bound to it. Numbers are above all tokens,
+// and rise within a process. A session that has expired, or that a later one of the same
+// process has replaced, is dead for good.
+type SessionID uint64
 
-// prepare checks the sessions of the pool once, and refuses those in which the statements
-// would be wrong. It also refuses a connection in which a transaction is open.
-func (s *Store) prepare(ctx context.Context, conn *sqlx.Conn) error {
-	if !s.sessionsChecked.Load() {
-		type session struct {
-			Autocommit, Chained, Wide bool
-			Instant, Version          string
-		}
-		var first, second session
-		for _, look := range []*session{&first, &second} {
-			s.statements.Add(1)
-			if err := conn.GetContext(ctx, look, sqlSession); err != nil {
-				return NotSent{err}
-			}
-		}
-		switch {
-		case !first.Autocommit:
-			return ErrAutocommit
-		case first.Instant == second.Instant:
-			return ErrFixedClock
-		case tooOld(first.Version):
-			return fmt.Errorf("%w; the server is %q", errTooOld, first.Version)
-		}
-		s.chained.Store(first.Chained)
-		s.wideCharset.Store(first.Wide)
-		s.sessionsChecked.Store(true)
+func (id SessionID) String() string { return strconv.FormatUint(uint64(id), 10) }
+
+// assign returns the assignment that binds the row r to a session, unless it is bound to a
+// later one: the statement may arrive late. It is "" without a session.
+func (id SessionID) assign(r string) string {
+	if id == 0 {
+		return ""
 	}
-	if s.chained.Load() {
-		s.statements.Add(1)
-		if _, err := conn.ExecContext(ctx, sqlSettle); err != nil {
-			return NotSent{err}
-		}
-	} else if inTransaction(conn) {
-		// An error that ended the transaction does not carry the flag, so ask.
-		s.statements.Add(1)
-		if _, err := conn.ExecContext(ctx, "DO 0"); err != nil {
-			return NotSent{err}
-		}
-		switch serverStatus(conn) & (serverInTransaction | serverAutocommit) {
-		case serverInTransaction | serverAutocommit:
-			return NotSent{errTransactionOpen}
-		case serverInTransaction:
-			return NotSent{ErrAutocommit}
-		}
-	}
-	return nil
+	return r + "session = GREATEST(" + r + "session, " + id.String() + "), "
 }
 
-var (
-	versionNumbers = regexp.MustCompile(`^(\d+)\.(\d+)`)
-	// otherServers report the version of the MySQL whose protocol they speak before their
-	// own.
-	otherServers = regexp.MustCompile(`(?i)tidb|vitess|oceanbase|tddl|polardb`)
-)
+// FirstSession returns the number of p's first session. The next ones follow it.
+func (p Process) FirstSession() SessionID { return SessionID(p) + 1 }
 
-// tooOld reports whether a server's version is known to lack SKIP LOCKED, without which
-// no lease can be renewed. An unknown version is assumed to be new enough.
-func tooOld(version string) bool {
-	version = strings.TrimPrefix(version, "5.5.5-") // a prefix of MariaDB for old clients
-	numbers := versionNumbers.FindStringSubmatch(version)
-	if numbers == nil || otherServers.MatchString(version) {
-		return false
+// sessionRow returns the name of the row of a process's session. No lock has it.
+func sessionRow(process string) string { return "\x00" + process }
+
+// BeginSession begins a session, which must be later than every one before. After an error
+// it may have begun, or begin yet.
+func (s *Store) BeginSession(ctx context.Context, id SessionID, lease time.Duration) (sent time.Time, err error) {
+	var answer int64
+	cmd := s.command(sqlBeginSession, "label", s.label, "id", id.String(), "lease", micros(lease))
+	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
+		answer, sent, err = s.execForAnswer(ctx, conn, cmd)
+		return err
+	})
+	if err == nil && answer != int64(id) {
+		err = ErrSessionDead
 	}
-	major, _ := strconv.Atoi(numbers[1])
-	minor, _ := strconv.Atoi(numbers[2])
-	if strings.Contains(strings.ToLower(version), "mariadb") {
-		return major < 10 || major == 10 && minor < 6
-	}
-	return major < 8
+	return sent, err
 }
 
-// Status flags of the protocol.
-const (
-	serverInTransaction = 1 << iota
-	serverAutocommit
-)
+// ErrSessionDead means that a session has expired, or was ended.
+var ErrSessionDead = errors.New("the session has expired")
 
-// serverStatus returns the status flags of the server's last reply on the connection. The
-// driver keeps them unexported; asking the server would double the library's statements.
-// The flags are 0 with another driver, and with a wrapper of this one without a method
-// Raw.
-func serverStatus(conn *sqlx.Conn) (flags uint64) {
-	conn.Raw(func(raw any) error {
-		for {
-			wrapper, ok := raw.(interface{ Raw() driver.Conn })
-			if !ok {
-				break
-			}
-			raw = wrapper.Raw()
+// RenewSession renews a session. It does not wait for a locked row, but returns
+// ErrRowLocked. forced reports whether one of this process's locks was freed by force since
+// the last report.
+func (s *Store) RenewSession(ctx context.Context, id SessionID, lease time.Duration) (forced bool, sent time.Time, err error) {
+	pairs := []string{"id", id.String(), "lease", micros(lease)}
+	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		answer, at, err := s.execForAnswer(ctx, conn, s.command(sqlRenewSession, pairs...))
+		if err != nil {
+			return err
 		}
-		v := reflect.Indirect(reflect.ValueOf(raw))
-		if v.Kind() != reflect.Struct || v.Type().PkgPath() != "github.com/go-sql-driver/mysql" {
+		if sent = at; answer > 0 {
+			forced = answer > 1 && s.reportForced(answer)
 			return nil
 		}
-		if status := v.FieldByName("status"); status.IsValid() && status.CanUint() {
-			flags = status.Uint()
+		var alive bool
+		s.statements.Add(1)
+		if err = conn.GetContext(ctx, &alive, s.query(sqlIsAlive, pairs...)); err == nil {
+			err = ErrSessionDead
+			if alive {
+				err = ErrRowLocked
+			}
 		}
-		return nil
+		return err
 	})
-	return flags
+	return forced, sent, err
 }
 
-// inTransaction reports whether a transaction was open after the last reply.
-func inTransaction(conn *sqlx.Conn) bool { return serverStatus(conn)&serverInTransaction != 0 }
+// EndSession ends a session at once.
+func (s *Store) EndSession(ctx context.Context, id SessionID) error {
+	_, _, err := s.change(ctx, true, s.command(sqlEndSession, "id", id.String()))
+	return err
+}
+
+// reportForced reports whether at, in microseconds, is news of a forced release. It does so
+// once.
+func (s *Store) reportForced(at int64) bool { return s.forced.Swap(at) != at }
+
+// aliveSessions remembers until when sessions of other processes are alive, at least.
+type aliveSessions struct {
+	mu    sync.Mutex // protects until
+	until map[SessionID]time.Time
+}
+
+// maxAlive limits the sessions that are remembered.
+const maxAlive = 1024
+
+// left returns for how long a session is known to be alive, 0 if it is not known.
+func (a *aliveSessions) left(id SessionID) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return max(0, time.Until(a.until[id]))
+}
+
+func (a *aliveSessions) add(id SessionID, until time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.until == nil || len(a.until) == maxAlive {
+		a.until = map[SessionID]time.Time{}
+	}
+	a.until[id] = until
+}
+
+// checkSession finds out whether the session that keeps the row of a refused request is
+// alive. If it is not, again is set: the row can be acquired, or has changed. Otherwise
+// answer is that of the refusal.
+func (s *Store) checkSession(ctx context.Context, conn *sqlx.Conn, b *AcquireRequest, id SessionID) (answer int64, again bool, err error) {
+	if left := s.sessions.left(id); left > 0 {
+		return -left.Microseconds() - 1, false, nil
+	}
+	var session struct {
+		Name   string
+		Micros int64
+	}
+	s.statements.Add(1)
+	sent := time.Now()
+	err = conn.GetContext(ctx, &session, s.query(sqlKeeper, "name", literal(b.Name), "id", id.String()))
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return 0, true, nil
+	case err != nil:
+		return 0, false, err
+	case session.Micros > 0:
+		s.sessions.add(id, sent.Add(duration(session.Micros)))
+		return -session.Micros, false, nil
+	case session.Name != "":
+		marked, _, err := s.execForAnswer(ctx, conn, s.command(sqlMarkDead, "keeper", literal(session.Name), "id", id.String()))
+		if err != nil || marked == 0 { // the clock was set back meanwhile
+			return -time.Millisecond.Microseconds(), false, err
+		}
+	}
+	b.dead = id
+	s.dead.Store(uint64(id))
+	return 0, true, nil
+}
+
+// markForced makes the process of an owner look at its rows: soon after its next renewal, or
+// at once if it is signalled. It does nothing for this process.
+func (s *Store) markForced(ctx context.Context, p Process) error {
+	if p == 0 || p == s.self {
+		return nil
+	}
+	_, _, err := s.change(ctx, false, s.command(sqlMarkForced, "keeper", literal(sessionRow(p.String()))))
+	return err
+}
+
+// processOf returns the process of an owner id, 0 if it has none.
+func processOf(owner string) Process {
+	if len(owner) < 20 {
+		return 0
+	}
+	p, err := strconv.ParseUint(owner[:19], 10, 64)
+	if err != nil || p < firstProcess {
+		return 0
+	}
+	return Process(p)
+}

@@ -26,11 +26,15 @@ type Store struct {
 	name            string // quoted
 	label           string // literal
 	self            Process
+	sessionRow      string        // literal: the name of this process's session
 	onlyConnTimeout time.Duration // of a statement while locks are held, in a pool of one connection
 	sessionsChecked atomic.Bool   // prepare has read a session's settings
 	chained         atomic.Bool   // completion_type=CHAIN: the application may leave transactions open in them
 	wideCharset     atomic.Bool   // the sessions' charset would alter arguments
 	statements      atomic.Int64
+	dead            atomic.Uint64 // the session that was last found dead, 0 at first
+	forced          atomic.Int64  // the last forced release of this process's locks that was reported
+	sessions        aliveSessions
 	prepared        prepared
 	rowWaits        rowWaits
 	detached        sync.WaitGroup // statements whose callers may have returned
@@ -60,12 +64,13 @@ func New(db *sql.DB, schema, name, label string, self Process, lease time.Durati
 	}
 	pool := sqlx.NewDb(db, "mysql")
 	s := &Store{
-		db: pool, schema: schema, prepared: prepared{db: pool}, name: quoted, label: literal(label), self: self, onlyConnTimeout: lease / 4,
+		db: pool, schema: schema, prepared: prepared{db: pool}, name: quoted, label: literal(label), onlyConnTimeout: lease / 4,
+		self: self, sessionRow: literal(sessionRow(self.String())),
 		connReturned: make(chan struct{}, 1), rowWaitsByName: map[string]rowWait{},
 	}
 	s.lifetime, s.end = context.WithCancel(context.Background())
 	// Hexadecimal digits are the same in every charset.
-	s.preparedTake = s.query(sqlTake, "owner", "?", "label", s.label, "lease", "?", "name", "UNHEX(?)")
+	s.preparedTake = s.query(sqlTake, "owner", "?", "label", s.label, "lease", "?", "name", "UNHEX(?)", "dead", "?")
 	s.preparedRelease = s.query(sqlRelease, "name", "UNHEX(?)", "owner", "?", "released", "?")
 	return s, nil
 }
@@ -91,6 +96,8 @@ type AcquireRequest struct {
 	Lease    time.Duration
 	Replaces string  // the only owner id, of this process, that may be replaced; "" if the row must be free
 	EnlistAs Process // joins the wait queue if the request is refused; 0 if nobody does
+
+	dead SessionID // known to be dead; 0 if none was found yet
 }
 
 // A Grant is the result of Acquire. Token is 0 if the request was refused.
@@ -115,7 +122,8 @@ const (
 // A Row is what Look reads of a row.
 type Row struct {
 	Owner     string
-	Remaining time.Duration // of the lease; negative if it has expired
+	Lease     time.Duration // what remains of the row's own lease; negative if it has expired
+	Remaining time.Duration // the same, or what remains of the session that keeps the row, if that is more
 	Next      Process       // head of the wait queue
 	Listed    bool          // this process is in the wait queue
 	Waiting   bool          // Listed, or the queue is full
@@ -126,6 +134,7 @@ type Wakeup struct {
 	Signalled bool   // by another process
 	Name      string // of a row that may be free, or whose wait queue lacks this process
 	Missing   bool   // a row does not exist
+	Forced    bool   // a lock of this process was freed by force
 }
 
 // BatchSize limits the rows of one statement. A batch of 1,000 rows holds other

@@ -1,0 +1,246 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mysqllock/mysqllock/internal/mysqltest"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	mysqltest.StopShared()
+	os.Exit(code)
+}
+
+var ctx = context.Background()
+
+// onEach runs a test on every server. stores returns as many stores of one table as asked
+// for, each with a pool of its own.
+func onEach(t *testing.T, test func(t *testing.T, stores func(n int) []*Store)) {
+	t.Parallel()
+	schema, err := os.ReadFile("../../schema.sql")
+	require.NoError(t, err)
+	for _, kind := range mysqltest.Kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			server := mysqltest.Shared(t, kind)
+			database := mysqltest.NewDatabase(t, server)
+			test(t, func(n int) (all []*Store) {
+				for range n {
+					db, err := sql.Open("mysql", server.DSN(database, ""))
+					require.NoError(t, err)
+					s, err := New(db, string(schema), "mysqllock", "label", NewProcess(), 30*time.Second)
+					require.NoError(t, err)
+					t.Cleanup(func() { s.Close(); db.Close() })
+					require.NoError(t, s.CreateTable(ctx))
+					all = append(all, s)
+				}
+				return all
+			})
+		})
+	}
+}
+
+// granted acquires a row that must be free.
+func granted(t *testing.T, s *Store, name string, lease time.Duration) Claim {
+	t.Helper()
+	c := Claim{name, NewOwnerID(s.self)}
+	g, err := s.Acquire(ctx, AcquireRequest{Claim: c, Lease: lease})
+	require.NoError(t, err)
+	require.NotZero(t, g.Token, "%+v", g)
+	return c
+}
+
+// refused requires that the row is not free.
+func refused(t *testing.T, s *Store, name string) Grant {
+	t.Helper()
+	g, err := s.Acquire(ctx, AcquireRequest{Claim: Claim{name, NewOwnerID(s.self)}, Lease: time.Minute})
+	require.NoError(t, err)
+	require.Zero(t, g.Token)
+	return g
+}
+
+// A session keeps the rows that are bound to it, and no others.
+func TestSessionKeepsBoundRows(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		all := stores(2)
+		s, other := all[0], all[1]
+		id := s.self.FirstSession()
+		bound, unbound := granted(t, s, "bound", time.Second), granted(t, s, "unbound", time.Second)
+		_, err := s.BeginSession(ctx, id, time.Minute)
+		require.NoError(t, err)
+		n, _, err := s.Renew(ctx, []Claim{bound}, time.Second, 0, id)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		time.Sleep(1500 * time.Millisecond)
+		require.Greater(t, refused(t, other, "bound").Remaining, 50*time.Second)
+		granted(t, other, "unbound", time.Minute)
+
+		// Released, it is free.
+		freed, _, err := s.Release(ctx, bound)
+		require.NoError(t, err)
+		require.True(t, freed)
+		granted(t, other, "bound", time.Minute)
+		freed, _, err = s.Release(ctx, unbound)
+		require.NoError(t, err)
+		require.False(t, freed)
+	})
+}
+
+// A session that has expired stays dead: neither its renewal nor a late copy of the
+// statement that began it revives it.
+func TestDeadSessionStaysDead(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		all := stores(2)
+		s, other := all[0], all[1]
+		id := s.self.FirstSession()
+		_, err := s.BeginSession(ctx, id, 100*time.Millisecond)
+		require.NoError(t, err)
+		_, err = s.BeginSession(ctx, id, 200*time.Millisecond)
+		require.NoError(t, err, "a copy of the statement, while it is alive")
+		c := granted(t, s, "x", 100*time.Millisecond)
+		_, _, err = s.Renew(ctx, []Claim{c}, 100*time.Millisecond, 0, id)
+		require.NoError(t, err)
+		time.Sleep(300 * time.Millisecond)
+		_, _, err = s.RenewSession(ctx, id, time.Minute)
+		require.ErrorIs(t, err, ErrSessionDead)
+		_, err = s.BeginSession(ctx, id, time.Minute)
+		require.ErrorIs(t, err, ErrSessionDead)
+		granted(t, other, "x", time.Minute)
+
+		// The next one is not affected by statements of the first.
+		_, err = s.BeginSession(ctx, id+1, time.Minute)
+		require.NoError(t, err)
+		_, err = s.BeginSession(ctx, id, time.Minute)
+		require.ErrorIs(t, err, ErrSessionDead)
+		require.NoError(t, s.EndSession(ctx, id))
+		_, _, err = s.RenewSession(ctx, id+1, time.Minute)
+		require.NoError(t, err)
+	})
+}
+
+// A statement that binds a row to an earlier session, and arrives late, changes nothing.
+func TestLateBinding(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		all := stores(2)
+		s, other := all[0], all[1]
+		id := s.self.FirstSession()
+		c := granted(t, s, "x", time.Second)
+		_, err := s.BeginSession(ctx, id+1, time.Minute)
+		require.NoError(t, err)
+		for _, session := range []SessionID{id + 1, id, 0} {
+			_, _, err = s.Renew(ctx, []Claim{c}, time.Second, 0, session)
+			require.NoError(t, err)
+			_, _, err = s.Extend(ctx, c, time.Second, 0, session)
+			require.NoError(t, err)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		require.Greater(t, refused(t, other, "x").Remaining, 50*time.Second)
+	})
+}
+
+// A contender marks a session dead only by the database's clock: if that was set back since
+// the look, the session is alive.
+func TestClockSetBackBeforeATakeover(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		all := stores(2)
+		s, other := all[0], all[1]
+		id := s.self.FirstSession()
+		_, err := s.BeginSession(ctx, id, 100*time.Millisecond)
+		require.NoError(t, err)
+		c := granted(t, s, "x", 100*time.Millisecond)
+		_, _, err = s.Renew(ctx, []Claim{c}, 100*time.Millisecond, 0, id)
+		require.NoError(t, err)
+		time.Sleep(300 * time.Millisecond)
+		mark := func(offset string) (marked int64) {
+			err := other.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
+				_, err = conn.ExecContext(ctx, "SET timestamp = UNIX_TIMESTAMP(NOW(6)) "+offset)
+				require.NoError(t, err)
+				defer conn.ExecContext(ctx, "SET timestamp = DEFAULT")
+				marked, _, err = other.execForAnswer(ctx, conn, other.command(sqlMarkDead, "keeper", s.sessionRow, "id", id.String()))
+				return err
+			})
+			require.NoError(t, err)
+			return marked
+		}
+		require.Zero(t, mark("- 10"))
+		require.EqualValues(t, 1, mark("+ 0"))
+
+		// Once it is marked, no clock revives it.
+		err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+			_, err := conn.ExecContext(ctx, "SET timestamp = UNIX_TIMESTAMP(NOW(6)) - 10")
+			require.NoError(t, err)
+			defer conn.ExecContext(ctx, "SET timestamp = DEFAULT")
+			answer, _, err := s.execForAnswer(ctx, conn, s.command(sqlRenewSession, "id", id.String(), "lease", micros(time.Minute)))
+			require.Zero(t, answer)
+			return err
+		})
+		require.NoError(t, err)
+	})
+}
+
+// A renewal does not wait for a locked row, and is not taken for a loss.
+func TestSessionRowLocked(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		all := stores(2)
+		s, other := all[0], all[1]
+		id := s.self.FirstSession()
+		_, err := s.BeginSession(ctx, id, time.Minute)
+		require.NoError(t, err)
+		tx, err := other.db.BeginTxx(ctx, nil)
+		require.NoError(t, err)
+		defer tx.Rollback()
+		_, err = tx.Exec("SELECT name FROM mysqllock WHERE name = " + s.sessionRow + " FOR UPDATE")
+		require.NoError(t, err)
+		start := time.Now()
+		_, _, err = s.RenewSession(ctx, id, time.Minute)
+		require.ErrorIs(t, err, ErrRowLocked)
+		require.Less(t, time.Since(start), 10*time.Second, "the server's timeout is 50 s")
+	})
+}
+
+// A forced release is reported once, by the renewal or by the listener, whichever is first.
+func TestForcedReleaseIsReported(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		all := stores(2)
+		s, other := all[0], all[1]
+		id := s.self.FirstSession()
+		for _, name := range []string{"x", "y", "z"} {
+			granted(t, s, name, time.Minute)
+		}
+		force := func(name string) {
+			owner, _, err := other.ForceUnlock(ctx, name)
+			require.NoError(t, err)
+			require.NotEmpty(t, owner)
+		}
+		force("x") // before there is a session
+		_, err := s.BeginSession(ctx, id, time.Minute)
+		require.NoError(t, err)
+		for i := range 4 {
+			if i == 2 {
+				force("y")
+			}
+			forced, _, err := s.RenewSession(ctx, id, time.Minute)
+			require.NoError(t, err)
+			require.Equal(t, i%2 == 0, forced, i)
+		}
+		granted(t, other, "held", time.Minute)
+		_, err = s.Acquire(ctx, AcquireRequest{Claim: Claim{"held", NewOwnerID(s.self)}, Lease: time.Minute, EnlistAs: s.self})
+		require.NoError(t, err)
+		force("z")
+		h, err := s.Listen(ctx, []string{"held"}, 10*time.Second)
+		require.NoError(t, err)
+		require.Equal(t, Wakeup{Forced: true}, h)
+		h, err = s.Listen(ctx, []string{"held"}, 10*time.Millisecond)
+		require.NoError(t, err)
+		require.Equal(t, Wakeup{}, h)
+		s.CloseListener()
+	})
+}

@@ -1,0 +1,127 @@
+package store
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/jmoiron/sqlx"
+)
+
+var (
+	ErrAutocommit      = errors.New("this session has autocommit off, so that a lock would not be visible to others: set autocommit=1 in the DSN")
+	ErrDemoted         = errors.New("the server is read-only")
+	errTransactionOpen = errors.New("the application left a transaction open in this connection of its pool, so that a lock would not be visible to others and would be gone with a rollback: begin transactions with DB.BeginTx")
+	errTooOld          = errors.New("requires MySQL 8.0 or MariaDB 10.6, or later")
+	ErrFixedClock      = errors.New("this session has a fixed timestamp, so that leases would be judged by a standing clock: remove timestamp from the DSN")
+)
+
+// prepare checks the sessions of the pool once, and refuses those in which the statements
+// would be wrong. It also refuses a connection in which a transaction is open.
+func (s *Store) prepare(ctx context.Context, conn *sqlx.Conn) error {
+	if !s.sessionsChecked.Load() {
+		type session struct {
+			Autocommit, Chained, Wide bool
+			Instant, Version          string
+		}
+		var first, second session
+		for _, look := range []*session{&first, &second} {
+			s.statements.Add(1)
+			if err := conn.GetContext(ctx, look, sqlSettings); err != nil {
+				return NotSent{err}
+			}
+		}
+		switch {
+		case !first.Autocommit:
+			return ErrAutocommit
+		case first.Instant == second.Instant:
+			return ErrFixedClock
+		case tooOld(first.Version):
+			return fmt.Errorf("%w; the server is %q", errTooOld, first.Version)
+		}
+		s.chained.Store(first.Chained)
+		s.wideCharset.Store(first.Wide)
+		s.sessionsChecked.Store(true)
+	}
+	if s.chained.Load() {
+		s.statements.Add(1)
+		if _, err := conn.ExecContext(ctx, sqlSettle); err != nil {
+			return NotSent{err}
+		}
+	} else if inTransaction(conn) {
+		// An error that ended the transaction does not carry the flag, so ask.
+		s.statements.Add(1)
+		if _, err := conn.ExecContext(ctx, "DO 0"); err != nil {
+			return NotSent{err}
+		}
+		switch serverStatus(conn) & (serverInTransaction | serverAutocommit) {
+		case serverInTransaction | serverAutocommit:
+			return NotSent{errTransactionOpen}
+		case serverInTransaction:
+			return NotSent{ErrAutocommit}
+		}
+	}
+	return nil
+}
+
+var (
+	versionNumbers = regexp.MustCompile(`^(\d+)\.(\d+)`)
+	// otherServers report the version of the MySQL whose protocol they speak before their
+	// own.
+	otherServers = regexp.MustCompile(`(?i)tidb|vitess|oceanbase|tddl|polardb`)
+)
+
+// tooOld reports whether a server's version is known to lack SKIP LOCKED, without which
+// no lease can be renewed. An unknown version is assumed to be new enough.
+func tooOld(version string) bool {
+	version = strings.TrimPrefix(version, "5.5.5-") // a prefix of MariaDB for old clients
+	numbers := versionNumbers.FindStringSubmatch(version)
+	if numbers == nil || otherServers.MatchString(version) {
+		return false
+	}
+	major, _ := strconv.Atoi(numbers[1])
+	minor, _ := strconv.Atoi(numbers[2])
+	if strings.Contains(strings.ToLower(version), "mariadb") {
+		return major < 10 || major == 10 && minor < 6
+	}
+	return major < 8
+}
+
+// Status flags of the protocol.
+const (
+	serverInTransaction = 1 << iota
+	serverAutocommit
+)
+
+// serverStatus returns the status flags of the server's last reply on the connection. The
+// driver keeps them unexported; asking the server would double the library's statements.
+// The flags are 0 with another driver, and with a wrapper of this one without a method
+// Raw.
+func serverStatus(conn *sqlx.Conn) (flags uint64) {
+	conn.Raw(func(raw any) error {
+		for {
+			wrapper, ok := raw.(interface{ Raw() driver.Conn })
+			if !ok {
+				break
+			}
+			raw = wrapper.Raw()
+		}
+		v := reflect.Indirect(reflect.ValueOf(raw))
+		if v.Kind() != reflect.Struct || v.Type().PkgPath() != "github.com/go-sql-driver/mysql" {
+			return nil
+		}
+		if status := v.FieldByName("status"); status.IsValid() && status.CanUint() {
+			flags = status.Uint()
+		}
+		return nil
+	})
+	return flags
+}
+
+// inTransaction reports whether a transaction was open after the last reply.
+func inTransaction(conn *sqlx.Conn) bool { return serverStatus(conn)&serverInTransaction != 0 }

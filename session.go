@@ -1,0 +1,291 @@
+package mysqllock
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+// A session keeps the leases that are bound to it: one statement, which renews the session's
+// row, renews all of them. A watchdog has at most one, and begins it when its first lease
+// with AutoRenew is due. A session that has expired is dead for good.
+type session struct {
+	id    store.SessionID
+	until atomic.Int64 // the end of trust as an instant, for reads without a mutex; the least once dead
+
+	// The watchdog's mu protects following fields.
+	promised time.Time   // the row's expiry, at the earliest
+	trusted  time.Time   // the end of trust: promised less the margin
+	renewed  time.Time   // when the last successful renewal was sent
+	bound    int         // leases
+	due      time.Time   // the next renewal
+	loss     *time.Timer // fires at the end of trust
+	next     *time.Timer // fires when a renewal is due
+	renewing bool        // a renewal is in flight
+	renewals int
+	audits   int // further renewals after which all rows are checked, because one was freed by force
+	failing  bool
+}
+
+// number returns the number of a session, 0 without one.
+func (s *session) number() store.SessionID {
+	if s == nil {
+		return 0
+	}
+	return s.id
+}
+
+// unbound reports whether a lease that must be kept is not bound to a session. The caller
+// holds the watchdog's mu.
+func (ls *lease) unbound() bool { return ls.requested.auto && ls.session == nil }
+
+// An instant is a time by the monotonic clock, which can be read and written atomically.
+func instant(t time.Time) int64 { return int64(t.Sub(epoch)) }
+
+func now() int64 { return int64(time.Since(epoch)) }
+
+var epoch = time.Now()
+
+// beginSession begins a session for the leases that are due. If that fails, their rows are
+// renewed one more time without one.
+func (d *watchdog) beginSession(id store.SessionID) {
+	bound, retry := d.bounds(promise{})
+	ctx, cancel := store.WithRetryLimit(d.ctx, bound/2)
+	sent, err := d.repo.BeginSession(ctx, id, d.length)
+	cut := ctx.Err() != nil
+	cancel()
+	d.mu.Lock()
+	d.beginning = false
+	trusted := trustedUntil(sent, d.length)
+	switch {
+	case d.ctx.Err() != nil:
+	case err == nil && time.Now().Before(trusted):
+		s := &session{id: id, promised: sent.Add(d.length), trusted: trusted, renewed: sent}
+		s.until.Store(instant(trusted))
+		s.loss = time.AfterFunc(time.Until(trusted), func() { d.onSessionTimer(s) })
+		s.next = time.AfterFunc(time.Hour, func() { d.renewSession(s) })
+		d.session = s
+	case cut:
+		d.beginAfter = time.Now().Add(store.LockWaitTimeout) // it may wait in the server
+	default:
+		d.beginAfter = time.Now().Add(retry)
+	}
+	d.mu.Unlock()
+	if err != nil && d.ctx.Err() == nil {
+		d.failures.Add(1)
+		d.log.Debug("mysqllock: session not begun, trying again", "err", err)
+	}
+	d.run()
+}
+
+// startSession begins a session in the background. The caller holds mu.
+func (d *watchdog) startSession() {
+	if !d.beginning && d.ctx.Err() == nil {
+		d.beginning = true
+		d.lastSession++
+		id := d.lastSession
+		d.done.Go(func() { d.beginSession(id) })
+	}
+}
+
+// bind records that the row of a lease is bound to a session. The caller holds mu.
+func (d *watchdog) bind(ls *lease, s *session) {
+	if s == nil || s != d.session || ls.session == s || ls.ended || !ls.requested.auto {
+		return
+	}
+	ls.session = s
+	ls.publish()
+	if s.bound++; s.bound == 1 && !s.renewing {
+		s.schedule(s.renewed.Add(d.length / 3))
+	}
+}
+
+// schedule sets the time of the next renewal. The caller holds the watchdog's mu.
+func (s *session) schedule(at time.Time) {
+	s.due = at
+	s.next.Reset(time.Until(at))
+}
+
+// renewSession renews a session, unless no lease is bound to it.
+func (d *watchdog) renewSession(s *session) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.session != s || s.bound == 0 || s.renewing || time.Now().Before(s.due) || d.ctx.Err() != nil {
+		return
+	}
+	s.renewing = true
+	d.done.Go(func() {
+		bound, _ := d.bounds(promise{})
+		ctx, cancel := store.WithRetryLimit(d.ctx, bound)
+		forced, sent, err := d.repo.RenewSession(ctx, s.id, d.length)
+		cancel()
+		switch {
+		case err == nil:
+			d.sessionRenewed(s, sent, forced)
+		case d.ctx.Err() != nil:
+		case errors.Is(err, store.ErrSessionDead):
+			d.loseSession(s)
+		default:
+			d.sessionFailed(s, err)
+		}
+	})
+}
+
+// sessionRenewed records a successful renewal that was sent at sent.
+func (d *watchdog) sessionRenewed(s *session, sent time.Time, forced bool) {
+	d.mu.Lock()
+	recovered, bound, first := s.failing, s.bound, ""
+	if recovered {
+		first = d.firstBound(s)
+	}
+	s.renewing, s.failing = false, false
+	if until := trustedUntil(sent, d.length); d.session == s && time.Now().Before(s.trusted) && until.After(s.trusted) {
+		s.promised, s.trusted, s.renewed = sent.Add(d.length), until, sent
+		s.until.Store(instant(until))
+		s.loss.Reset(time.Until(until))
+	}
+	s.schedule(sent.Add(d.length / 3))
+	s.renewals++
+	switch {
+	case forced:
+		s.audits = auditsAfterForce
+		d.auditLocked(len(d.leases))
+	case s.audits > 0:
+		s.audits--
+		d.auditLocked(len(d.leases))
+	case s.renewals%3 == 0:
+		d.auditLocked(store.BatchSize)
+	}
+	d.mu.Unlock()
+	if recovered {
+		d.log.Info("mysqllock: renewals succeed again", "locks", bound, "first", first)
+	}
+	d.renewals.Add(int64(bound))
+	d.observers.renewal(RenewalInfo{Locks: bound, Renewed: bound})
+}
+
+// auditsAfterForce is after how many further renewals all rows are checked again: the row
+// may be freed only after the first check, by a process that ends before it reports that.
+const auditsAfterForce = 3
+
+// audit checks the rows of all leases: one of them was freed by force.
+func (d *watchdog) audit() {
+	d.mu.Lock()
+	d.auditLocked(len(d.leases))
+	d.mu.Unlock()
+}
+
+// auditLocked has the rows of some leases looked at: nothing else finds that one was
+// deleted. The caller holds mu.
+func (d *watchdog) auditLocked(most int) {
+	if d.ctx.Err() != nil {
+		return
+	}
+	at := time.Now()
+	for ls := range d.leases {
+		if most--; most < 0 {
+			break
+		}
+		if ls.due.IsZero() || ls.due.After(at) {
+			ls.due = at
+		}
+	}
+	d.wake(at)
+}
+
+// sessionFailed records a renewal that failed, and tries again soon.
+func (d *watchdog) sessionFailed(s *session, err error) {
+	_, retry := d.bounds(promise{})
+	d.mu.Lock()
+	s.renewing = false
+	level, bound, first := slog.LevelDebug, s.bound, d.firstBound(s)
+	if !s.failing {
+		s.failing, level = true, slog.LevelWarn
+	}
+	s.schedule(time.Now().Add(retry))
+	d.mu.Unlock()
+	d.log.Log(d.ctx, level, "mysqllock: renewal failed, trying again", "locks", bound, "first", first, "err", err)
+	d.failures.Add(1)
+	d.observers.renewal(RenewalInfo{Locks: bound, Err: err})
+}
+
+// firstBound returns the name of a lock that is bound to a session. The caller holds mu.
+func (d *watchdog) firstBound(s *session) string {
+	for ls := range d.leases {
+		if ls.session == s {
+			return ls.claim.Name
+		}
+	}
+	return ""
+}
+
+// onSessionTimer is called by the timer of a session's loss.
+func (d *watchdog) onSessionTimer(s *session) {
+	d.mu.Lock()
+	left := time.Until(s.trusted)
+	if left > 0 {
+		s.loss.Reset(left) // it was renewed as the timer fired
+	}
+	d.mu.Unlock()
+	if left <= 0 {
+		d.loseSession(s)
+	}
+}
+
+// loseSession ends a session, and reports the loss of the leases that depend on it. Those
+// whose own time has not ended are renewed, and bound to the next session.
+func (d *watchdog) loseSession(s *session) {
+	d.mu.Lock()
+	if d.session != s {
+		d.mu.Unlock()
+		return
+	}
+	d.session = nil
+	d.stopSession(s)
+	at := time.Now()
+	var lost []*lease
+	for ls := range d.leases {
+		switch {
+		case ls.session != s:
+		case at.Before(ls.ownEnd()):
+			ls.session = nil
+			ls.publish()
+			ls.timer.Reset(time.Until(ls.end()))
+			ls.due = at
+		default:
+			d.expire(ls)
+			lost = append(lost, ls)
+		}
+	}
+	d.mu.Unlock()
+	for _, ls := range lost {
+		ls.onLoss()
+	}
+	d.run()
+}
+
+// stopSession stops the timers of a session that nothing may trust any more. The caller
+// holds mu.
+func (d *watchdog) stopSession(s *session) {
+	s.until.Store(math.MinInt64)
+	s.loss.Stop()
+	s.next.Stop()
+}
+
+// endSession ends the session in the database, so that nothing can be bound to it, after
+// the watchdog was closed.
+func (d *watchdog) endSession(ctx context.Context) error {
+	d.mu.Lock()
+	s := d.session
+	d.session = nil
+	d.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	return d.repo.EndSession(ctx, s.id)
+}
