@@ -21,7 +21,7 @@ import (
 
 var errTooLittle = errors.New("too little money")
 
-// withdraw takes cents off an account. It commits only if lock is held then.
+// withdraw subtracts cents from an account. It commits only while lock is held.
 func withdraw(ctx context.Context, lock *mysqllock.Lock, db *sql.DB, account, cents int) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -57,7 +57,7 @@ func Example_guard() {
 	}
 	fmt.Println(withdraw(stale.Context(), stale, db, 1, 10))
 
-	// The lease of a process that stands still ends, and another takes the lock.
+	// The lease of a paused process expires, and another process takes the lock.
 	db.Exec("UPDATE mysqllock SET expires_at = UTC_TIMESTAMP(6) WHERE name = 'account:1'")
 	other, err := mysqllock.New(db)
 	if err != nil {
@@ -65,7 +65,7 @@ func Example_guard() {
 	}
 	defer other.Close()
 	err = other.Do(ctx, "account:1", time.Second, mysqllock.AutoRenew, func(context.Context) error {
-		// The first does not know of it: it trusts its lease.
+		// The first holder does not know: it still trusts its lease.
 		fmt.Println(stale.Err())
 		fmt.Println(errors.Is(withdraw(stale.Context(), stale, db, 1, 10), mysqllock.ErrLost))
 		return nil
@@ -154,7 +154,7 @@ func Example_file() {
 	earlier, later := twoTokens(ctx, locker, "report")
 
 	fmt.Println(publish(dir, later, []byte("of the later holder")))
-	fmt.Println(publish(dir, earlier, []byte("of the earlier one, who was slow")))
+	fmt.Println(publish(dir, earlier, []byte("of the earlier one, which was slow")))
 	report, err := current(dir)
 	fmt.Println(string(report), err)
 	// Output:
@@ -163,20 +163,20 @@ func Example_file() {
 	// of the later holder <nil>
 }
 
-// charge has a card charged for an order, once.
+// charge charges the card of an order, once.
 func charge(ctx context.Context, lock *mysqllock.Lock, api, order string, cents int) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, api+"/charges", strings.NewReader(strconv.Itoa(cents)))
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Idempotency-Key", "charge:"+order)                    // the same for every caller
-	req.Header.Set("Fencing-Token", strconv.FormatUint(lock.Token(), 10)) // for who compares it
+	req.Header.Set("Fencing-Token", strconv.FormatUint(lock.Token(), 10)) // for an API that compares it
 	if err := lock.Err(); err != nil {
 		return err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return err // may have been charged: ask again, with the same key
+		return err // may have been charged: retry with the same key
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -185,9 +185,9 @@ func charge(ctx context.Context, lock *mysqllock.Lock, api, order string, cents 
 	return nil
 }
 
-// payments stands for a third party that knows idempotency keys and tokens.
+// payments is a third party that supports idempotency keys and tokens.
 type payments struct {
-	mu      sync.Mutex // guards the following
+	mu      sync.Mutex // guards the fields below
 	charged map[string]string
 	highest uint64
 }
@@ -228,7 +228,7 @@ func Example_thirdParty() {
 		panic(err)
 	}
 	fmt.Println(charge(lock.Context(), lock, server.URL, "42", 1999))
-	fmt.Println(charge(lock.Context(), lock, server.URL, "42", 1999)) // the answer was lost, say
+	fmt.Println(charge(lock.Context(), lock, server.URL, "42", 1999)) // as if the reply had been lost
 	fmt.Println(charge(stale.Context(), stale, server.URL, "42", 1999))
 	fmt.Println(len(bank.charged), "charge")
 	// Output:
@@ -238,7 +238,7 @@ func Example_thirdParty() {
 	// 1 charge
 }
 
-// twoTokens returns the tokens of two holders that follow each other.
+// twoTokens returns the tokens of two successive holders.
 func twoTokens(ctx context.Context, locker *mysqllock.Locker, name string) (earlier, later uint64) {
 	for _, token := range []*uint64{&earlier, &later} {
 		lock, err := locker.TryLock(ctx, name, time.Second, mysqllock.AutoRenew)

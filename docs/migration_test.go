@@ -17,7 +17,7 @@ import (
 	"github.com/mysqllock/mysqllock/internal/mysqltest"
 )
 
-// lockFunc is how the service takes a lock; release gives it back.
+// A lockFunc acquires a lock of the service; release releases it.
 type lockFunc func(ctx context.Context, name string, wait time.Duration) (release func() error, err error)
 
 // lockBoth takes the lock of the old table and then that of the library. The
@@ -48,7 +48,7 @@ func newLock(locker *mysqllock.Locker) lockFunc {
 	}
 }
 
-// oldLock stands for the hand-made lock table.
+// oldLock is the lock of a hand-made table.
 func oldLock(db *sql.DB) lockFunc {
 	return func(ctx context.Context, name string, wait time.Duration) (func() error, error) {
 		owner := rand.Int64()
@@ -72,7 +72,7 @@ WHERE name = ? AND until <= UTC_TIMESTAMP(6)`, owner, name)
 	}
 }
 
-// Two versions that run at the same time share a lock, in each step of docs/migration.md.
+// In each step of docs/migration.md, versions that run at the same time share a lock.
 func TestMigration(t *testing.T) {
 	for _, kind := range mysqltest.Kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestMigration(t *testing.T) {
 	}
 }
 
-// A handle is what a thread is to Redisson: who has it may unlock.
+// A handle takes the place of Redisson's thread: any goroutine may unlock it.
 func Example_redisson() {
 	ctx := context.Background()
 	locker, db := open()

@@ -81,7 +81,7 @@ var mutations = []mutation{
 		"TestSessionsRefused",
 	},
 	{
-		"rows that somebody has locked are passed over", "internal/store/statements.go",
+		"locked rows are skipped", "internal/store/statements.go",
 		"AND @@autocommit\n  LIMIT {count} FOR UPDATE SKIP LOCKED\n) AS mine", "AND @@autocommit\n  LIMIT {count} FOR UPDATE\n) AS mine",
 		"TestRowLocks|TestGuard|TestTenThousandHeld",
 	},
@@ -161,17 +161,17 @@ var mutations = []mutation{
 		"TestAbandonedAttempt|TestBehindALockedRow",
 	},
 	{
-		"a caller who stays for an answer is let go", "acquire.go",
+		"a cancelled call that waits for its reply is ended", "acquire.go",
 		"defer context.AfterFunc(c.ctx, func() { time.AfterFunc(cancelGrace, a.cancel) })()", "",
 		"TestStay",
 	},
 	{
-		"a caller who stayed too long gets nothing", "acquire.go",
+		"a call that ended during its attempt acquires nothing", "acquire.go",
 		"if err = c.ended(); err == nil || a.err != nil && !store.Transient(a.err) {", "if true {",
 		"TestStay",
 	},
 	{
-		"callers stay only while the database is quick", "attempt.go",
+		"calls run their own attempt only while the database is fast", "attempt.go",
 		"a.err == nil && time.Since(start) < fastReply", "start.Unix() > 0",
 		"TestStay",
 	},
@@ -206,7 +206,7 @@ var mutations = []mutation{
 		"TestHandoffIsBounded",
 	},
 	{
-		"who leaves passes on the turn", "hold.go",
+		"a waiter that leaves lets the next one ask", "hold.go",
 		"func (l *Locker) leaveQueue(w *waiter) { l.releaseHandoff(l.registry.leave(w)) }", "func (l *Locker) leaveQueue(w *waiter) {}",
 		"TestWaiterThatGivesUp|TestAbandonedAttempt",
 	},
@@ -261,7 +261,7 @@ var mutations = []mutation{
 		"TestDatabaseThatCannotBeAsked/./black_hole",
 	},
 	{
-		"a probe tells that somebody has the row", "outage.go",
+		"a probe finds the row locked", "outage.go",
 		"q.known, q.granted, q.failed, q.asked = true, false, nil, time.Now()", "q.failed = nil",
 		"TestLockThatIsBusy/./(row_locked|guarded)",
 	},
@@ -396,7 +396,7 @@ var mutations = []mutation{
 		"TestWaitingIsNotSlow",
 	},
 	{
-		"one that waits for nobody and is sent twice recognizes its grant", "internal/store/acquire.go",
+		"an acquire that waits for no row lock and is sent twice recognizes its grant", "internal/store/acquire.go",
 		"\" OR p.owner = \" + literal(b.Owner)", "\" OR p.owner = \" + literal(\"\")",
 		"TestRepeatedAcquire",
 	},
