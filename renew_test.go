@@ -1676,3 +1676,10 @@ func (f *fakeRepo) checkTrust(k *Lock) {
 		assert.Greater(f.t, time.Until(f.keptUntil(r)), time.Duration(0))
 	}
 }
+
+// requireCause requires that the context of a handle has ended for that reason.
+func (f *fakeRepo) requireCause(k *Lock, why error) {
+	f.t.Helper()
+	require.Error(f.t, k.Context().Err())
+	require.Equal(f.t, why, context.Cause(k.Context()))
+}
