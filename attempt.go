@@ -139,7 +139,7 @@ func (a *attempt) send() {
 		span := a.l.watchdog.stop(a.handoff.lease)
 		a.l.repo.HoldEnded()
 		if a.err != nil {
-			a.l.releaser.add(a.handoff.lease.claim, span, false, time.Now())
+			a.l.releaser.Add(a.handoff.lease.claim, span, false, time.Now())
 		}
 	}
 }
@@ -190,7 +190,7 @@ func (a *attempt) detach() bool {
 // undoUnknown makes sure that a failed attempt holds nothing.
 func (a *attempt) undoUnknown() {
 	if store.OutcomeUnknown(a.err) {
-		a.l.releaser.add(a.request.Claim, a.request.Lease, true, time.Now())
+		a.l.releaser.Add(a.request.Claim, a.request.Lease, true, time.Now())
 	}
 }
 

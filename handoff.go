@@ -85,7 +85,7 @@ func (c *call) adopt(left *handoff) *Lock {
 // releaseHandoff releases the row of a handoff in the background.
 func (l *Locker) releaseHandoff(left *handoff) {
 	if left != nil {
-		l.releaser.add(left.lease.claim, l.watchdog.stop(left.lease), false, time.Now())
+		l.releaser.Add(left.lease.claim, l.watchdog.stop(left.lease), false, time.Now())
 		l.repo.HoldEnded()
 	}
 }

@@ -253,7 +253,7 @@ func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration) er
 		case err == nil:
 			return ErrLost
 		case !store.Transient(err) || time.Until(end) <= pause:
-			l.releaser.add(c, lease, false, time.Now())
+			l.releaser.Add(c, lease, false, time.Now())
 			return err
 		}
 		time.Sleep(pause)

@@ -238,9 +238,9 @@ func (d *watchdog) expire(ls *lease) {
 	ls.expired = true
 	switch {
 	case ls.end().Before(ls.trusted):
-		d.releaser.add(ls.claim, d.span(ls), false, ls.requested.until)
+		d.releaser.Add(ls.claim, d.span(ls), false, ls.requested.until)
 	case ls.needsRenewal() || ls.unsure > 0:
-		d.releaser.add(ls.claim, d.span(ls), false, ls.promised)
+		d.releaser.Add(ls.claim, d.span(ls), false, ls.promised)
 	}
 }
 

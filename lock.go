@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/store"
+	"github.com/mysqllock/mysqllock/internal/undo"
 )
 
 // The errors to test for with [errors.Is]. Operations wrap them with the name of
@@ -76,7 +77,7 @@ type Locker struct {
 	table    *store.Store
 	registry *registry
 	watchdog *watchdog
-	releaser *releaser
+	releaser *undo.Releaser
 	log      *slog.Logger
 	lease    time.Duration
 	handoff  bool          // locks may be handed over inside the process
@@ -173,7 +174,7 @@ func newLocker(repo repository, self store.Process, c config) *Locker {
 	}
 	l.background, l.stop = context.WithCancel(context.Background())
 	l.registry = newRegistry(repo, self, c.poll, c.signal, c.notifier, c.log)
-	l.releaser = newReleaser(repo, min(c.lease/4, 5*time.Second), l.registry.freed, c.log)
+	l.releaser = undo.New(repo, min(c.lease/4, 5*time.Second), l.registry.freed, c.log)
 	l.watchdog = newWatchdog(repo, c.lease, l.releaser, c.log, c.observers)
 	return l
 }

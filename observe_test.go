@@ -30,9 +30,10 @@ type seenKey struct{ id string }
 
 func (s *witness) note(format string, args ...any) {
 	if s.l != nil {
-		for _, mu := range []sync.Locker{&s.l.mu, &s.l.watchdog.mu, &s.l.registry.mu, &s.l.releaser.mu} {
+		for _, mu := range []sync.Locker{&s.l.mu, &s.l.watchdog.mu, &s.l.registry.mu} {
 			func() { mu.Lock(); defer mu.Unlock() }()
 		}
+		s.l.releaser.Pending()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/store"
+	"github.com/mysqllock/mysqllock/internal/undo"
 )
 
 // A watchdog keeps the leases of this process. It renews those that must go on, checks the
@@ -18,7 +19,7 @@ import (
 type watchdog struct {
 	repo      leaseStore
 	length    time.Duration // of a renewed lease
-	releaser  *releaser
+	releaser  *undo.Releaser
 	log       *slog.Logger
 	observers observers
 	renewals  atomic.Int64
@@ -48,7 +49,7 @@ const (
 	maxSingle = 4
 )
 
-func newWatchdog(repo leaseStore, length time.Duration, releaser *releaser, log *slog.Logger, observers observers) *watchdog {
+func newWatchdog(repo leaseStore, length time.Duration, releaser *undo.Releaser, log *slog.Logger, observers observers) *watchdog {
 	d := &watchdog{
 		repo: repo, length: length, releaser: releaser, log: log, observers: observers,
 		leases: map[*lease]struct{}{},
@@ -473,7 +474,7 @@ func (d *watchdog) renewSingle(b batch) {
 	ls.single = false
 	d.single--
 	if ls.expired && err == nil && mine && d.ctx.Err() == nil {
-		d.releaser.add(ls.claim, b.length, false, time.Now()) // lost meanwhile, so nobody uses the row
+		d.releaser.Add(ls.claim, b.length, false, time.Now()) // lost meanwhile, so nobody uses the row
 	}
 	d.mu.Unlock()
 	switch {

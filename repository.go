@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/store"
+	"github.com/mysqllock/mysqllock/internal/undo"
 )
 
 // Schema is the table that the library keeps its locks in, as one CREATE TABLE
@@ -20,7 +21,7 @@ type (
 	repository interface {
 		acquirer
 		leaseStore
-		releaseStore
+		undo.Repository
 		waitStore
 	}
 	acquirer interface {
@@ -37,11 +38,6 @@ type (
 		Renew(ctx context.Context, cs []store.Claim, lease time.Duration, holds int) (renewed int, sent time.Time, err error)
 		Extend(ctx context.Context, c store.Claim, lease time.Duration, holds int) (mine bool, sent time.Time, err error)
 		Confirm(ctx context.Context, c store.Claim) (mine bool, sent time.Time, err error)
-	}
-	releaseStore interface {
-		reader
-		Release(ctx context.Context, c store.Claim) (freed bool, next store.Process, err error)
-		ReleaseAll(ctx context.Context, cs []store.Claim) (freed int64, next store.Process, err error)
 	}
 	// waitStore is for waiters.
 	waitStore interface {

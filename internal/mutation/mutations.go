@@ -147,11 +147,11 @@ var mutations = []mutation{
 	},
 	{
 		"undo of unknown outcomes", "attempt.go",
-		"\tif store.OutcomeUnknown(a.err) {\n\t\ta.l.releaser.add(", "\tif false {\n\t\ta.l.releaser.add(",
+		"\tif store.OutcomeUnknown(a.err) {\n\t\ta.l.releaser.Add(", "\tif false {\n\t\ta.l.releaser.Add(",
 		"TestUnknownOutcomeIsUndone|TestLostReplies",
 	},
 	{
-		"undo is repeated", "undo.go",
+		"undo is repeated", "internal/undo/undo.go",
 		"case p.last:\n\t\t\tdelete", "case p.tries > 0:\n\t\t\tdelete",
 		"TestUndoEnds|TestUnknownOutcomeIsUndone",
 	},
@@ -416,13 +416,13 @@ var mutations = []mutation{
 		"TestRowPassedOver|TestUncommittedRenewal",
 	},
 	{
-		"Close releases one by one what a batch passes over", "close.go",
-		"releaseEach(each, l.repo, slices.Clone(left), func", "releaseEach(each, l.repo, nil, func",
+		"Close releases one by one what a batch passes over", "internal/undo/release.go",
+		"releaseEach(ctx, repo, slices.Clone(left), func", "releaseEach(ctx, repo, nil, func",
 		"TestKilledStatement",
 	},
 	{
-		"the background releases one by one what a batch passes over", "undo.go",
-		"if skipped, err := r.free(r.ctx, part); err == nil {", "if skipped, err := r.free(r.ctx, part); false && err == nil {",
+		"the background releases one by one what a batch passes over", "internal/undo/undo.go",
+		"if skipped, err := r.release(r.group.Ctx, part); err == nil {", "if skipped, err := r.release(r.group.Ctx, part); false && err == nil {",
 		"TestKilledStatement",
 	},
 	{
