@@ -28,6 +28,7 @@ func (l *Locker) close() error {
 	l.watchdog.close()
 	l.releaser.Close()
 	mayBeGranted, drainErr := l.releaser.Drain(ctx)
+	l.outages.Close()
 	l.registry.close()
 	if l.table != nil {
 		l.table.Close()

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/background"
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
@@ -22,46 +23,43 @@ type Notifier interface {
 	Subscribe(ctx context.Context, released func(name string)) error
 }
 
-// A registry has the wait queue of each name in this process, and wakes its head: after a
-// release in this process, on a signal or a message of another one, when the holder's
-// lease ends, and whenever the poller finds the row free. A waiter stays the head from its
-// first statement until its hold has ended.
+// A registry wakes the heads of the wait queues of this process: after a release in this
+// process, on a signal or a message of another one, when the holder's lease ends, and
+// whenever the poller finds the row free.
 type registry struct {
 	repo       waitStore
+	queues     waitQueues
 	self       store.Process
 	interval   time.Duration
 	signalling bool     // join wait queues in rows, and signal other processes
 	notifier   Notifier // may be nil
 	log        *slog.Logger
 
-	ctx            context.Context // ends with close
-	cancel         context.CancelFunc
-	publishCtx     context.Context // for Publish; ends at most 1 s after ctx
+	group          *background.Group
+	publishCtx     context.Context // for Publish; ends at most 1 s after close
 	stopPublishing context.CancelFunc
-	listenCtx      context.Context // for Listen; ends at most stopTimeout after ctx
+	listenCtx      context.Context // for Listen; ends at most stopTimeout after close
 	stopListening  context.CancelFunc
-	done           sync.WaitGroup // the goroutines of the registry
 
 	publishWarned warned // for errors of Publish; used by the goroutine that serves outbox, then by close
 
-	mu            sync.Mutex // protects following fields, and those of every queue and waiter
-	queues        map[string]*queue
-	watched       map[*waiter]struct{} // sleep until their row is free
-	polling       bool                 // the poller runs; it ends when nothing is watched
-	nextLook      time.Time            // of the poller
-	lookInterval  time.Duration        // from nextLook to the one after it
-	signalWorks   bool                 // a signal has arrived
-	falseWakes    int                  // wake-ups since the last grant
-	timedOut      bool                 // the last Listen ended by itself
-	expiries      int                  // leases that have ended since lookAgain began; 0 if it does not run
-	listening     bool                 // this process can be signalled
-	retryListenAt time.Time            // no Listen before
-	listenBackoff time.Duration        // the next delay; 0 if the last Listen succeeded
-	replan        chan struct{}        // capacity 1: watched has changed
-	answeredAt    time.Time            // the last reply to an attempt or a probe
-	contended     map[string]struct{}  // names that were refused recently
-	leaving       map[string]struct{}  // names whose rows still list this process as waiting
-	removing      bool                 // removeWaiters runs
+	mu            sync.Mutex          // protects following fields
+	watched       map[string]*watch   // names whose heads sleep until their row is free
+	polling       bool                // the poller runs; it ends when nothing is watched
+	nextLook      time.Time           // of the poller
+	lookInterval  time.Duration       // from nextLook to the one after it
+	signalWorks   bool                // a signal has arrived
+	falseWakes    int                 // wake-ups since the last grant
+	timedOut      bool                // the last Listen ended by itself
+	expiries      int                 // leases that have ended since lookAgain began; 0 if it does not run
+	listening     bool                // this process can be signalled
+	retryListenAt time.Time           // no Listen before
+	listenBackoff time.Duration       // the next delay; 0 if the last Listen succeeded
+	replan        chan struct{}       // capacity 1: watched has changed
+	contended     map[string]struct{} // names that were refused recently
+	listed        map[string]bool     // names whose rows may list this process as waiting; true while a statement that lists it is in flight
+	leaving       map[string]struct{} // names whose rows list it though nobody waits
+	removing      bool                // removeWaiters runs
 	subscribed    bool
 	outbox        chan string // names to publish
 }
@@ -90,14 +88,12 @@ const (
 	maxContended = 1024
 )
 
-func newRegistry(repo waitStore, self store.Process, interval time.Duration, signal bool, notifier Notifier, log *slog.Logger) *registry {
+func newRegistry(repo waitStore, queues waitQueues, self store.Process, interval time.Duration, signal bool, notifier Notifier, log *slog.Logger) *registry {
 	r := &registry{
-		repo: repo, self: self, interval: interval, signalling: signal, notifier: notifier, log: log,
-		queues: map[string]*queue{}, watched: map[*waiter]struct{}{},
-		contended: map[string]struct{}{}, leaving: map[string]struct{}{},
+		repo: repo, queues: queues, group: background.NewGroup(), self: self, interval: interval, signalling: signal, notifier: notifier, log: log,
+		watched: map[string]*watch{}, contended: map[string]struct{}{}, listed: map[string]bool{}, leaving: map[string]struct{}{},
 		replan: make(chan struct{}, 1), outbox: make(chan string, 256),
 	}
-	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.publishCtx, r.stopPublishing = context.WithCancel(context.Background())
 	r.listenCtx, r.stopListening = context.WithCancel(context.Background())
 	return r
@@ -106,7 +102,7 @@ func newRegistry(repo waitStore, self store.Process, interval time.Duration, sig
 // close ends the goroutines, waits for them, and publishes what is left in outbox.
 func (r *registry) close() {
 	r.mu.Lock()
-	r.cancel()
+	r.group.Stop() // before the poller can close the listener
 	listening := r.listening
 	r.mu.Unlock()
 	defer r.stopListening()
@@ -118,7 +114,7 @@ func (r *registry) close() {
 	}
 	defer r.stopPublishing()
 	defer time.AfterFunc(time.Second, r.stopPublishing).Stop()
-	r.done.Wait()
+	r.group.Wait()
 	for {
 		select {
 		case name := <-r.outbox:
@@ -129,36 +125,29 @@ func (r *registry) close() {
 	}
 }
 
-// start runs fn as a goroutine of the registry, unless it is closed. The caller holds mu.
-func (r *registry) start(fn func()) {
-	if r.ctx.Err() == nil {
-		r.done.Go(fn)
-	}
-}
-
 // subscribe starts the goroutines that serve the notifier. The caller holds mu.
 func (r *registry) subscribe() {
 	if r.notifier == nil || r.subscribed {
 		return
 	}
 	r.subscribed = true
-	r.start(func() {
+	r.group.Go(func() {
 		var lastWarning warned
 		for {
-			if err := r.notifier.Subscribe(r.ctx, r.wakeHead); err != nil && r.ctx.Err() == nil {
-				r.log.Log(r.ctx, lastWarning.level(), "mysqllock: notifier: subscribe", "err", err)
+			if err := r.notifier.Subscribe(r.group.Ctx, r.queues.Wake); err != nil && r.group.Ctx.Err() == nil {
+				r.log.Log(r.group.Ctx, lastWarning.level(), "mysqllock: notifier: subscribe", "err", err)
 			}
 			select {
-			case <-r.ctx.Done():
+			case <-r.group.Ctx.Done():
 				return
 			case <-time.After(time.Second):
 			}
 		}
 	})
-	r.start(func() {
+	r.group.Go(func() {
 		for {
 			select {
-			case <-r.ctx.Done():
+			case <-r.group.Ctx.Done():
 				return
 			case name := <-r.outbox:
 				r.send(name)

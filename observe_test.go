@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/outage"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -34,6 +36,7 @@ func (s *witness) note(format string, args ...any) {
 			func() { mu.Lock(); defer mu.Unlock() }()
 		}
 		s.l.releaser.Pending()
+		s.l.queues.Len()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +164,7 @@ func TestObservedStatement(t *testing.T) {
 		p := f.try(l, ctx, "x", WaitForever, AutoRenew)
 		require.Equal(t, "in x", sent.Value(seenKey{"o"}))
 		cancel()
-		p.refused(probeSoon+probeWait/20, ErrNotAcquired, context.Canceled) // it waits for the first probe
+		p.refused(outage.ProbeSoon+probeWait/20, ErrNotAcquired, context.Canceled) // it waits for the first probe
 		require.NoError(t, sent.Err())
 		f.until(p.at + detachedTimeout + time.Millisecond)
 		require.ErrorIs(t, sent.Err(), context.Canceled)

@@ -2,19 +2,29 @@ package mysqllock
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/background"
+	"github.com/mysqllock/mysqllock/internal/outage"
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// watch makes the poller look for w, a head that was refused, until the row is free or left
-// has passed. A wake-up since w's last look is still in w.wake.
-func (r *registry) watch(w *waiter, left time.Duration) {
+// A watch is a name whose head sleeps until the row may be free.
+type watch struct {
+	expiry *time.Timer     // fires when the holder's lease ends
+	looked func(err error) // called after each look, with mu held
+}
+
+// watch makes the poller look for name, whose head was refused, until the row is free or
+// left has passed. It calls looked with the error, or nil, of each look.
+func (r *registry) watch(name string, left time.Duration, looked func(err error)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w.expiry = time.AfterFunc(max(left, time.Millisecond), func() { r.expired(w) })
-	w.failed = nil
-	r.watched[w] = struct{}{}
+	w := &watch{looked: looked}
+	w.expiry = time.AfterFunc(max(left, time.Millisecond), func() { r.expired(name, w) })
+	r.watched[name] = w
 	r.subscribe()
 	if len(r.watched) == 1 {
 		// Until a signal has arrived, the first looks are sooner.
@@ -25,25 +35,25 @@ func (r *registry) watch(w *waiter, left time.Duration) {
 		r.nextLook = time.Now().Add(r.lookInterval)
 	}
 	if r.polling {
-		notify(r.replan)
+		background.Notify(r.replan)
 		return
 	}
 	r.polling = true
-	r.start(r.poll)
+	r.group.Go(r.poll)
 }
 
 // expired is called when a holder's lease ends, unless it was renewed. A single waiter
 // asks at once; for several, one look finds the rows that are free.
-func (r *registry) expired(w *waiter) {
+func (r *registry) expired(name string, w *watch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch _, ok := r.watched[w]; {
-	case !ok:
+	switch {
+	case r.watched[name] != w:
 	case len(r.watched) == 1:
-		r.found(w)
+		r.found(name)
 	default:
 		if r.expiries++; r.expiries == 1 {
-			r.start(r.lookAgain)
+			r.group.Go(r.lookAgain)
 		}
 	}
 }
@@ -65,18 +75,20 @@ func (r *registry) lookAgain() {
 	r.mu.Unlock()
 }
 
-func (r *registry) unwatch(w *waiter) {
+func (r *registry) unwatch(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.forget(w)
+	r.forget(name)
 }
 
-// forget is unwatch for a caller that holds mu.
-func (r *registry) forget(w *waiter) {
-	if w.expiry != nil {
+// forget is unwatch for a caller that holds mu. It returns false if name was not watched.
+func (r *registry) forget(name string) bool {
+	w, ok := r.watched[name]
+	if ok {
 		w.expiry.Stop()
+		delete(r.watched, name)
 	}
-	delete(r.watched, w)
+	return ok
 }
 
 // poll is the only poller of the process. It listens for signals, if it can, or sleeps
@@ -86,7 +98,7 @@ func (r *registry) poll() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var idle time.Duration
-	for r.ctx.Err() == nil {
+	for r.group.Ctx.Err() == nil {
 		names, sleep, listen := r.plan()
 		switch {
 		case len(names) > 0:
@@ -107,7 +119,7 @@ func (r *registry) poll() {
 		}
 		timer.Reset(sleep)
 		select {
-		case <-r.ctx.Done():
+		case <-r.group.Ctx.Done():
 		case <-r.replan:
 		case <-timer.C:
 			if len(names) > 0 {
@@ -123,8 +135,8 @@ func (r *registry) poll() {
 func (r *registry) plan() (names []string, sleep time.Duration, listen bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for w := range r.watched {
-		if names = append(names, w.name); len(names) == store.BatchSize {
+	for name := range r.watched {
+		if names = append(names, name); len(names) == store.BatchSize {
 			break
 		}
 	}
@@ -159,7 +171,7 @@ func (r *registry) listen(names []string, sleep time.Duration) {
 	h, err := r.repo.Listen(r.listenCtx, names, sleep)
 	r.mu.Lock()
 	if h != (store.Wakeup{}) {
-		if r.falseWakes++; r.falseWakes > maxFalseWakes+len(r.queues) {
+		if r.falseWakes++; r.falseWakes > maxFalseWakes+r.queues.Len() {
 			err = errFalseWakes
 		}
 	}
@@ -167,22 +179,20 @@ func (r *registry) listen(names []string, sleep time.Duration) {
 	case h.Signalled:
 		r.signalWorks, r.lookInterval = true, r.interval
 		if len(r.watched) == 1 {
-			for w := range r.watched {
-				r.found(w)
+			for name := range r.watched {
+				r.found(name)
 			}
 		}
-		for _, q := range r.queues {
-			if q.asking && q.head.listed {
-				q.head.signal() // its refusal may be in flight
+		for name, inFlight := range r.listed {
+			if inFlight {
+				r.queues.Wake(name) // its refusal may be in flight
 			}
 		}
 	case h.Name != "":
 		if r.timedOut { // without a signal
 			r.signalWorks = false
 		}
-		if q := r.queues[h.Name]; q != nil {
-			r.found(q.head)
-		}
+		r.found(h.Name)
 	}
 	r.timedOut = err == nil && h == (store.Wakeup{})
 	if err == nil {
@@ -193,7 +203,7 @@ func (r *registry) listen(names []string, sleep time.Duration) {
 	r.mu.Unlock()
 	switch {
 	case err != nil:
-		if r.ctx.Err() == nil {
+		if r.group.Ctx.Err() == nil {
 			r.log.Debug("mysqllock: cannot be signalled for now", "err", err)
 		}
 		r.closeListener()
@@ -229,6 +239,9 @@ func (r *registry) listenFailed(err error) {
 	r.nextLook = time.Now().Add(r.lookInterval)
 }
 
+// canListen reports whether this process expects signals. The caller holds mu.
+func (r *registry) canListen() bool { return r.signalling && !time.Now().Before(r.retryListenAt) }
+
 // closeListener closes the listener's connection.
 func (r *registry) closeListener() {
 	r.repo.CloseListener()
@@ -238,55 +251,48 @@ func (r *registry) closeListener() {
 }
 
 // found wakes a waiter whose row may be free. The caller holds mu.
-func (r *registry) found(w *waiter) {
-	if _, ok := r.watched[w]; ok {
-		r.forget(w)
-		w.signal()
+func (r *registry) found(name string) {
+	if r.forget(name) {
+		r.queues.Wake(name)
 	}
 }
 
 // look reads all watched rows, in batches.
 func (r *registry) look() {
 	r.mu.Lock()
-	batch := make([]*waiter, 0, len(r.watched))
-	for w := range r.watched {
-		batch = append(batch, w)
-	}
+	watched := maps.Clone(r.watched)
 	r.mu.Unlock()
-	for len(batch) > 0 && r.ctx.Err() == nil {
-		n := min(len(batch), store.BatchSize)
-		r.lookAt(batch[:n])
-		batch = batch[n:]
+	for names := range slices.Chunk(slices.Collect(maps.Keys(watched)), store.BatchSize) {
+		if r.group.Ctx.Err() == nil {
+			r.lookAt(names, watched)
+		}
 	}
 }
 
-func (r *registry) lookAt(batch []*waiter) {
-	names := make([]string, len(batch))
-	for i, w := range batch {
-		names[i] = w.name
-	}
-	ctx, cancel := store.WithRetryLimit(r.ctx, max(r.interval, time.Second))
+func (r *registry) lookAt(names []string, watched map[string]*watch) {
+	ctx, cancel := store.WithRetryLimit(r.group.Ctx, max(r.interval, time.Second))
 	rows, _, err := r.repo.Look(ctx, names)
 	if err != nil && ctx.Err() != nil {
-		err = unanswered(err)
+		err = outage.Unanswered(err)
 	}
 	cancel()
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, w := range batch {
-		if _, ok := r.watched[w]; !ok {
+	for _, name := range names {
+		w := watched[name]
+		if r.watched[name] != w {
 			continue
 		}
-		w.failed = err
-		row, ok := rows[w.name]
+		w.looked(err)
+		row, ok := rows[name]
 		switch {
 		case err != nil && store.Transient(err):
 			// The next look tries again.
-		case err != nil, !ok, row.Remaining <= 0, w.listed && !row.Waiting:
+		case err != nil, !ok, row.Remaining <= 0, r.signalling && !row.Waiting:
 			// The row is free, or this process is not in its wait queue any more, or the
 			// waiter's own statement will return the error.
-			r.found(w)
+			r.found(name)
 		default:
 			w.expiry.Reset(row.Remaining)
 		}

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/outage"
 	"github.com/mysqllock/mysqllock/internal/store"
 	"github.com/mysqllock/mysqllock/internal/undo"
 )
@@ -22,6 +23,7 @@ type (
 		acquirer
 		leaseStore
 		undo.Repository
+		outage.Prober
 		waitStore
 	}
 	acquirer interface {
@@ -39,11 +41,16 @@ type (
 		Extend(ctx context.Context, c store.Claim, lease time.Duration, holds int) (mine bool, sent time.Time, err error)
 		Confirm(ctx context.Context, c store.Claim) (mine bool, sent time.Time, err error)
 	}
+	// waitQueues are the wait queues of this process. Their methods call nothing back.
+	waitQueues interface {
+		Wake(name string)
+		Has(name string) bool
+		Len() int
+	}
 	// waitStore is for waiters.
 	waitStore interface {
 		listener
 		Look(ctx context.Context, names []string) (rows map[string]store.Row, sent time.Time, err error)
-		Probe(ctx context.Context, c store.Claim) (store.RowState, error)
 		RemoveWaiter(ctx context.Context, names []string, p store.Process) (next store.Process, all bool, err error)
 	}
 	listener interface {

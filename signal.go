@@ -5,13 +5,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/background"
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
 // freed wakes waiters here and elsewhere after releases in the background, or by force.
 func (r *registry) freed(names []string, next store.Process) {
 	for _, name := range names {
-		r.wakeHead(name)
+		r.queues.Wake(name)
 	}
 	r.released(names, next)
 }
@@ -32,9 +33,7 @@ func (r *registry) released(names []string, next store.Process) {
 		}
 	}
 	if next != 0 && r.signalling {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.start(func() { r.signalNext(names, next) })
+		r.group.Go(func() { r.signalNext(names, next) })
 	}
 }
 
@@ -72,9 +71,9 @@ func (r *registry) signalWaiters(names []string, p store.Process) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for _, name := range names {
-			if q := r.queues[name]; q != nil {
-				q.head.listed = true // the head may be the holder, about to leave
-				q.head.signal()
+			if r.queues.Has(name) {
+				r.listHead(name) // which may be the holder, about to leave
+				r.queues.Wake(name)
 			} else {
 				r.leaveWaitQueue(name)
 			}
@@ -102,79 +101,155 @@ func (r *registry) signalWaiters(names []string, p store.Process) {
 	}
 }
 
+// enlist returns the process that joins the row's wait queue if the head's statement is
+// refused: 0, unless it was refused before, or the name was contended recently.
+func (r *registry) enlist(name string, again bool) store.Process {
+	if !r.signalling {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, contended := r.contended[name]
+	switch {
+	case !again && !contended:
+		return 0
+	case r.canListen():
+		r.listed[name] = true
+		return r.self
+	default:
+		r.listed[name] = true
+		return r.self.Polling()
+	}
+}
+
+// listHead records that the row may list this process. The caller holds mu.
+func (r *registry) listHead(name string) {
+	if _, ok := r.listed[name]; !ok {
+		r.listed[name] = false
+	}
+}
+
+// unlist records that the row does not list this process, which was granted it.
+func (r *registry) unlist(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.listed, name)
+}
+
+// answered records whether a name is contended: its head was refused, now or again before
+// it was granted.
+func (r *registry) answered(name string, granted, again bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if granted {
+		if !again {
+			delete(r.contended, name)
+		}
+		r.falseWakes = 0
+		return
+	}
+	if len(r.contended) == maxContended {
+		clear(r.contended)
+	}
+	r.contended[name] = struct{}{}
+	if r.listed[name] {
+		r.listed[name] = false
+	}
+}
+
+// leave is called when the last waiter for a name has left.
+func (r *registry) leave(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.listed[name]; ok {
+		r.leaveWaitQueue(name)
+	}
+}
+
 // leaveWaitQueue has this process removed from the wait queue of a name's row. The caller
 // holds mu.
 func (r *registry) leaveWaitQueue(name string) {
+	delete(r.listed, name)
 	r.leaving[name] = struct{}{}
 	if !r.removing {
 		r.removing = true
-		r.start(r.removeWaiters)
+		r.group.Go(r.removeWaiters)
 	}
 }
 
 // removeWaiters serves leaveWaitQueue until nothing is left. Each statement skips locked
 // rows, which are tried again: one that waited for them would stay in the server.
 func (r *registry) removeWaiters() {
-	const most = time.Second
-	for pause := firstPause; ; {
-		var names []string
-		r.mu.Lock()
-		for name := range r.leaving {
-			if len(names) == store.BatchSize {
-				break
-			}
-			delete(r.leaving, name)
-			if q := r.queues[name]; q != nil {
-				q.head.listed = true // a new waiter
-				continue
-			}
-			names = append(names, name)
-		}
-		r.removing = len(names) > 0
-		r.mu.Unlock()
+	pause := removeBackoff
+	for {
+		names := r.abandoned()
 		if len(names) == 0 {
 			return
 		}
-		ctx, cancel := context.WithTimeout(r.publishCtx, signalTimeout)
-		next, all, err := r.repo.RemoveWaiter(ctx, names, r.self)
-		left := names
-		if err == nil {
-			left = nil
-			if !all {
-				var rows map[string]store.Row
-				rows, _, err = r.repo.Look(ctx, names)
-				left = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return err == nil && !rows[name].Listed })
-			}
-		}
-		cancel()
-		r.mu.Lock()
+		left, next, err := r.removeFrom(names)
 		for _, name := range names {
-			if q := r.queues[name]; q != nil {
-				q.head.signal() // a waiter that came meanwhile may have been removed
-			}
+			r.queues.Wake(name) // a waiter that came meanwhile may have been removed
 		}
-		r.mu.Unlock()
 		if next != 0 {
 			r.signalNext(names, next)
 		}
 		if len(left) == 0 {
-			pause = firstPause
+			pause = removeBackoff
 			continue
 		}
 		if err != nil {
 			r.log.Debug("mysqllock: not removed from the wait lists, trying again", "locks", len(left), "first", left[0], "err", err)
-			pause = most
+			pause.Delay = pause.Max
 		}
 		r.mu.Lock()
 		for _, name := range left {
 			r.leaving[name] = struct{}{}
 		}
 		r.mu.Unlock()
-		select {
-		case <-r.ctx.Done():
+		if !pause.Wait(r.group.Ctx) {
 			return // removing stays set: nothing is started any more
-		case <-time.After(pause):
-			pause = min(2*pause, most)
 		}
 	}
+}
+
+// removeBackoff has the delays between the tries to remove this process from locked rows.
+var removeBackoff = background.Backoff{Delay: 10 * time.Millisecond, Max: time.Second}
+
+// abandoned returns names, at most a batch, whose rows list this process though nobody
+// waits. If there are none, removeWaiters must end.
+func (r *registry) abandoned() (names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name := range r.leaving {
+		if len(names) == store.BatchSize {
+			break
+		}
+		delete(r.leaving, name)
+		if r.queues.Has(name) {
+			r.listHead(name) // a new waiter
+		} else {
+			names = append(names, name)
+		}
+	}
+	r.removing = len(names) > 0
+	return names
+}
+
+// removeFrom removes this process from the wait queues of rows. It returns the names of
+// those that may still list it, and the next process in one of the others.
+func (r *registry) removeFrom(names []string) (left []string, next store.Process, err error) {
+	ctx, cancel := context.WithTimeout(r.publishCtx, signalTimeout)
+	defer cancel()
+	next, all, err := r.repo.RemoveWaiter(ctx, names, r.self)
+	if err != nil {
+		return names, next, err
+	}
+	if all {
+		return nil, next, nil
+	}
+	rows, _, err := r.repo.Look(ctx, names)
+	if err != nil {
+		return names, next, err
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !rows[name].Listed }), next, nil
 }

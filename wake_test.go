@@ -1338,7 +1338,7 @@ func TestPollerStaysForWhoCame(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		r := f.locker(withSignal).registry
 		r.polling = true
-		r.watched[&waiter{}] = struct{}{}
+		r.watched["x"] = &watch{}
 		require.False(t, r.stopPolling())
 		require.True(t, r.polling)
 		clear(r.watched)
