@@ -180,7 +180,7 @@ func (c *call) waitAfter(a *attempt) error {
 		c.l.answered(c.waiter, false, true)
 		defer time.AfterFunc(c.pause.Next(), c.waiter.Wake).Stop()
 		return await(c, c.waiter.Woken, c.timeout)
-	case a.request.EnlistAs == 0 && c.l.registry.signalling:
+	case a.request.EnlistAs == 0 && c.l.waker.Signals():
 		c.again = true // and join the wait queue
 		return nil
 	default:
@@ -193,7 +193,7 @@ func (c *call) waitAfter(a *attempt) error {
 // if it had refused an earlier one.
 func (l *Locker) answered(w *waiter, granted, again bool) {
 	l.outages.Answered(w.State, w, granted)
-	l.registry.answered(w.Name, granted, again)
+	l.waker.Answered(w.Name, granted, again)
 	w.Admit(false)
 }
 
@@ -249,8 +249,8 @@ func (c *call) sleep(a *attempt) error {
 		left = DefaultLease // the next holder's lease is unknown; a signal will come
 	}
 	c.l.answered(c.waiter, false, true)
-	c.l.registry.watch(c.name, left, c.waiter.State.Looked)
-	defer c.l.registry.unwatch(c.name)
+	c.l.waker.Watch(c.name, left, c.waiter.State.Looked)
+	defer c.l.waker.Unwatch(c.name)
 	return await(c, c.waiter.Woken, c.timeout)
 }
 

@@ -76,7 +76,7 @@ func (c *call) attempt(left *handoff) *attempt {
 	default:
 	}
 	if !c.noWait {
-		a.request.EnlistAs = l.registry.enlist(c.name, c.again)
+		a.request.EnlistAs = l.waker.Enlist(c.name, c.again)
 	}
 	return a
 }
@@ -136,7 +136,7 @@ func (a *attempt) send() {
 		a.err = outage.Unanswered(a.err)
 	}
 	if a.grant.Token > 0 {
-		a.l.registry.unlist(a.request.Name)
+		a.l.waker.Granted(a.request.Name)
 	}
 	if fast := a.err == nil && time.Since(start) < fastReply; fast != a.l.dbIsFast.Load() {
 		a.l.dbIsFast.Store(fast)

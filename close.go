@@ -29,7 +29,7 @@ func (l *Locker) close() error {
 	l.releaser.Close()
 	mayBeGranted, drainErr := l.releaser.Drain(ctx)
 	l.outages.Close()
-	l.registry.close()
+	l.waker.Close()
 	if l.table != nil {
 		l.table.Close()
 	}
@@ -66,7 +66,7 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 
 	err := undo.ReleaseAll(ctx, l.repo, claims, func(names []string, n int64, next store.Process) {
 		l.released.Add(n)
-		l.registry.released(names, next)
+		l.waker.Released(names, next)
 	})
 	for _, t := range held {
 		l.repo.HoldEnded()

@@ -87,7 +87,7 @@ func (c *call) adopt(left *handoff) *Lock {
 func (l *Locker) leaveQueue(w *waiter) {
 	left, last := w.Leave()
 	if last {
-		l.registry.leave(w.Name)
+		l.waker.Leave(w.Name)
 	}
 	l.releaseHandoff(left)
 }

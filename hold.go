@@ -244,7 +244,7 @@ func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration) er
 		cancel()
 		switch {
 		case err == nil && (freed || maybe):
-			l.registry.released([]string{c.Name}, next)
+			l.waker.Released([]string{c.Name}, next)
 			return nil
 		case err == nil:
 			return ErrLost

@@ -17,6 +17,7 @@ import (
 	"github.com/mysqllock/mysqllock/internal/queue"
 	"github.com/mysqllock/mysqllock/internal/store"
 	"github.com/mysqllock/mysqllock/internal/undo"
+	"github.com/mysqllock/mysqllock/internal/wake"
 )
 
 // The errors to test for with [errors.Is]. Operations wrap them with the name of
@@ -74,7 +75,7 @@ type Locker struct {
 	table    *store.Store
 	queues   *queue.Queues[outage.Evidence, *handoff]
 	outages  *outage.Detector
-	registry *registry
+	waker    *wake.Waker
 	watchdog *watchdog
 	releaser *undo.Releaser
 	log      *slog.Logger
@@ -174,8 +175,8 @@ func newLocker(repo repository, self store.Process, c config) *Locker {
 	l.background, l.stop = context.WithCancel(context.Background())
 	l.queues = queue.New[outage.Evidence, *handoff]()
 	l.outages = outage.NewDetector(repo)
-	l.registry = newRegistry(repo, l.queues, self, c.poll, c.signal, c.notifier, c.log)
-	l.releaser = undo.New(repo, min(c.lease/4, 5*time.Second), l.registry.freed, c.log)
+	l.waker = wake.New(repo, l.queues, wake.Config{Self: self, Interval: c.poll, Signal: c.signal, Notifier: c.notifier, Log: c.log})
+	l.releaser = undo.New(repo, min(c.lease/4, 5*time.Second), l.waker.Freed, c.log)
 	l.watchdog = newWatchdog(repo, c.lease, l.releaser, c.log, c.observers)
 	return l
 }

@@ -32,11 +32,25 @@ type seenKey struct{ id string }
 
 func (s *witness) note(format string, args ...any) {
 	if s.l != nil {
-		for _, mu := range []sync.Locker{&s.l.mu, &s.l.watchdog.mu, &s.l.registry.mu} {
+		var waiters []*waiter
+		for _, mu := range []sync.Locker{&s.l.mu, &s.l.watchdog.mu} {
 			func() { mu.Lock(); defer mu.Unlock() }()
+		}
+		func() {
+			s.l.mu.Lock()
+			defer s.l.mu.Unlock()
+			for _, t := range s.l.holds {
+				waiters = append(waiters, t.waiter)
+			}
+		}()
+		for _, w := range waiters {
+			w.State.LookErr()
 		}
 		s.l.releaser.Pending()
 		s.l.queues.Len()
+		s.l.waker.Unwatch("")
+		s.l.waker.Granted("")
+		s.l.waker.Enlist("", false)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -379,6 +393,9 @@ func TestLogTable(t *testing.T) {
 
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
+	below, err := filepath.Glob("internal/*/*.go")
+	require.NoError(t, err)
+	files = append(files, below...)
 	call := regexp.MustCompile(`log\.(Debug|Info|Warn|Error|Log)\(.*?"mysqllock: ([^"]+)", (.*)\)\n`)
 	written := map[string]string{}
 	for _, file := range files {

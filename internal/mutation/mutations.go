@@ -211,7 +211,7 @@ var mutations = []mutation{
 		"TestWaiterThatGivesUp|TestAbandonedAttempt",
 	},
 	{
-		"wake-up when the holder's lease ends", "poll.go",
+		"wake-up when the holder's lease ends", "internal/wake/poller.go",
 		"w.expiry = time.AfterFunc(max(left, time.Millisecond),", "w.expiry = time.AfterFunc(left+time.Hour,",
 		"TestWaiterAsksAtTheHoldersExpiry",
 	},
@@ -221,18 +221,18 @@ var mutations = []mutation{
 		"TestQueueIsFirstComeFirstServed",
 	},
 	{
-		"signal of a release", "signal.go",
-		"if next != 0 && r.signalling {", "if false {",
+		"signal of a release", "internal/wake/wake.go",
+		"if next != 0 && w.Signals() {", "if false {",
 		"TestRingWakesTheFirst",
 	},
 	{
-		"poller", "poll.go",
-		"\t\t\tr.found(name)\n\t\tdefault:\n\t\t\tw.expiry.Reset(row.Remaining)", "\t\tdefault:\n\t\t\tw.expiry.Reset(row.Remaining)",
+		"poller", "internal/wake/poller.go",
+		"\t\t\tp.found(name)\n\t\tdefault:\n\t\t\tw.expiry.Reset(row.Remaining)", "\t\tdefault:\n\t\t\tw.expiry.Reset(row.Remaining)",
 		"TestPoller",
 	},
 	{
-		"a removed waiter is listed again", "poll.go",
-		"row.Remaining <= 0, r.signalling && !row.Waiting:", "row.Remaining <= 0:",
+		"a removed waiter is listed again", "internal/wake/poller.go",
+		"row.Remaining <= 0, p.listener.enabled && !row.Waiting:", "row.Remaining <= 0:",
 		"TestWaiterThatGoesSilent",
 	},
 	{
@@ -336,8 +336,8 @@ var mutations = []mutation{
 		"TestTransactionLeftOpenInALargerPool",
 	},
 	{
-		"a poller that has ended leaves the next one's listener alone", "poll.go",
-		"defer timer.Stop()\n\tvar idle time.Duration", "defer timer.Stop()\n\tdefer r.closeListener()\n\tvar idle time.Duration",
+		"a poller that has ended leaves the next one's listener alone", "internal/wake/poller.go",
+		"defer timer.Stop()\n\tvar idle time.Duration", "defer timer.Stop()\n\tdefer p.listener.close()\n\tvar idle time.Duration",
 		"TestWaiterArrivesWhilePollerEnds",
 	},
 	{
