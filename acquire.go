@@ -273,10 +273,11 @@ func (c *call) reenter() (*Lock, error) {
 		l.finishLoss(t, lost)
 		return nil, err
 	}
-	defer l.mu.Unlock()
 	if c.ctx.Err() != nil {
+		l.mu.Unlock()
 		return nil, c.canceled()
 	}
+	defer l.mu.Unlock()
 	var now time.Time
 	if c.lease != AutoRenew {
 		now = time.Now()

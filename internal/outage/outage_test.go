@@ -38,12 +38,12 @@ func TestVerdict(t *testing.T) {
 		"no answer for long": {after: 2 * ProbeAfter, want: noAnswer, happens: sent},
 		"the database is slow": {want: Verdict{Err: ErrNoAnswer, Slow: true}, happens: func(d *Detector, e *Evidence, h *head) {
 			sent(d, e, h)
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			d.Probed(e, h, store.RowFree, nil)
 		}},
 		"too slow": {after: slowReply, want: noAnswer, happens: func(d *Detector, e *Evidence, h *head) {
 			sent(d, e, h)
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			d.Probed(e, h, store.RowFree, nil)
 		}},
 		"failed":                 {want: Verdict{Err: broken}, happens: func(d *Detector, e *Evidence, h *head) { sent(d, e, h); e.Failed(broken) }},

@@ -1,6 +1,7 @@
 package wake
 
 import (
+	"context"
 	"log/slog"
 	"maps"
 	"slices"
@@ -22,7 +23,7 @@ const (
 
 // A poller looks at the rows of heads that sleep, and listens for signals meanwhile.
 type poller struct {
-	repo      signalStore
+	repo      looker
 	queues    Queues
 	interval  time.Duration
 	listener  *listener
@@ -37,6 +38,10 @@ type poller struct {
 	nextLook time.Time          // of run
 	pause    background.Backoff // between the looks after nextLook
 	expiries int                // leases that have ended since lookAgain began; 0 if it does not run
+}
+
+type looker interface {
+	Look(ctx context.Context, names []string) (rows map[string]store.Row, sent time.Time, err error)
 }
 
 // A watch is a name whose head sleeps until the row may be free.

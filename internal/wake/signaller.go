@@ -22,8 +22,8 @@ const (
 var removeBackoff = background.Backoff{Delay: 10 * time.Millisecond, Max: time.Second}
 
 type signalStore interface {
+	looker
 	Signal(ctx context.Context, p store.Process) (alive bool, err error)
-	Look(ctx context.Context, names []string) (rows map[string]store.Row, sent time.Time, err error)
 	RemoveWaiter(ctx context.Context, names []string, p store.Process) (next store.Process, all bool, err error)
 }
 
