@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/store"
+	"github.com/mysqllock/mysqllock/internal/undo"
 )
 
 // A watchdog keeps the leases of this process. It renews those that must go on, checks the
@@ -18,7 +19,7 @@ import (
 type watchdog struct {
 	repo      leaseStore
 	length    time.Duration // of a renewed lease
-	releaser  *releaser
+	releaser  *undo.Releaser
 	log       *slog.Logger
 	observers observers
 	renewals  atomic.Int64
@@ -53,7 +54,7 @@ const (
 	maxSingle = 4
 )
 
-func newWatchdog(repo leaseStore, self store.Process, length time.Duration, releaser *releaser, log *slog.Logger, observers observers) *watchdog {
+func newWatchdog(repo leaseStore, self store.Process, length time.Duration, releaser *undo.Releaser, log *slog.Logger, observers observers) *watchdog {
 	d := &watchdog{
 		repo: repo, length: length, releaser: releaser, log: log, observers: observers,
 		leases: map[*lease]struct{}{}, lastSession: self.FirstSession() - 1,
@@ -493,7 +494,7 @@ func (d *watchdog) renewSingle(b batch) {
 	ls.single = false
 	d.single--
 	if ls.expired && err == nil && mine && d.ctx.Err() == nil {
-		d.releaser.add(ls.claim, d.span(ls), false, time.Now()) // lost meanwhile, so nobody uses the row
+		d.releaser.Add(ls.claim, d.span(ls), false, time.Now()) // lost meanwhile, so nobody uses the row
 	}
 	d.mu.Unlock()
 	switch {

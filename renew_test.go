@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/background"
 	"github.com/mysqllock/mysqllock/internal/store"
 
 	"github.com/go-sql-driver/mysql"
@@ -647,7 +648,7 @@ func (f *fakeRepo) Signal(ctx context.Context, p store.Process) (bool, error) {
 	alive, _, err := send(ctx, f, "signal", nil, func(time.Time) bool {
 		listens := f.listeners[p]
 		if listens != nil {
-			notify(listens)
+			background.Notify(listens)
 		}
 		return listens != nil
 	})

@@ -147,11 +147,11 @@ var mutations = []mutation{
 	},
 	{
 		"undo of unknown outcomes", "attempt.go",
-		"\tif store.OutcomeUnknown(a.err) {\n\t\ta.l.releaser.add(", "\tif false {\n\t\ta.l.releaser.add(",
+		"\tif store.OutcomeUnknown(a.err) {\n\t\ta.l.releaser.Add(", "\tif false {\n\t\ta.l.releaser.Add(",
 		"TestUnknownOutcomeIsUndone|TestLostReplies",
 	},
 	{
-		"undo is repeated", "undo.go",
+		"undo is repeated", "internal/undo/undo.go",
 		"case p.last:\n\t\t\tdelete", "case p.tries > 0:\n\t\t\tdelete",
 		"TestUndoEnds|TestUnknownOutcomeIsUndone",
 	},
@@ -187,7 +187,7 @@ var mutations = []mutation{
 	},
 	{
 		"an attempt looks again after it was woken", "attempt.go",
-		"\tcase <-c.waiter.wake: // this attempt will see its reason\n\tdefault:", "\tdefault:",
+		"\tcase <-c.waiter.Woken: // this attempt will see its reason\n\tdefault:", "\tdefault:",
 		"TestHintBeforeAnAttempt|TestFalseHints",
 	},
 	{
@@ -206,33 +206,33 @@ var mutations = []mutation{
 		"TestHandoffIsBounded",
 	},
 	{
-		"a waiter that leaves lets the next one ask", "hold.go",
-		"func (l *Locker) leaveQueue(w *waiter) { l.releaseHandoff(l.registry.leave(w)) }", "func (l *Locker) leaveQueue(w *waiter) {}",
+		"a waiter that leaves lets the next one ask", "handoff.go",
+		"left, last := w.Leave()\n", "left, last := w.TakeOffer(), true\n",
 		"TestWaiterThatGivesUp|TestAbandonedAttempt",
 	},
 	{
-		"wake-up when the holder's lease ends", "poll.go",
-		"w.expiry = time.AfterFunc(max(left, time.Millisecond), func() { r.expired(w) })", "w.expiry = time.AfterFunc(time.Hour, func() { r.expired(w) })",
+		"wake-up when the holder's lease ends", "internal/wake/poller.go",
+		"w.expiry = time.AfterFunc(max(left, time.Millisecond),", "w.expiry = time.AfterFunc(left+time.Hour,",
 		"TestWaiterAsksAtTheHoldersExpiry",
 	},
 	{
-		"wake-up of the next waiter of the process", "queue.go",
-		"q.head, q.asking, q.asked = next, true, time.Now()\n\tclose(next.isHead)", "q.head, q.asking, q.asked = next, true, time.Now()",
+		"wake-up of the next waiter of the process", "internal/queue/queue.go",
+		"\tclose(q.head.Head)\n", "",
 		"TestQueueIsFirstComeFirstServed",
 	},
 	{
-		"signal of a release", "signal.go",
-		"if next != 0 && r.signalling {\n\t\tr.mu.Lock()", "if false {\n\t\tr.mu.Lock()",
+		"signal of a release", "internal/wake/wake.go",
+		"if next != 0 && w.Signals() {", "if false {",
 		"TestRingWakesTheFirst",
 	},
 	{
-		"poller", "poll.go",
-		"\t\t\tr.found(w)\n\t\tdefault:\n\t\t\tw.expiry.Reset(row.Remaining)", "\t\tdefault:\n\t\t\tw.expiry.Reset(row.Remaining)",
+		"poller", "internal/wake/poller.go",
+		"\t\t\tp.found(name)\n\t\tdefault:\n\t\t\tw.expiry.Reset(row.Remaining)", "\t\tdefault:\n\t\t\tw.expiry.Reset(row.Remaining)",
 		"TestPoller",
 	},
 	{
-		"a removed waiter is listed again", "poll.go",
-		"row.Remaining <= 0, w.listed && !row.Waiting:", "row.Remaining <= 0:",
+		"a removed waiter is listed again", "internal/wake/poller.go",
+		"row.Remaining <= 0, p.listener.enabled && !row.Waiting:", "row.Remaining <= 0:",
 		"TestWaiterThatGoesSilent",
 	},
 	{
@@ -251,18 +251,18 @@ var mutations = []mutation{
 		"TestConnectionCutOffBehindALockedRow",
 	},
 	{
-		"a call in line has the error of the one before it", "outage.go",
-		"case q.failed != nil:\n\t\treturn waitErr{err: q.failed}\n", "",
+		"a call in line has the error of the one before it", "internal/outage/outage.go",
+		"case e.failed != nil:\n\t\treturn Verdict{Err: e.failed}\n", "",
 		"TestDatabaseThatCannotBeAsked/./(dead|died)",
 	},
 	{
-		"a call in line behind a statement without an answer", "outage.go",
-		"case q.asking && (!q.known || time.Since(q.asked) > replyTimeout || q.granted && time.Since(q.asked) > replyTimeoutAfterHold):\n\t\treturn waitErr{err: errNoAnswer}\n", "",
+		"a call in line behind a statement without an answer", "internal/outage/outage.go",
+		"case !e.known, time.Since(e.asked) > replyTimeout, e.granted && time.Since(e.asked) > replyTimeoutAfterHold:\n\t\treturn Verdict{Err: ErrNoAnswer}\n", "",
 		"TestDatabaseThatCannotBeAsked/./black_hole",
 	},
 	{
-		"a probe finds the row locked", "outage.go",
-		"q.known, q.granted, q.failed, q.asked = true, false, nil, time.Now()", "q.failed = nil",
+		"a probe finds the row locked", "internal/outage/outage.go",
+		"e.known, e.granted, e.failed, e.asked = true, false, nil, time.Now()", "e.failed = nil",
 		"TestLockThatIsBusy/./(row_locked|guarded)",
 	},
 	{
@@ -336,8 +336,8 @@ var mutations = []mutation{
 		"TestTransactionLeftOpenInALargerPool",
 	},
 	{
-		"a poller that has ended leaves the next one's listener alone", "poll.go",
-		"defer timer.Stop()\n\tvar idle time.Duration", "defer timer.Stop()\n\tdefer r.closeListener()\n\tvar idle time.Duration",
+		"a poller that has ended leaves the next one's listener alone", "internal/wake/poller.go",
+		"defer timer.Stop()\n\tvar idle time.Duration", "defer timer.Stop()\n\tdefer p.listener.close()\n\tvar idle time.Duration",
 		"TestWaiterArrivesWhilePollerEnds",
 	},
 	{
@@ -416,13 +416,13 @@ var mutations = []mutation{
 		"TestRowPassedOver|TestUncommittedRenewal",
 	},
 	{
-		"Close releases one by one what a batch passes over", "close.go",
-		"releaseEach(each, l.repo, slices.Clone(left), func", "releaseEach(each, l.repo, nil, func",
+		"Close releases one by one what a batch passes over", "internal/undo/release.go",
+		"releaseEach(ctx, repo, slices.Clone(left), func", "releaseEach(ctx, repo, nil, func",
 		"TestKilledStatement",
 	},
 	{
-		"the background releases one by one what a batch passes over", "undo.go",
-		"if skipped, err := r.free(r.ctx, part); err == nil {", "if skipped, err := r.free(r.ctx, part); false && err == nil {",
+		"the background releases one by one what a batch passes over", "internal/undo/undo.go",
+		"if skipped, err := r.release(r.group.Ctx, part); err == nil {", "if skipped, err := r.release(r.group.Ctx, part); false && err == nil {",
 		"TestKilledStatement",
 	},
 	{
@@ -437,7 +437,7 @@ var mutations = []mutation{
 	},
 	{
 		"a row is looked at before a handoff", "handoff.go",
-		"l.registry.queued(t.waiter) && l.confirmed(t.lease) &&", "l.registry.queued(t.waiter) &&",
+		"t.waiter.HasNext() && l.confirmed(t.lease) &&", "t.waiter.HasNext() &&",
 		"TestHandoffOfARowTakenAway",
 	},
 	{
@@ -486,13 +486,13 @@ var mutations = []mutation{
 		"TestPoolOfOne",
 	},
 	{
-		"a hold that has ended is not in the way", "queue.go",
-		"= false, true, granted, nil", "= false, true, false, nil",
+		"a hold that has ended is not in the way", "internal/outage/outage.go",
+		"= true, true, granted, nil, nil", "= true, true, false, nil, nil",
 		"TestDatabaseThatCannotBeAskedAfterAHold",
 	},
 	{
 		"a call that does not wait has the error of the one that does", "acquire.go",
-		"return nil, names.refusal(c.name)", "return nil, ErrNotAcquired",
+		"if err := evidence.LookErr(); err != nil {", "if err := evidence.LookErr(); false {",
 		"TestDatabaseThatCannotBeAskedBesideAWaiter",
 	},
 	{
@@ -521,8 +521,8 @@ var mutations = []mutation{
 		"TestCutOffBehindALockedRowThatIsHeld",
 	},
 	{
-		"a probe that finds the lock taken ends an outage", "outage.go",
-		"true, false, nil, time.Now()\n\t\tw.failed = nil\n", "true, false, nil, time.Now()\n",
+		"a probe that finds the lock taken ends an outage", "internal/outage/outage.go",
+		"true, false, nil, time.Now()\n\t\te.lookErr = nil\n", "true, false, nil, time.Now()\n",
 		"TestBusyAfterAnOutage",
 	},
 	{
