@@ -98,10 +98,8 @@ func (b *bench) hold(n int, lease time.Duration) (u usage, err error) {
 		return u, err
 	}
 	// Each lock is bound to the session once, a third of its lease after its acquire.
-	for c.locker.Stats().Renewals < int64(n) {
-		if err := b.sleep(100 * time.Millisecond); err != nil {
-			return u, err
-		}
+	if err := b.sleep(lease / 2); err != nil {
+		return u, err
 	}
 	if u, err = b.usage(lease / 3); err != nil {
 		return u, err
