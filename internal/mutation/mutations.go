@@ -427,7 +427,7 @@ var mutations = []mutation{
 	},
 	{
 		"a look prolongs no trust", "renew.go",
-		"case len(renewed)+len(longer) == count:", "case true:",
+		"case len(o.renewed)+len(o.longer) == count:", "case true:",
 		"TestUncommittedRenewal",
 	},
 	{
