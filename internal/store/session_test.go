@@ -128,19 +128,35 @@ func TestDeadSessionStaysDead(t *testing.T) {
 // row is not bound to it any more.
 func TestTakeoverIsFinal(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
-		all := stores(2)
-		s, other := all[0], all[1]
+		all := stores(3)
+		s := all[0]
 		id := s.self.FirstSession()
 		_, err := s.BeginSession(ctx, id, 100*time.Millisecond)
 		require.NoError(t, err)
-		c := granted(t, s, "x", 100*time.Millisecond)
-		_, _, err = s.Renew(ctx, []Claim{c}, 100*time.Millisecond, 0, id)
-		require.NoError(t, err)
+		for _, name := range []string{"x", "y", "z"} {
+			c := granted(t, s, name, 100*time.Millisecond)
+			_, _, err = s.Renew(ctx, []Claim{c}, 100*time.Millisecond, 0, id)
+			require.NoError(t, err)
+		}
 		time.Sleep(300 * time.Millisecond)
-		granted(t, other, "x", time.Minute)
-		var session uint64
-		require.NoError(t, other.db.Get(&session, "SELECT session FROM mysqllock WHERE name = 'x'"))
-		require.Zero(t, session)
+		for _, other := range all[1:] { // the second finds the session dead
+			granted(t, other, "x", 50*time.Millisecond)
+			g, err := other.Acquire(ctx, AcquireRequest{Claim: Claim{"y", NewOwnerID(other.self)}, Lease: 50 * time.Millisecond, EnlistAs: other.self})
+			require.NoError(t, err)
+			require.NotZero(t, g.Token)
+			err = other.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+				answer, _, err := other.unlessKept(ctx, conn, AcquireRequest{Claim: Claim{"z", NewOwnerID(other.self)}, Lease: 50 * time.Millisecond}, other.takeUnlocked)
+				require.True(t, isToken(answer), answer)
+				return err
+			})
+			require.NoError(t, err)
+			var bound int
+			require.NoError(t, other.db.Get(&bound, "SELECT COUNT(*) FROM mysqllock WHERE name > x'01' AND session <> 0"))
+			require.Zero(t, bound)
+			_, err = other.db.Exec("UPDATE mysqllock SET session = " + id.String() + " WHERE name > x'01'") // as before
+			require.NoError(t, err)
+			time.Sleep(100 * time.Millisecond)
+		}
 		err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 			_, err := conn.ExecContext(ctx, "SET timestamp = UNIX_TIMESTAMP(NOW(6)) - 10")
 			require.NoError(t, err)
