@@ -21,8 +21,10 @@ type lease struct {
 	}
 
 	// The watchdog's mu protects following fields.
-	session    *session // to which the row is bound; nil if to none that is alive
-	mayBeBound bool     // a statement may have bound the row: it may not expire by itself
+	session    *session  // to which the row is bound; nil if to none that is alive
+	mayBeBound bool      // a statement may have bound the row: it may not expire by itself
+	boundAt    time.Time // when the reply to that statement arrived
+	unkept     bool      // the session was found not to keep the row: it must be bound again
 
 	promised     time.Time     // the expiry of the row's own lease, at the earliest
 	trusted      time.Time     // the end of trust in it: promised less the margin

@@ -204,8 +204,7 @@ func TestForcedReleaseAfterTheFirstCheck(t *testing.T) {
 	})
 }
 
-// A row that was deleted by hand is noticed within a lease and a third: rows that no
-// statement writes are looked at.
+// A row that was deleted by hand is noticed within a lease and a third.
 func TestBoundRowDeleted(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker()
@@ -216,6 +215,48 @@ func TestBoundRowDeleted(t *testing.T) {
 		f.requireLost(k, owner, 70*time.Second)
 		require.NoError(t, other.Err())
 	})
+}
+
+// A failover may have lost the last changes. The rows that the session keeps are compared
+// with the locks at once.
+func TestRowsAfterAFailover(t *testing.T) {
+	const s = time.Second
+	for name, lose := range map[string]func(f *fakeRepo, bound fakeRow){
+		"binding": func(f *fakeRepo, bound fakeRow) { // and the renewal that it was
+			bound.session, bound.expires = 0, time.Now().Add(-s)
+			f.rows["x"] = bound
+		},
+		"acquire": func(f *fakeRepo, _ fakeRow) { delete(f.rows, "x") },
+		"release": func(f *fakeRepo, bound fakeRow) { f.rows["x"] = bound },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fakeRepo) {
+				l := f.locker()
+				owner := WithOwner(bg)
+				k, other := f.acquired(l, owner, "x", AutoRenew), f.acquired(l, owner, "other", AutoRenew)
+				f.until(41 * s)
+				bound := f.rows["x"]
+				if name == "release" {
+					require.NoError(t, k.Unlock())
+				}
+				f.moved = true
+				lose(f, bound)
+				f.until(51 * s)
+				switch name {
+				case "binding":
+					require.NoError(t, k.Err())
+					require.Equal(t, bound.session, f.rows["x"].session, "bound again")
+				case "acquire":
+					require.ErrorIs(t, k.Err(), ErrLost)
+				default:
+					require.Positive(t, f.left("x"))
+					f.until(2 * time.Minute)
+					require.Zero(t, f.left("x"), "released, when it was found twice")
+				}
+				require.NoError(t, other.Err())
+			})
+		})
+	}
 }
 
 // A session is renewed only while a lock depends on it, and one that is left alone is used

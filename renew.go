@@ -82,7 +82,7 @@ func (d *watchdog) plan(ls *lease, sent time.Time, length time.Duration) {
 	switch {
 	case ls.ended:
 		return
-	case ls.requested.auto && ls.session != nil:
+	case ls.requested.auto && !ls.unbound():
 		ls.due = time.Time{}
 		return
 	case ls.requested.auto:

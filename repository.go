@@ -45,7 +45,9 @@ type (
 	}
 	sessionStore interface {
 		BeginSession(ctx context.Context, id store.SessionID, lease time.Duration) (sent time.Time, err error)
-		RenewSession(ctx context.Context, id store.SessionID, lease time.Duration) (forced bool, sent time.Time, err error)
+		RenewSession(ctx context.Context, id store.SessionID, lease time.Duration) (store.SessionRenewal, error)
+		CountBound(ctx context.Context, id store.SessionID) (n int, err error)
+		Bound(ctx context.Context, id store.SessionID) (claims []store.Claim, sent time.Time, err error)
 		EndSession(ctx context.Context, id store.SessionID) error
 	}
 )

@@ -30,5 +30,7 @@ CREATE TABLE IF NOT EXISTS mysqllock (
   PRIMARY KEY (name),
   -- A guarded transaction locks its entry of this index and nothing else. A
   -- change of owner must move that entry and waits; a renewal need not.
-  UNIQUE KEY guard (token, name)
+  UNIQUE KEY guard (token, name),
+  -- A process compares the rows that its session keeps with the locks that it holds.
+  KEY session (session)
 ) ENGINE = InnoDB

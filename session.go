@@ -28,7 +28,8 @@ type session struct {
 	next     *time.Timer // fires when a renewal is due
 	renewing bool        // a renewal is in flight
 	renewals int
-	audits   int // further renewals after which all rows are checked, because one was freed by force
+	audits   int                      // further renewals after which all rows are checked, because one was freed by force
+	strays   map[store.Claim]struct{} // rows that the last comparison found to be kept for no lease
 	failing  bool
 }
 
@@ -42,7 +43,7 @@ func (s *session) number() store.SessionID {
 
 // unbound reports whether a lease that must be kept is not bound to a session. The caller
 // holds the watchdog's mu.
-func (ls *lease) unbound() bool { return ls.requested.auto && ls.session == nil }
+func (ls *lease) unbound() bool { return ls.requested.auto && (ls.session == nil || ls.unkept) }
 
 // An instant is a time by the monotonic clock, which can be read and written atomically.
 func instant(t time.Time) int64 { return int64(t.Sub(epoch)) }
@@ -95,7 +96,11 @@ func (d *watchdog) startSession() {
 
 // bind records that the row of a lease is bound to a session. The caller holds mu.
 func (d *watchdog) bind(ls *lease, s *session) {
-	if s == nil || s != d.session || ls.session == s || ls.ended || !ls.requested.auto {
+	if s == nil || s != d.session || ls.ended || !ls.requested.auto {
+		return
+	}
+	ls.boundAt, ls.unkept = time.Now(), false
+	if ls.session == s {
 		return
 	}
 	ls.session = s
@@ -122,11 +127,13 @@ func (d *watchdog) renewSession(s *session) {
 	d.done.Go(func() {
 		bound, _ := d.bounds(promise{})
 		ctx, cancel := store.WithRetryLimit(d.ctx, bound)
-		forced, sent, err := d.repo.RenewSession(ctx, s.id, d.length)
+		r, err := d.repo.RenewSession(ctx, s.id, d.length)
 		cancel()
 		switch {
 		case err == nil:
-			d.sessionRenewed(s, sent, forced)
+			if compare := d.sessionRenewed(s, r); compare {
+				d.compareRows(s, r.Moved)
+			}
 		case d.ctx.Err() != nil:
 		case errors.Is(err, store.ErrSessionDead):
 			d.loseSession(s)
@@ -136,37 +143,38 @@ func (d *watchdog) renewSession(s *session) {
 	})
 }
 
-// sessionRenewed records a successful renewal that was sent at sent.
-func (d *watchdog) sessionRenewed(s *session, sent time.Time, forced bool) {
+// sessionRenewed records a successful renewal. It reports whether the rows in the table
+// must be compared with the leases: once a lease, and if the server has changed.
+func (d *watchdog) sessionRenewed(s *session, r store.SessionRenewal) (compare bool) {
 	d.mu.Lock()
 	recovered, bound, first := s.failing, s.bound, ""
 	if recovered {
 		first = d.firstBound(s)
 	}
 	s.renewing, s.failing = false, false
-	if until := trustedUntil(sent, d.length); d.session == s && time.Now().Before(s.trusted) && until.After(s.trusted) {
-		s.promised, s.trusted, s.renewed = sent.Add(d.length), until, sent
+	if until := trustedUntil(r.Sent, d.length); d.session == s && time.Now().Before(s.trusted) && until.After(s.trusted) {
+		s.promised, s.trusted, s.renewed = r.Sent.Add(d.length), until, r.Sent
 		s.until.Store(instant(until))
 		s.loss.Reset(time.Until(until))
 	}
-	s.schedule(sent.Add(d.length / 3))
+	s.schedule(r.Sent.Add(d.length / 3))
 	s.renewals++
 	switch {
-	case forced:
+	case r.Forced:
 		s.audits = auditsAfterForce
-		d.auditLocked(len(d.leases))
+		d.auditLocked()
 	case s.audits > 0:
 		s.audits--
-		d.auditLocked(len(d.leases))
-	case s.renewals%3 == 0:
-		d.auditLocked(store.BatchSize)
+		d.auditLocked()
 	}
+	compare = r.Moved || s.renewals%3 == 0
 	d.mu.Unlock()
 	if recovered {
 		d.log.Info("mysqllock: renewals succeed again", "locks", bound, "first", first)
 	}
 	d.renewals.Add(int64(bound))
 	d.observers.renewal(RenewalInfo{Locks: bound, Renewed: bound})
+	return compare
 }
 
 // auditsAfterForce is after how many further renewals all rows are checked again: the row
@@ -176,25 +184,68 @@ const auditsAfterForce = 3
 // audit checks the rows of all leases: one of them was freed by force.
 func (d *watchdog) audit() {
 	d.mu.Lock()
-	d.auditLocked(len(d.leases))
+	d.auditLocked()
 	d.mu.Unlock()
 }
 
-// auditLocked has the rows of some leases looked at: nothing else finds that one was
-// deleted. The caller holds mu.
-func (d *watchdog) auditLocked(most int) {
+// auditLocked is audit for a caller that holds mu.
+func (d *watchdog) auditLocked() {
 	if d.ctx.Err() != nil {
 		return
 	}
 	at := time.Now()
 	for ls := range d.leases {
-		if most--; most < 0 {
-			break
-		}
 		if ls.due.IsZero() || ls.due.After(at) {
 			ls.due = at
 		}
 	}
+	d.wake(at)
+}
+
+// compareRows compares the rows that a session keeps with the leases that are bound to it.
+// Only their numbers, unless they differ or all is set. A row may have been deleted by hand,
+// or a failover may have lost a binding, an acquire, or a release, whose row the session
+// would keep for ever.
+func (d *watchdog) compareRows(s *session, all bool) {
+	bound, _ := d.bounds(promise{})
+	ctx, cancel := store.WithRetryLimit(d.ctx, bound)
+	defer cancel()
+	if !all {
+		n, err := d.repo.CountBound(ctx, s.id)
+		d.mu.Lock()
+		all = err == nil && n != s.bound
+		d.mu.Unlock()
+		if !all {
+			return
+		}
+	}
+	rows, sent, err := d.repo.Bound(ctx, s.id)
+	if err != nil {
+		d.log.Debug("mysqllock: rows not compared", "err", err)
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	kept := make(map[store.Claim]struct{}, len(rows))
+	for _, c := range rows {
+		kept[c] = struct{}{}
+	}
+	at := time.Now()
+	for ls := range d.leases {
+		_, ok := kept[ls.claim]
+		delete(kept, ls.claim)
+		if !ok && ls.session == s && ls.boundAt.Before(sent) {
+			ls.unkept, ls.due = true, at
+		}
+	}
+	for c := range kept {
+		// It may be about to be released, so it is a stray only if that was so before.
+		if _, again := s.strays[c]; again {
+			d.releaser.Add(c, untilReleased, false, at)
+			d.log.Warn("mysqllock: a row that nobody holds is released", "name", c.Name)
+		}
+	}
+	s.strays = kept
 	d.wake(at)
 }
 

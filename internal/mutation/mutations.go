@@ -602,8 +602,18 @@ var mutations = []mutation{
 	},
 	{
 		"a new holder is not bound to the session of the last", "internal/store/statements.go",
-		"INTERVAL {lease} MICROSECOND, {r}expires_at),\n  session = IF(` + sqlTaken + `, 0, {r}session)`", "INTERVAL {lease} MICROSECOND, {r}expires_at)`",
+		"  session = IF(` + sqlAvailable + `, 0, {r}session),\n", "",
 		"TestTakeoverIsFinal",
+	},
+	{
+		"a copy of an acquire leaves the row bound", "internal/store/statements.go",
+		"session = IF(` + sqlAvailable + `, 0, {r}session)", "session = IF(` + sqlAvailable + ` OR {r}owner = {owner}, 0, {r}session)",
+		"TestCopiesAfterTheBinding",
+	},
+	{
+		"a copy of the statement that began a session does not shorten it", "internal/store/statements.go",
+		"GREATEST({t}.expires_at, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND), {t}.expires_at)", "` + sqlNow + ` + INTERVAL {lease} MICROSECOND, {t}.expires_at)",
+		"TestCopiesAfterTheBinding",
 	},
 	{
 		"a released row is bound to no session", "internal/store/statements.go",
@@ -656,9 +666,19 @@ var mutations = []mutation{
 		"TestForcedReleaseAfterTheFirstCheck",
 	},
 	{
-		"rows that nobody writes are looked at", "session.go",
-		"case s.renewals%3 == 0:", "case s.renewals < 0:",
+		"the rows of a session are compared with the locks once a lease", "session.go",
+		"compare = r.Moved || s.renewals%3 == 0", "compare = r.Moved",
 		"TestBoundRowDeleted",
+	},
+	{
+		"and when another server replies", "session.go",
+		"compare = r.Moved || s.renewals%3 == 0", "compare = s.renewals%3 == 0",
+		"TestRowsAfterAFailover",
+	},
+	{
+		"a row that a session keeps for nobody is released", "session.go",
+		"\t\t\td.releaser.Add(c, untilReleased, false, at)\n", "",
+		"TestRowsAfterAFailover",
 	},
 	{
 		"a lost session is final", "session.go",

@@ -52,18 +52,28 @@ func (s *Store) BeginSession(ctx context.Context, id SessionID, lease time.Durat
 // ErrSessionDead means that a session has expired, or was ended.
 var ErrSessionDead = errors.New("the session has expired")
 
+// A SessionRenewal is the result of RenewSession.
+type SessionRenewal struct {
+	Forced bool // a lock of this process was freed by force since the last report
+	Moved  bool // another server replied than last time: it may lack the last changes
+	Sent   time.Time
+}
+
 // RenewSession renews a session. It does not wait for a locked row, but returns
-// ErrRowLocked. forced reports whether one of this process's locks was freed by force since
-// the last report.
-func (s *Store) RenewSession(ctx context.Context, id SessionID, lease time.Duration) (forced bool, sent time.Time, err error) {
+// ErrRowLocked.
+func (s *Store) RenewSession(ctx context.Context, id SessionID, lease time.Duration) (r SessionRenewal, err error) {
 	pairs := []string{"id", id.String(), "lease", micros(lease)}
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		answer, at, err := s.execForAnswer(ctx, conn, s.command(sqlRenewSession, pairs...))
+		answer, sent, err := s.execForAnswer(ctx, conn, s.command(sqlRenewSession, pairs...))
 		if err != nil {
 			return err
 		}
-		if sent = at; answer > 0 {
-			forced = answer > 1 && s.reportForced(answer)
+		if r.Sent = sent; answer != 0 {
+			const bits = 31
+			server := answer>>bits + 1
+			last := s.server.Swap(server)
+			r.Moved = last != 0 && last != server
+			r.Forced = s.reportForced(answer & (1<<bits - 1))
 			return nil
 		}
 		var alive bool
@@ -76,7 +86,26 @@ func (s *Store) RenewSession(ctx context.Context, id SessionID, lease time.Durat
 		}
 		return err
 	})
-	return forced, sent, err
+	return r, err
+}
+
+// CountBound returns how many rows a session keeps.
+func (s *Store) CountBound(ctx context.Context, id SessionID) (n int, err error) {
+	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		s.statements.Add(1)
+		return conn.GetContext(ctx, &n, s.query(sqlCountBound, "id", id.String()))
+	})
+	return n, err
+}
+
+// Bound returns the rows that a session keeps.
+func (s *Store) Bound(ctx context.Context, id SessionID) (claims []Claim, sent time.Time, err error) {
+	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		s.statements.Add(1)
+		sent = time.Now()
+		return conn.SelectContext(ctx, &claims, s.query(sqlBound, "id", id.String()))
+	})
+	return claims, sent, err
 }
 
 // EndSession ends a session at once.
@@ -85,8 +114,8 @@ func (s *Store) EndSession(ctx context.Context, id SessionID) error {
 	return err
 }
 
-// reportForced reports whether at, in microseconds, is news of a forced release. It does so
-// once.
+// reportForced reports whether at, the end of a time in microseconds, is news of a forced
+// release. It does so once.
 func (s *Store) reportForced(at int64) bool { return s.forced.Swap(at) != at }
 
 // aliveSessions remembers until when sessions of other processes are alive, at least.

@@ -108,7 +108,7 @@ func TestDeadSessionStaysDead(t *testing.T) {
 		_, _, err = s.Renew(ctx, []Claim{c}, 100*time.Millisecond, 0, id)
 		require.NoError(t, err)
 		time.Sleep(300 * time.Millisecond)
-		_, _, err = s.RenewSession(ctx, id, time.Minute)
+		_, err = s.RenewSession(ctx, id, time.Minute)
 		require.ErrorIs(t, err, ErrSessionDead)
 		_, err = s.BeginSession(ctx, id, time.Minute)
 		require.ErrorIs(t, err, ErrSessionDead)
@@ -119,7 +119,7 @@ func TestDeadSessionStaysDead(t *testing.T) {
 		_, err = s.BeginSession(ctx, id, time.Minute)
 		require.ErrorIs(t, err, ErrSessionDead)
 		require.NoError(t, s.EndSession(ctx, id))
-		_, _, err = s.RenewSession(ctx, id+1, time.Minute)
+		_, err = s.RenewSession(ctx, id+1, time.Minute)
 		require.NoError(t, err)
 	})
 }
@@ -214,6 +214,51 @@ func TestLateBinding(t *testing.T) {
 	})
 }
 
+// A proxy may send a statement twice. A copy of an acquire that arrives after the row was
+// bound leaves it bound, and one that began a session does not shorten it.
+func TestCopiesAfterTheBinding(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		s := stores(1)[0]
+		id := s.self.FirstSession()
+		_, err := s.BeginSession(ctx, id, time.Hour)
+		require.NoError(t, err)
+		_, err = s.BeginSession(ctx, id, time.Second)
+		require.NoError(t, err)
+		var left int
+		require.NoError(t, s.db.Get(&left, "SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(6), expires_at) FROM mysqllock WHERE name = "+s.sessionRow))
+		require.Greater(t, left, 3000)
+		for name, send := range map[string]acquirer{"take": s.take, "enlist": s.take, "unlocked": s.takeUnlocked, "replace": s.take} {
+			granted(t, s, name, time.Nanosecond)
+			b := AcquireRequest{Claim: Claim{name, NewOwnerID(s.self)}, Lease: time.Minute}
+			switch name {
+			case "enlist":
+				b.EnlistAs = s.self
+			case "replace":
+				b.Replaces = granted(t, s, name, time.Minute).Owner
+			}
+			err := s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+				for range 2 {
+					answer, _, err := send(ctx, conn, b)
+					require.NoError(t, err)
+					require.True(t, isToken(answer), "%s: %d", name, answer)
+					_, _, err = s.Renew(ctx, []Claim{b.Claim}, time.Minute, 0, id)
+					require.NoError(t, err)
+				}
+				answer, _, err := send(ctx, conn, b)
+				require.True(t, isToken(answer), "%s: %d", name, answer)
+				return err
+			})
+			require.NoError(t, err)
+			n, err := s.CountBound(ctx, id)
+			require.NoError(t, err)
+			claims, _, err := s.Bound(ctx, id)
+			require.NoError(t, err)
+			require.Len(t, claims, n)
+			require.Contains(t, claims, b.Claim, name)
+		}
+	})
+}
+
 // A contender marks a session dead only by the database's clock: if that was set back since
 // the look, the session is alive.
 func TestClockSetBackBeforeATakeover(t *testing.T) {
@@ -268,7 +313,7 @@ func TestSessionRowLocked(t *testing.T) {
 		_, err = tx.Exec("SELECT name FROM mysqllock WHERE name = " + s.sessionRow + " FOR UPDATE")
 		require.NoError(t, err)
 		start := time.Now()
-		_, _, err = s.RenewSession(ctx, id, time.Minute)
+		_, err = s.RenewSession(ctx, id, time.Minute)
 		require.ErrorIs(t, err, ErrRowLocked)
 		require.Less(t, time.Since(start), 10*time.Second, "the server's timeout is 50 s")
 	})
@@ -295,9 +340,10 @@ func TestForcedReleaseIsReported(t *testing.T) {
 			if i == 2 {
 				force("y")
 			}
-			forced, _, err := s.RenewSession(ctx, id, time.Minute)
+			r, err := s.RenewSession(ctx, id, time.Minute)
 			require.NoError(t, err)
-			require.Equal(t, i%2 == 0, forced, i)
+			require.Equal(t, i%2 == 0, r.Forced, i)
+			require.False(t, r.Moved)
 		}
 		granted(t, other, "held", time.Minute)
 		_, err = s.Acquire(ctx, AcquireRequest{Claim: Claim{"held", NewOwnerID(s.self)}, Lease: time.Minute, EnlistAs: s.self})

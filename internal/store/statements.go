@@ -42,19 +42,24 @@ const (
 SELECT {session}, {label}, LAST_INSERT_ID({id}), ` + sqlNow + ` + INTERVAL {lease} MICROSECOND
 FROM (SELECT @@autocommit AS trusted) AS s WHERE s.trusted
 ON DUPLICATE KEY UPDATE holder = {label},
-  expires_at = IF(` + sqlSessionBegins + `, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND, {t}.expires_at),
+  expires_at = IF(` + sqlSessionBegins + `, GREATEST({t}.expires_at, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND), {t}.expires_at),
   session = IF(` + sqlSessionBegins + `, {id}, {t}.session + 0 * LAST_INSERT_ID(1))`
 
 	// An expired session stays dead: a contender may have taken one of its locks. The
-	// answer is when one of the locks of this process was last freed by force.
-	sqlForced       = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', p.released_at)`
+	// answer has the server, and when one of the locks of this process was last freed by
+	// force, of which 31 bits are enough to see a change.
+	sqlForced       = `(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', p.released_at) & 2147483647)`
+	sqlServer       = `((@@global.server_id & 2147483647) << 31)`
 	sqlAlive        = `name = {session} AND session = {id} AND expires_at > ` + sqlNow
 	sqlRenewSession = `/*M! SET STATEMENT sql_safe_updates = 0 FOR */ UPDATE (
   SELECT name FROM {t} FORCE INDEX (PRIMARY) WHERE ` + sqlAlive + ` AND @@autocommit LIMIT 1 FOR UPDATE SKIP LOCKED
 ) AS mine STRAIGHT_JOIN {t} AS p FORCE INDEX (PRIMARY) ON p.name = mine.name
-SET p.holds = p.holds + 0 * LAST_INSERT_ID(GREATEST(1, ` + sqlForced + `)),
+SET p.holds = p.holds + 0 * LAST_INSERT_ID(4611686018427387904 | ` + sqlServer + ` | ` + sqlForced + `),
   p.expires_at = GREATEST(p.expires_at, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND)`
 	sqlIsAlive    = sqlUnlimited + ` COUNT(*) > 0 AS alive FROM {t} FORCE INDEX (PRIMARY) WHERE ` + sqlAlive
+	sqlCountBound = sqlUnlimited + ` COUNT(*) AS bound FROM {t} FORCE INDEX (session) WHERE session = {id} AND name > x'01'`
+	sqlBound      = sqlUnlimited + ` CAST(name AS BINARY) AS name, CAST(owner AS BINARY) AS owner FROM {t} FORCE INDEX (session)
+WHERE session = {id} AND name > x'01' LIMIT 18446744073709551615`
 	sqlEndSession = `UPDATE {t} SET expires_at = '1970-01-01' WHERE name = {session} AND session = {id}`
 
 	// A contender reads the session of another process without a lock. Before it takes a
@@ -89,14 +94,16 @@ WHERE name = {name} AND @@autocommit AND IF(expires_at <= ` + sqlNow + ` AND ses
 
 	// One owner of this process takes over from another. The token changes, so the
 	// statement waits for an open guard.
-	sqlReplace = `UPDATE {t} SET holds = 1, token = LAST_INSERT_ID(GREATEST(token + 256, ` + sqlMicros + `)),
-  acquired_at = ` + sqlNow + `, expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND, session = 0, owner = {owner}
+	sqlReplace = `UPDATE {t} SET session = IF(owner = {owner}, session, 0), holds = 1, token = LAST_INSERT_ID(GREATEST(token + 256, ` + sqlMicros + `)),
+  acquired_at = ` + sqlNow + `, expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND, owner = {owner}
 WHERE name = {name} AND owner IN ({replaces}, {owner}) AND @@autocommit`
 
 	// The general case, which observes the wait queue and can append this process to it.
-	// Once owner is assigned, it alone decides.
+	// Once owner is assigned, it alone decides. A copy of the statement, which finds its own
+	// grant, leaves the row bound.
 	sqlTaken           = `{r}owner = {owner} OR ` + sqlAvailable
 	sqlTakeOrEnlistSet = `
+  session = IF(` + sqlAvailable + `, 0, {r}session),
   owner = IF(` + sqlAvailable + `, {owner}, {r}owner),
   token = IF(` + sqlTaken + `, LAST_INSERT_ID(GREATEST({r}token + 256, ` + sqlMicros + `)), {r}token + 0 * LAST_INSERT_ID(` + sqlRemaining + `)),
   holds = IF(` + sqlTaken + `, 1, {r}holds),
@@ -104,8 +111,7 @@ WHERE name = {name} AND owner IN ({replaces}, {owner}) AND @@autocommit`
   acquired_at = IF(` + sqlTaken + `, ` + sqlNow + `, {r}acquired_at),
   waiters = IF(` + sqlTaken + `, ` + sqlWaitersAfterTake + `,
     IF({enlist} = x'' OR ` + sqlListed + ` OR LENGTH({r}waiters) > 1000, {r}waiters, CONCAT({r}waiters, {enlist}))),
-  expires_at = IF(` + sqlTaken + `, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND, {r}expires_at),
-  session = IF(` + sqlTaken + `, 0, {r}session)`
+  expires_at = IF(` + sqlTaken + `, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND, {r}expires_at)`
 
 	sqlTakeOrEnlist = `UPDATE {t} SET` + sqlTakeOrEnlistSet + `
 WHERE name = {name} AND @@autocommit`
@@ -126,12 +132,12 @@ ON DUPLICATE KEY UPDATE` + sqlTakeOrEnlistSet
 	sqlUnlocked = `{t} AS p FORCE INDEX (PRIMARY) STRAIGHT_JOIN {t} AS g FORCE INDEX (guard) ON g.token = p.token AND g.name = p.name
   WHERE p.name = {name}`
 	sqlTakeUnlocked = `/*M! SET STATEMENT sql_safe_updates = 0 FOR */ UPDATE (
-  SELECT p.name FROM ` + sqlUnlocked + ` AND {available} AND @@autocommit
+  SELECT p.name, p.owner = {owner} AS copied FROM ` + sqlUnlocked + ` AND {available} AND @@autocommit
   LIMIT 1 FOR UPDATE SKIP LOCKED
 ) AS mine STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
 SET l.holder = {label}, l.holds = 1, l.acquired_at = ` + sqlNow + `, l.waiters = {waiters},
   l.token = LAST_INSERT_ID(GREATEST(l.token + 256, ` + sqlMicros + `)),
-  l.owner = {owner}, l.expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND, l.session = 0`
+  l.owner = {owner}, l.expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND, l.session = IF(mine.copied, l.session, 0)`
 	sqlWhyRefused = sqlUnlimited + ` ` + sqlRemaining + ` AS answer, @@autocommit AS autocommit, (` + sqlAvailable + `) + 0 AS available, (` + sqlListed + ` OR LENGTH(waiters) > 1000) + 0 AS listed
 FROM {t} FORCE INDEX (PRIMARY) WHERE name = {name} LIMIT 1`
 	sqlEnlist = `/*M! SET STATEMENT sql_safe_updates = 0 FOR */ UPDATE (

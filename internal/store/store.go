@@ -34,6 +34,7 @@ type Store struct {
 	statements      atomic.Int64
 	dead            atomic.Uint64 // the session that was last found dead, 0 at first
 	forced          atomic.Int64  // the last forced release of this process's locks that was reported
+	server          atomic.Int64  // to which the session was last renewed, and one; 0 at first
 	sessions        aliveSessions
 	prepared        prepared
 	rowWaits        rowWaits
