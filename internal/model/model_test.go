@@ -50,7 +50,7 @@ func TestProtocol(t *testing.T) {
 		{"session", "-DBACK=1", true},
 		{"session", "-DLOCKS=2 -DSESSIONS=1 -DIDS=1", true},
 		{"session", "-DCLOCK_GLITCH -DIDS=1", true},
-		{"session", "-DFORCE -DFORCES=1 -DSESSIONS=1 -DIDS=1", false},
+		{"session", "-DFORCE -DFORCES=1 -DSESSIONS=1 -DIDS=1", true},
 		{"session", "-DFORCE -DFORCES=1 -DIDS=1 -DPURGE", true},
 		{"session", "-DFAILOVER -DSESSIONS=1 -DIDS=1", true},
 		// Not needed for a wake-up: the statement that listens looks first.
@@ -112,6 +112,7 @@ func TestConditionsAreNeeded(t *testing.T) {
 		{"session", "-DIDS=1 -DSESSIONS=1 -DRESENT -DBUG_REPEATED_ACQUIRE_UNBINDS", "one_holder_trusts"},
 		{"session", "-DIDS=1 -DBUG_BIND_LOWERS", "one_holder_trusts"},
 		{"session", "-DIDS=1 -DBUG_BIND_BEFORE_BEGIN", "a_dead_session_stays_dead"},
+		{"session", "-DIDS=1 -DRESENT -DEXCLUSION_ALONE -DBUG_BIND_BEFORE_BEGIN", "one_holder_trusts"},
 		{"session", "-DIDS=1 -DBUG_BEGIN_LOWERS", "one_holder_trusts"},
 		{"session", "-DIDS=1 -DSESSIONS=1 -DRESENT -DBUG_BEGIN_REVIVES", "a_dead_session_stays_dead"},
 		{"session", "-DIDS=1 -DSESSIONS=1 -DBUG_RENEWAL_REVIVES", "a_dead_session_stays_dead"},
