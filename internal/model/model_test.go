@@ -124,7 +124,6 @@ func TestConditionsAreNeeded(t *testing.T) {
 		{"session", "-DIDS=1 -DSESSIONS=1 -DBUG_RELEASE_STOPS", "nothing_is_left_behind"},
 		{"session", "-DIDS=1 -DSESSIONS=1 -DBUG_LOST_IS_NOT_RELEASED", "nothing_is_left_behind"},
 		{"session", "-DIDS=1 -DSESSIONS=1 -DFORCE -DFORCES=1 -DBUG_NO_MARKER", "loss_is_reported"},
-		{"session", "-DIDS=1 -DSESSIONS=1 -DFORCE -DFORCES=1 -DBUG_TRUST_BEFORE_LOOK", "loss_is_reported"},
 		{"session", "-DIDS=1 -DFORCE -DFORCES=1 -DPURGE -DBUG_FORCED_BY_OWNER_ALONE", "loss_is_reported"},
 		{"session", "-DIDS=1 -DSESSIONS=1 -DFAILOVER -DBUG_MARKER_IGNORED", "loss_is_reported"},
 		{"session", "-DIDS=1 -DSESSIONS=1 -DFAILOVER -DBUG_LATE_BIND_COUNTS", "loss_is_reported"},
@@ -140,6 +139,7 @@ func TestConditionsAreNeeded(t *testing.T) {
 	}
 	if full {
 		conditions = append(conditions, []condition{
+			{"session", "-DIDS=1 -DSESSIONS=1 -DFORCE -DFORCES=1 -DBUG_TRUST_BEFORE_LOOK", "loss_is_reported"},
 			{"session", "-DIDS=1 -DSESSIONS=1 -DFORCE -DFORCES=1 -DBUG_LOOKS_FOR_A_LEASE", "loss_is_reported"},
 			{"session", "-DIDS=1 -DSESSIONS=1 -DFORCE -DFORCES=1 -DBUG_LOOK_AT_BOUND_ALONE", "loss_is_reported"},
 		}...)
