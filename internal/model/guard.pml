@@ -1,7 +1,7 @@
 /*
- * guard.pml: tokens rise, and a stale guard never commits, whatever the clock of
- * the database does: here it stands anywhere at any time, and a lease ends at any
- * moment. So this model needs no time. README.md maps the parts to the code.
+ * guard.pml: tokens rise, and a stale guard never commits, whatever the database's clock
+ * does: here it may show any time, and a lease may end at any moment. So this model needs
+ * no time. README.md maps the parts to the code.
  */
 #ifndef PROCESSES
 #define PROCESSES 2
@@ -12,7 +12,7 @@
 #ifndef GRANTS
 #define GRANTS 4	/* in all */
 #endif
-#define RANGE 2		/* tokens of a grant: its own, and those for whom it is passed on to */
+#define RANGE 2		/* tokens of a grant: its own, and those of its handoffs */
 #ifdef BUG_RANGE_NOT_RESERVED
 #define STEP 1
 #else
@@ -20,7 +20,7 @@
 #endif
 
 /* The row, and the one of the name ''. */
-bool there = true;
+bool exists = true;
 byte owner;		/* the number of a grant; 0: nobody */
 byte token;
 bool held;		/* expires_at is in the future */
@@ -55,7 +55,7 @@ bool no_stale_guard_commits = true;
 bool a_loss_is_final = true;
 
 #ifdef FAILOVER
-bool keptThere = true, keptHeld;
+bool keptExists = true, keptHeld;
 byte keptOwner, keptToken, keptHighWater;	/* what the replica has */
 #endif
 
@@ -80,7 +80,7 @@ byte keptOwner, keptToken, keptHighWater;	/* what the replica has */
 #define MAY_GRANT (grants < GRANTS)
 #endif
 
-/* given: process q has a new holder, with the token new. */
+/* given: process q has a new hold, with the token new. */
 inline given(q) {
 	tokens_rise = (new > highest);
 	highest = (new > highest -> new : highest);
@@ -94,7 +94,7 @@ inline given(q) {
 /* grant: the row goes to process q, with the token new. */
 inline grant(q) {
 	grants++;
-	there = true; held = true; owner = grants; token = new; granted = now;
+	exists = true; held = true; owner = grants; token = new; granted = now;
 	newest = grants;
 	p[q].row = grants; p[q].base = token;
 	given(q)
@@ -105,10 +105,10 @@ inline end(q) {
 	p[q].read = 0; p[q].began = 0
 }
 
-/* pass: the next local waiter goes on with the row as it is. If the grants of others
+/* handOff: the next local waiter continues with the row as it is. If the grants of others
    were lost with the primary, it is stale from the start: then its token is lower
-   than theirs, and nobody's. */
-inline pass(q) {
+   than theirs, and belongs to no row. */
+inline handOff(q) {
 	new = p[q].last + 1;
 	if
 #ifdef FAILOVER
@@ -126,28 +126,28 @@ inline pass(q) {
 #ifdef BUG_HANDOFF_NOT_CONFIRMED
 #define CONFIRMED(q) true
 #else
-#define CONFIRMED(q) (there && owner == p[q].row)
+#define CONFIRMED(q) (exists && owner == p[q].row)
 #endif
-#define CAN_PASS(q) (p[q].last + 1 < p[q].base + RANGE && CONFIRMED(q))
+#define CAN_HAND_OFF(q) (p[q].last + 1 < p[q].base + RANGE && CONFIRMED(q))
 
 proctype Process_(byte q) {
 	do
-	/* sqlTake, sqlAsk */
-	:: d_step { p[q].at == IDLE && there && !held && MAY_GRANT && !GUARDED(token) -> new = NEXT(token, now); grant(q) }
+	/* sqlTake, sqlTakeOrEnlist */
+	:: d_step { p[q].at == IDLE && exists && !held && MAY_GRANT && !GUARDED(token) -> new = NEXT(token, now); grant(q) }
 	/* sqlInsert: it reads the high-water row, and then meets a row or not */
-	:: d_step { p[q].at == IDLE && !there && MAY_GRANT ->
+	:: d_step { p[q].at == IDLE && !exists && MAY_GRANT ->
 		p[q].at = INSERTING; p[q].read = highWater; p[q].began = now;
 #ifndef BUG_HIGH_WATER_NOT_LOCKED
 		readers++
 #endif
 	   }
-	:: d_step { p[q].at == INSERTING && !there && MAY_GRANT ->
+	:: d_step { p[q].at == INSERTING && !exists && MAY_GRANT ->
 		new = NEXT(p[q].read, p[q].began); grant(q);
 #ifndef BUG_HIGH_WATER_NOT_LOCKED
 		readers--
 #endif
 	   }
-	:: d_step { p[q].at == INSERTING && there && !GUARDED(token) ->
+	:: d_step { p[q].at == INSERTING && exists && !GUARDED(token) ->
 		if
 		:: !held && MAY_GRANT -> new = NEXT(token, p[q].began); grant(q)
 		:: else -> end(q)
@@ -163,25 +163,25 @@ proctype Process_(byte q) {
 	:: d_step { p[q].at == HOLDING && t[TRANSACTIONS-1].at == NONE ->
 		p[q].guarded = true; t[TRANSACTIONS-1].at = SENT; t[TRANSACTIONS-1].base = p[q].base; t[TRANSACTIONS-1].holder = p[q].holder }
 #endif
-	/* Unlock, with the next waiter of the process in line */
-#ifdef BUG_GUARDED_IS_PASSED_ON
-	:: d_step { p[q].at == HOLDING && CAN_PASS(q) -> pass(q) }
+	/* Unlock, with a local waiter */
+#ifdef BUG_GUARDED_IS_HANDED_OFF
+	:: d_step { p[q].at == HOLDING && CAN_HAND_OFF(q) -> handOff(q) }
 #else
-	:: d_step { p[q].at == HOLDING && CAN_PASS(q) && !p[q].guarded -> pass(q) }
+	:: d_step { p[q].at == HOLDING && CAN_HAND_OFF(q) && !p[q].guarded -> handOff(q) }
 #endif
 	/* sqlReplace */
-	:: d_step { p[q].at == HOLDING && owner == p[q].row && there && MAY_GRANT && !GUARDED(token) -> new = NEXT(token, now); grant(q) }
+	:: d_step { p[q].at == HOLDING && owner == p[q].row && exists && MAY_GRANT && !GUARDED(token) -> new = NEXT(token, now); grant(q) }
 	/* sqlRelease */
 	:: d_step { p[q].at == HOLDING ->
 		if
-		:: there && owner == p[q].row -> owner = 0; held = false
+		:: exists && owner == p[q].row -> owner = 0; held = false
 		:: else
 		fi;
 		end(q) }
 	/* the end of trust, or of the process */
 	:: d_step { p[q].at == HOLDING -> end(q) }
 #ifdef BUG_HANDOFF_ON_EXPIRY
-	:: d_step { p[q].at == HOLDING && CAN_PASS(q) -> pass(q) }
+	:: d_step { p[q].at == HOLDING && CAN_HAND_OFF(q) -> handOff(q) }
 #endif
 	od
 }
@@ -191,9 +191,9 @@ proctype Transaction_(byte x) {
 	do
 	/* sqlGuard */
 #ifdef BUG_GUARD_WITHOUT_TOKEN
-	:: d_step { t[x].at == SENT && there -> t[x].at = OPEN; t[x].base = token }
+	:: d_step { t[x].at == SENT && exists -> t[x].at = OPEN; t[x].base = token }
 #else
-	:: d_step { t[x].at == SENT && there && token == t[x].base -> t[x].at = OPEN }
+	:: d_step { t[x].at == SENT && exists && token == t[x].base -> t[x].at = OPEN }
 #endif
 	/* commit */
 	:: d_step { t[x].at == OPEN ->
@@ -201,7 +201,7 @@ proctype Transaction_(byte x) {
 		assert(no_stale_guard_commits);
 		t[x].at = NONE; t[x].base = 0; t[x].holder = 0 }
 	/* It matches nothing: the hold is lost. */
-	:: d_step { t[x].at == SENT && !(there && token == t[x].base) ->
+	:: d_step { t[x].at == SENT && !(exists && token == t[x].base) ->
 		q = 0;
 		do
 		:: q < PROCESSES ->
@@ -229,23 +229,23 @@ proctype Database() {
 	:: d_step { held -> held = false }	/* the lease ends; or the clock is moved forward */
 #ifdef FAILOVER
 	:: d_step { now < GRANTS * RANGE + RANGE -> now++ }
-	:: d_step { keptThere = there; keptHeld = held; keptOwner = owner; keptToken = token; keptHighWater = highWater }
+	:: d_step { keptExists = exists; keptHeld = held; keptOwner = owner; keptToken = token; keptHighWater = highWater }
 	:: d_step { t[0].at != OPEN && t[TRANSACTIONS-1].at != OPEN && readers == 0 ->
-		there = keptThere; held = keptHeld; owner = keptOwner; token = keptToken; highWater = keptHighWater }
+		exists = keptExists; held = keptHeld; owner = keptOwner; token = keptToken; highWater = keptHighWater }
 #else
 	:: now = 0
 	:: now = 3
 	:: now = 7
 #endif
 	/* sqlForce */
-	:: d_step { there && held && MAY_GRANT && !GUARDED(token) ->
+	:: d_step { exists && held && MAY_GRANT && !GUARDED(token) ->
 		token = token + RANGE; owner = 0; held = false; grants++; granted = now }
 	/* Purge */
-	:: d_step { there && !held && !GUARDED(token) && readers == 0 ->
+	:: d_step { exists && !held && !GUARDED(token) && readers == 0 ->
 #ifndef BUG_NO_HIGH_WATER
 		highWater = (token > highWater -> token : highWater);
 #endif
-		there = false; owner = 0; token = 0 }
+		exists = false; owner = 0; token = 0 }
 	od
 }
 

@@ -1,16 +1,16 @@
 /*
- * lease.pml: of all clients, at most one trusts its lease.
+ * lease.pml: at most one client trusts its lease at any time.
  *
- * One row, some clients, and statements that take their time: on the way to the
- * server, behind a lock on the row (with the UTC_TIMESTAMP that they began with)
- * and on the way back; any of them may be lost. All times are relative to now, so
- * the run has no end. README.md maps the parts to the code.
+ * One row, several clients, and statements that take time: on the way to the server,
+ * behind a lock on the row (with the UTC_TIMESTAMP of their start) and on the way back.
+ * Any of them may be lost. All times are relative to now, so a run has no end.
+ * README.md maps the parts to the code.
  */
 #ifndef CLIENTS
 #define CLIENTS 2
 #endif
 #ifndef STATEMENTS
-#define STATEMENTS 2	/* under way at the same time */
+#define STATEMENTS 2	/* in flight at the same time */
 #endif
 #ifndef LEASE
 #define LEASE 3
@@ -24,7 +24,7 @@
 #ifndef QUEUED
 #define QUEUED 1	/* the longest wait for a lock on the row */
 #endif
-#define IDS 2		/* owner ids of a client; one is used again only when nothing tells of it any more */
+#define IDS 2		/* owner ids of a client; one is reused only when nothing refers to it */
 #define PAST (-QUEUED)
 
 /* Of a statement. */
@@ -43,7 +43,7 @@
 #define HOLDING 2
 
 typedef Statement { byte kind, client, id, at, age; short begun; bool yes; short left }
-typedef Client { byte at, id, trust, since; bool taken; byte told }
+typedef Client { byte at, id, trust, since; bool taken; byte unreported }
 
 Statement s[STATEMENTS];
 Client c[CLIENTS];
@@ -55,11 +55,11 @@ byte i, j, k, n;
 short x;
 
 bool one_holder_trusts = true;
-bool loss_is_told = true;
+bool loss_is_reported = true;
 bool one_statement_waits = true;
 
 #define FREE(m) s[m].kind = NONE; s[m].client = 0; s[m].id = 0; s[m].at = SENT; s[m].age = 0; s[m].begun = 0; s[m].yes = false; s[m].left = 0
-#define FORGET(p) c[p].at = IDLE; c[p].id = 0; c[p].trust = 0; c[p].since = 0; c[p].taken = false; c[p].told = 0
+#define FORGET(p) c[p].at = IDLE; c[p].id = 0; c[p].trust = 0; c[p].since = 0; c[p].taken = false; c[p].unreported = 0
 
 /* slot sets j to a statement that is not in use, or to STATEMENTS. */
 inline slot() {
@@ -70,7 +70,7 @@ inline slot() {
 	od
 }
 
-/* fresh sets k to an id of client p that nothing tells of, or to 0. */
+/* fresh sets k to an id of client p to which nothing refers, or to 0. */
 inline fresh(p) {
 	k = 1 + p * IDS; n = 0;
 	do
@@ -85,10 +85,10 @@ inline fresh(p) {
 	fi
 }
 
-#ifdef PLACES
-/* place sets k to 0 if an ACQUIRE of client p, which goes on asking when a caller has
-   left, may yet wait in the server. It counts those that do in n. */
-inline place(p) {
+#ifdef SLOTS
+/* waitSlot sets k to 0 if an earlier ACQUIRE of client p, whose caller may have left, may
+   still wait in the server. It counts those in n. */
+inline waitSlot(p) {
 	i = 0; n = 0;
 	do
 	:: i < STATEMENTS ->
@@ -99,7 +99,7 @@ inline place(p) {
 		i++
 	:: else -> break
 	od;
-#ifndef BUG_PLACE_LEFT_WITH_CALLER
+#ifndef BUG_SLOT_LEFT_WITH_CALLER
 	if
 	:: n > 0 -> k = 0
 	:: else
@@ -114,8 +114,8 @@ inline send(p, what) {
 	s[j].kind = what; s[j].client = p; s[j].id = c[p].id
 }
 
-/* tidy keeps states from differing in what makes no difference: the age of what
-   nobody waits for, and the places of the statements. */
+/* tidy removes differences between states that have no effect, such as the age of a
+   statement whose answer nobody needs. */
 inline tidy() {
 	j = 0;
 	do
@@ -154,7 +154,7 @@ inline check() {
 	i = 0; n = 0; x = 0; k = 0
 }
 
-/* execute: by the instant at which statement m began, begun ticks ago. */
+/* execute uses the time at which statement m began, begun ticks ago. */
 inline execute(m) {
 	if
 	:: s[m].kind == ACQUIRE ->
@@ -201,8 +201,8 @@ inline execute(m) {
 	fi
 }
 
-/* answer: client p reads the answer to statement m. x is for how long it may
-   trust what it says, from before the request was sent. */
+/* answer: client p reads the answer to statement m. x is the trusted time that is left,
+   counted from before the request was sent. */
 inline answer(m, p) {
 #ifdef BUG_LEASE_FROM_REPLY
 	x = (s[m].kind == LOOK -> s[m].left - MARGIN : LEASE - MARGIN);
@@ -235,7 +235,7 @@ inline answer(m, p) {
 	FREE(m)
 }
 
-/* giveUp ends what client p holds or asks for. It may release it, and need not. */
+/* giveUp ends the hold or the request of client p, with or without a release. */
 inline giveUp(p) {
 	slot();
 	if
@@ -305,9 +305,9 @@ inline tick() {
 				fi;
 				if
 				:: c[k].at == HOLDING && c[k].taken ->
-					c[k].told++;
-					loss_is_told = (c[k].told < LEASE);
-					assert(loss_is_told)
+					c[k].unreported++;
+					loss_is_reported = (c[k].unreported < LEASE);
+					assert(loss_is_reported)
 				:: else
 				fi;
 				late = false;
@@ -323,8 +323,8 @@ inline tick() {
 proctype Client_(byte p) {
 	do
 	:: d_step { c[p].at == IDLE -> slot(); fresh(p);
-#ifdef PLACES
-		place(p);
+#ifdef SLOTS
+		waitSlot(p);
 #endif
 		if
 		:: j < STATEMENTS && k > 0 -> c[p].at = ASKING; c[p].id = k; send(p, ACQUIRE)

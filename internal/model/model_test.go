@@ -15,13 +15,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lostWakeUp is what spin calls a state in which nobody can go on.
+// lostWakeUp is what spin calls a state in which no process can continue.
 const lostWakeUp = "invalid end state"
 
-// full also checks what takes minutes: make model.
+// full adds the configurations that take minutes: make model.
 var full = os.Getenv("MYSQLLOCK_MODEL") == "full"
 
-// TestProtocol: no state that can be reached violates an invariant.
+// TestProtocol: no reachable state violates an invariant.
 func TestProtocol(t *testing.T) {
 	needSpin(t)
 	for _, c := range []struct {
@@ -33,22 +33,32 @@ func TestProtocol(t *testing.T) {
 		{"lease", "-DLEASE=4", true},
 		{"lease", "-DFORCE", true},
 		{"lease", "-DDIRTY", true},
-		{"lease", "-DPLACES", false},
+		{"lease", "-DSLOTS", false},
 		{"undo", "", false},
 		{"undo", "-DLEASE=5 -DOUTAGE=8 -DAGAIN=2", true},
 		{"guard", "-DGRANTS=2", false},
 		{"guard", "-DGRANTS=2 -DFAILOVER", false},
 		{"guard", "-DGRANTS=3", true},
 		{"guard", "-DGRANTS=3 -DFAILOVER", true},
-		{"waiters", "-DTURNS=1", false},
-		{"waiters", "-DTURNS=1 -DPOLLER -DRINGS_LOST", true},
-		{"waiters", "-DTURNS=1 -DPOLLER -DCRASHES", true},
-		// Not needed by themselves: the statement that listens looks first.
-		{"waiters", "-DTURNS=1 -DBUG_LISTED_LATER", true},
-		{"waiters", "-DTURNS=1 -DBUG_HINT_DROPPED", true},
-		{"waiters", "-DTURNS=1 -DBUG_RING_WHILE_ASKING_DROPPED", true},
-		{"waiters", "-DTURNS=1 -DBUG_DEAD_NOT_STRUCK", true},
-		{"waiters", "-DTURNS=1 -DBUG_STRUCK_NOT_WOKEN", true},
+		{"waiters", "-DACQUIRES=1", false},
+		{"waiters", "-DACQUIRES=1 -DPOLLER -DSIGNALS_LOST", true},
+		{"waiters", "-DACQUIRES=1 -DPOLLER -DCRASHES", true},
+		{"session", "", false},
+		{"session", "-DRESENT", true},
+		{"session", "-DPURGE", true},
+		{"session", "-DQUEUED=1", true},
+		{"session", "-DBACK=1", true},
+		{"session", "-DLOCKS=2 -DSESSIONS=1 -DIDS=1", true},
+		{"session", "-DCLOCK_GLITCH -DIDS=1", true},
+		{"session", "-DFORCE -DFORCES=1 -DSESSIONS=1 -DIDS=1", true},
+		{"session", "-DFORCE -DFORCES=1 -DIDS=1 -DPURGE", true},
+		{"session", "-DFAILOVER -DSESSIONS=1 -DIDS=1", true},
+		// Not needed for a wake-up: the statement that listens looks first.
+		{"waiters", "-DACQUIRES=1 -DBUG_QUEUED_LATER", true},
+		{"waiters", "-DACQUIRES=1 -DBUG_WAKEUP_DROPPED", true},
+		{"waiters", "-DACQUIRES=1 -DBUG_SIGNAL_DURING_REQUEST_DROPPED", true},
+		{"waiters", "-DACQUIRES=1 -DBUG_DEAD_NOT_REMOVED", true},
+		{"waiters", "-DACQUIRES=1 -DBUG_REMOVED_NOT_WOKEN", true},
 	} {
 		if c.long && !full {
 			continue
@@ -66,15 +76,16 @@ func TestProtocol(t *testing.T) {
 // violates the invariant.
 func TestConditionsAreNeeded(t *testing.T) {
 	needSpin(t)
-	for _, c := range []struct{ model, flags, violated string }{
+	type condition struct{ model, flags, violated string }
+	conditions := []condition{
 		{"lease", "-DBUG_LEASE_FROM_REPLY", "one_holder_trusts"},
 		{"lease", "-DBUG_NO_MARGIN", "one_holder_trusts"},
 		{"lease", "-DBUG_RENEW_SHORTENS", "one_holder_trusts"},
 		{"lease", "-DBUG_LOST_IS_REVIVED", "one_holder_trusts"},
 		{"lease", "-DBUG_RELEASE_ANY_OWNER", "one_holder_trusts"},
-		{"lease", "-DFORCE -DBUG_RENEW_ANY_OWNER", "loss_is_told"},
+		{"lease", "-DFORCE -DBUG_RENEW_ANY_OWNER", "loss_is_reported"},
 		{"lease", "-DDIRTY -DBUG_LOOK_EXTENDS_TRUST", "one_holder_trusts"},
-		{"lease", "-DPLACES -DBUG_PLACE_LEFT_WITH_CALLER", "one_statement_waits"},
+		{"lease", "-DSLOTS -DBUG_SLOT_LEFT_WITH_CALLER", "one_statement_waits"},
 		{"lease", "-DCLOCK_FORWARD", "one_holder_trusts"}, // an assumption, not a condition
 		{"undo", "-DBUG_NOT_UNDONE", "nothing_is_left_behind"},
 		{"undo", "-DBUG_UNDONE_ONCE", "nothing_is_left_behind"},
@@ -85,7 +96,7 @@ func TestConditionsAreNeeded(t *testing.T) {
 		{"undo", "-DSLOW_NETWORK", "nothing_is_left_behind"}, // an assumption
 		{"guard", "-DBUG_GUARD_LOCKS_NOTHING", "no_stale_guard_commits"},
 		{"guard", "-DBUG_GUARD_WITHOUT_TOKEN", "no_stale_guard_commits"},
-		{"guard", "-DBUG_GUARDED_IS_PASSED_ON", "no_stale_guard_commits"},
+		{"guard", "-DBUG_GUARDED_IS_HANDED_OFF", "no_stale_guard_commits"},
 		{"guard", "-DBUG_HANDOFF_ON_EXPIRY", "no_stale_guard_commits"},
 		{"guard", "-DBUG_HANDOFF_NOT_CONFIRMED", "tokens_rise"},
 		{"guard", "-DBUG_GUARD_ENDS_NOTHING", "a_loss_is_final"},
@@ -94,14 +105,46 @@ func TestConditionsAreNeeded(t *testing.T) {
 		{"guard", "-DBUG_NO_HIGH_WATER", "tokens_rise"},
 		{"guard", "-DBUG_HIGH_WATER_NOT_LOCKED", "tokens_rise"},
 		{"guard", "-DFAILOVER -DBUG_TOKEN_WITHOUT_CLOCK", "tokens_rise"},
-		{"waiters", "-DTURNS=1 -DBUG_NO_RING", lostWakeUp},
-		{"waiters", "-DTURNS=1 -DBUG_RING_BEFORE_COMMIT", lostWakeUp},
-		{"waiters", "-DTURNS=1 -DBUG_LISTEN_WITHOUT_LOOK", lostWakeUp},
-		{"waiters", "-DTURNS=1 -DBUG_NOT_WITHDRAWN", lostWakeUp},
-		{"waiters", "-DTURNS=1 -DBUG_STRUCK_PASSES_NOTHING_ON", lostWakeUp},
-		{"waiters", "-DTURNS=1 -DRINGS_LOST", lostWakeUp}, // no poller
-		{"waiters", "-DTURNS=1 -DCRASHES", lostWakeUp},    // no poller
-	} {
+		{"session", "-DIDS=1 -DSESSIONS=1 -DBUG_NO_MARGIN", "one_holder_trusts"},
+		{"session", "-DIDS=1 -DSESSIONS=1 -DBUG_TRUST_FROM_REPLY", "one_holder_trusts"},
+		{"session", "-DIDS=1 -DSESSIONS=1 -DBUG_TRUST_BEFORE_BOUND", "one_holder_trusts"},
+		{"session", "-DIDS=1 -DSESSIONS=1 -DBUG_LOST_IS_REVIVED", "one_holder_trusts"},
+		{"session", "-DIDS=1 -DSESSIONS=1 -DRESENT -DBUG_REPEATED_ACQUIRE_UNBINDS", "one_holder_trusts"},
+		{"session", "-DIDS=1 -DBUG_BIND_LOWERS", "one_holder_trusts"},
+		{"session", "-DIDS=1 -DBUG_BIND_BEFORE_BEGIN", "a_dead_session_stays_dead"},
+		{"session", "-DIDS=1 -DRESENT -DEXCLUSION_ALONE -DBUG_BIND_BEFORE_BEGIN", "one_holder_trusts"},
+		{"session", "-DIDS=1 -DBUG_BEGIN_LOWERS", "one_holder_trusts"},
+		{"session", "-DIDS=1 -DSESSIONS=1 -DRESENT -DBUG_BEGIN_REVIVES", "a_dead_session_stays_dead"},
+		{"session", "-DIDS=1 -DSESSIONS=1 -DBUG_RENEWAL_REVIVES", "a_dead_session_stays_dead"},
+		{"session", "-DIDS=1 -DSESSIONS=1 -DQUEUED=1 -DBUG_RENEWAL_SHORTENS", "one_holder_trusts"},
+		{"session", "-DIDS=1 -DSESSIONS=1 -DBUG_SESSION_NOT_READ", "one_holder_trusts"},
+		{"session", "-DIDS=1 -DSESSIONS=1 -DBUG_TAKEN_BY_NUMBER_ALONE", "one_holder_trusts"},
+		{"session", "-DIDS=1 -DSESSIONS=1 -DBACK=1 -DBUG_NOT_MARKED_DEAD", "a_dead_session_stays_dead"},
+		{"session", "-DIDS=1 -DSESSIONS=1 -DCLOCK_GLITCH -DBUG_NOT_MARKED_DEAD", "loss_is_reported"},
+		{"session", "-DIDS=1 -DSESSIONS=1 -DBUG_RELEASE_STOPS", "nothing_is_left_behind"},
+		{"session", "-DIDS=1 -DSESSIONS=1 -DBUG_LOST_IS_NOT_RELEASED", "nothing_is_left_behind"},
+		{"session", "-DIDS=1 -DSESSIONS=1 -DFORCE -DFORCES=1 -DBUG_NO_MARKER", "loss_is_reported"},
+		{"session", "-DIDS=1 -DFORCE -DFORCES=1 -DPURGE -DBUG_FORCED_BY_OWNER_ALONE", "loss_is_reported"},
+		{"session", "-DIDS=1 -DSESSIONS=1 -DFAILOVER -DBUG_MARKER_IGNORED", "loss_is_reported"},
+		{"session", "-DIDS=1 -DSESSIONS=1 -DFAILOVER -DBUG_LATE_BIND_COUNTS", "loss_is_reported"},
+		{"session", "-DIDS=1 -DSESSIONS=1 -DFAILOVER -DBUG_RETURNED_ROW_IS_KEPT", "nothing_is_left_behind"},
+		{"session", "-DIDS=1 -DSESSIONS=1 -DRESENT -DPURGE", "a_dead_session_stays_dead"}, // an assumption
+		{"waiters", "-DACQUIRES=1 -DBUG_NO_SIGNAL", lostWakeUp},
+		{"waiters", "-DACQUIRES=1 -DBUG_SIGNAL_BEFORE_COMMIT", lostWakeUp},
+		{"waiters", "-DACQUIRES=1 -DBUG_LISTEN_WITHOUT_LOOK", lostWakeUp},
+		{"waiters", "-DACQUIRES=1 -DBUG_WAITER_NOT_REMOVED", lostWakeUp},
+		{"waiters", "-DACQUIRES=1 -DBUG_REMOVAL_SIGNALS_NOBODY", lostWakeUp},
+		{"waiters", "-DACQUIRES=1 -DSIGNALS_LOST", lostWakeUp}, // no poller
+		{"waiters", "-DACQUIRES=1 -DCRASHES", lostWakeUp},      // no poller
+	}
+	if full {
+		conditions = append(conditions, []condition{
+			{"session", "-DIDS=1 -DSESSIONS=1 -DFORCE -DFORCES=1 -DBUG_TRUST_BEFORE_LOOK", "loss_is_reported"},
+			{"session", "-DIDS=1 -DSESSIONS=1 -DFORCE -DFORCES=1 -DBUG_LOOKS_FOR_A_LEASE", "loss_is_reported"},
+			{"session", "-DIDS=1 -DSESSIONS=1 -DFORCE -DFORCES=1 -DBUG_LOOK_AT_BOUND_ALONE", "loss_is_reported"},
+		}...)
+	}
+	for _, c := range conditions {
 		t.Run(c.model+c.flags, func(t *testing.T) {
 			t.Parallel()
 			violated, out := check(t, c.model, c.flags, "-O0")
@@ -115,8 +158,8 @@ var (
 	figures   = regexp.MustCompile(`depth reached \d+|\d+ states, stored`)
 )
 
-// check has spin search every state of a model. violated is the invariant of
-// which it found a violation, "" if none.
+// check has spin search every state of a model. violated is the invariant that is
+// violated, or "".
 func check(t *testing.T, name, flags, optimise string) (violated, out string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
@@ -137,7 +180,7 @@ func check(t *testing.T, name, flags, optimise string) (violated, out string) {
 		args[0] = "-m20000000"
 	}
 	if name != "waiters" {
-		args = append(args, "-E") // those models stop where they run out of grants
+		args = append(args, "-E") // these models end where they run out of grants
 	}
 	out = run("./pan", args...)
 	require.Contains(t, out, "errors: ")

@@ -1,11 +1,11 @@
 /*
- * undo.pml: an acquire that came to nothing leaves no lock behind, and what frees
- * it frees nothing else.
+ * undo.pml: an abandoned acquire leaves no lock behind, and its release frees no other
+ * grant.
  *
- * One attempt whose caller has gone, or whose answer was lost: its statement may
- * have been executed, or sit before or behind the row's lock, or never have
- * arrived. The orphanage releases it by its id, again and again. A rival takes
- * and gives back the row meanwhile. README.md maps the parts to the code.
+ * The caller of one attempt has left, or its answer was lost: the statement may have
+ * been executed, may wait for the row's lock, may still be in the network or may never
+ * have arrived. The releaser releases it by its id, repeatedly. Meanwhile a rival takes
+ * and releases the row. README.md maps the parts to the code.
  */
 #ifndef LEASE
 #define LEASE 3
@@ -26,70 +26,70 @@
 
 byte owner;		/* MINE: the attempt; RIVAL: another process */
 byte left;		/* of the lease */
-byte ghost = SENT;	/* the attempt's statement */
+byte attempt = SENT;	/* the attempt's statement */
 byte begun;		/* how long ago it began, up to LEASE */
 byte undo;		/* the statement that undoes */
 bool locked;		/* a transaction has the row locked */
 bool down;		/* the database answers nobody; what has reached it waits */
 byte outage;
-bool told;		/* the orphanage has had an answer since */
+bool answered;		/* the releaser has had an answer since */
 #ifdef BUG_UNTIL_FROM_START
 byte until = LEASE;	/* for how long yet it tries */
 #else
 byte until;		/* for how long yet it tries, from the first answer on */
 #endif
-bool wanted = true;	/* it tries at all */
-byte next;		/* ticks to the next try */
+bool pending = true;	/* it tries at all */
+byte pause;		/* ticks to the next try */
 bool nothing_is_left_behind = true;
 bool only_its_own_is_freed = true;
 
-#define QUIET (!wanted && undo == NONE)
+#define QUIET (!pending && undo == NONE)
 
 inline check() {
-	nothing_is_left_behind = !(QUIET && ghost == NONE && owner == MINE && left > 0);
+	nothing_is_left_behind = !(QUIET && attempt == NONE && owner == MINE && left > 0);
 	assert(nothing_is_left_behind)
 }
 
-active proctype Ghost() {
+active proctype Attempt() {
 	do
 	/* It reaches the server before the undo has been answered. */
 #ifdef SLOW_NETWORK
-	:: d_step { ghost == SENT && !down && wanted -> ghost = BEGUN; begun = 0 }
+	:: d_step { attempt == SENT && !down && pending -> attempt = BEGUN; begun = 0 }
 #else
-	:: d_step { ghost == SENT && !down && !told -> ghost = BEGUN; begun = 0 }
+	:: d_step { attempt == SENT && !down && !answered -> attempt = BEGUN; begun = 0 }
 #endif
-	:: atomic { ghost == BEGUN && !locked && !down ->	/* its answer is one of several */
+	:: atomic { attempt == BEGUN && !locked && !down ->	/* its answer is one of several */
 		if
 		:: left + begun == 0 || owner == 0 ->
 			owner = MINE; left = (begun < LEASE -> LEASE - begun : 0);
 			if
-			:: true	/* the answer is lost, or is an error that does not tell */
+			:: true	/* the answer is lost, or is an error that leaves the outcome unknown */
 #ifdef BUG_ERROR_IS_REFUSAL
-			:: wanted = false
+			:: pending = false
 #endif
 #ifdef BUG_REPEATED_IS_REFUSED
-			:: left > 0 -> wanted = false	/* sent twice: the answer to the second is read */
+			:: left > 0 -> pending = false	/* sent twice: the answer to the second is read */
 #endif
 			fi
 		:: else ->
 			if
 			:: true
-			:: wanted = false	/* refused */
+			:: pending = false	/* refused */
 			fi
 		fi;
-		ghost = NONE; begun = 0; check() }
-	:: d_step { ghost == SENT -> ghost = NONE; check() }	/* it never arrives */
+		attempt = NONE; begun = 0; check() }
+	:: d_step { attempt == SENT -> attempt = NONE; check() }	/* it never arrives */
 	od
 }
 
-active proctype Orphanage() {
+active proctype Releaser() {
 #ifdef BUG_NOT_UNDONE
-	wanted = false;
+	pending = false;
 #endif
 	do
-	:: d_step { wanted && undo == NONE && next == 0 -> undo = SENT;
-		next = AGAIN }
-	/* sqlReleaseAll passes over a row that is locked, and is answered all the same */
+	:: d_step { pending && undo == NONE && pause == 0 -> undo = SENT;
+		pause = AGAIN }
+	/* sqlReleaseAll skips a locked row, and is answered nevertheless */
 	:: d_step { undo == SENT && !down ->
 		if
 #ifdef BUG_UNDO_ANY_OWNER
@@ -100,13 +100,13 @@ active proctype Orphanage() {
 			only_its_own_is_freed = (owner == MINE);
 			assert(only_its_own_is_freed);
 			owner = 0; left = 0;
-			wanted = false	/* it was granted, so that it cannot be again */
+			pending = false	/* it was granted, so that it cannot be again */
 		:: else ->
 #ifdef BUG_UNDONE_ONCE
-			wanted = false
+			pending = false
 #endif
 			if
-			:: !told -> told = true; until = LEASE
+			:: !answered -> answered = true; until = LEASE
 			:: else
 			fi
 		fi;
@@ -133,17 +133,17 @@ active proctype Time() {
 	:: d_step { locked -> locked = false }
 	:: d_step { !down && outage < OUTAGE -> down = true }
 	:: d_step { down -> down = false }
-	:: d_step { !(wanted && next == 0 && undo == NONE) ->
+	:: d_step { !(pending && pause == 0 && undo == NONE) ->
 		if
 		:: left > 0 -> left--
 		:: else
 		fi;
 		if
-		:: ghost == BEGUN && begun < LEASE -> begun++
+		:: attempt == BEGUN && begun < LEASE -> begun++
 		:: else
 		fi;
 		if
-		:: next > 0 -> next--
+		:: pause > 0 -> pause--
 		:: else
 		fi;
 		if
@@ -153,11 +153,11 @@ active proctype Time() {
 		fi;
 		if
 #ifdef BUG_UNTIL_FROM_START
-		:: wanted && until > 1 -> until--
-		:: wanted && until == 1 -> wanted = false
+		:: pending && until > 1 -> until--
+		:: pending && until == 1 -> pending = false
 #else
-		:: wanted && told && until > 0 -> until--
-		:: wanted && told && until == 0 -> wanted = false
+		:: pending && answered && until > 0 -> until--
+		:: pending && answered && until == 0 -> pending = false
 #endif
 		:: else
 		fi;

@@ -1,27 +1,27 @@
 /*
- * waiters.pml: who waits for a lock that came free is woken.
+ * waiters.pml: a waiter is woken when the lock becomes free.
  *
- * Processes take the lock in turn, through the list in the row and the bell.
- * Nothing here takes time, and a tick that finds nothing is left out, so that a
- * run ends when nobody can go on: an end at which somebody still waits is a lost
- * wake-up (spin: invalid end state). The poller, the timers at the end of a lease
- * and at that of a reservation are there only with POLLER. README.md maps the
+ * Processes take the lock one after the other, through the wait queue in the row and
+ * signals. Nothing here takes time, and polls that find nothing are left out, so a run
+ * ends when no process can continue. If a process still waits then, a wake-up was lost
+ * (spin: invalid end state). The poller and the timers at the end of a lease and of a
+ * reservation exist only with POLLER. README.md maps the
  * parts to the code.
  */
 #ifndef N
 #define N 3		/* processes */
 #endif
-#ifndef TURNS
-#define TURNS 2		/* how often each wants the lock */
+#ifndef ACQUIRES
+#define ACQUIRES 2	/* of each process */
 #endif
-#ifndef QUITS
-#define QUITS 1		/* how often a caller gives up */
+#ifndef CANCELS
+#define CANCELS 1	/* calls that give up */
 #endif
 #define NOBODY N
 
 /* Of a process. */
 #define AWAY 0
-#define ASKED 1		/* its statement is under way */
+#define REQUESTED 1	/* its statement is in flight */
 #define GRANTED 2	/* so is the answer */
 #define REFUSED 3
 #define WATCHING 4	/* it sleeps until woken */
@@ -29,28 +29,28 @@
 #define DEAD 6
 
 typedef Process {
-	byte at, turns;
-	bool list;	/* the statement enters it in the list */
-	bool listed;	/* as far as it knows */
+	byte at, acquires;
+	bool enqueues;	/* the statement appends it to the wait queue */
+	bool queued;	/* in the wait queue, as far as it knows */
 	bool wake;	/* waiter.wake, capacity 1 */
-	bool ear;	/* the connection that listens is there */
-	bool asleep;	/* its statement is under way */
-	bool gone;	/* the caller has gone while the statement was under way */
-	byte strike;	/* 1: it has itself struck off; 2: the answer is on its way */
-	byte rings	/* on their way to it */
+	bool listening;	/* it has a listener */
+	bool asleep;	/* the statement of the listener sleeps */
+	bool canceled;	/* while the statement was in flight */
+	byte removal;	/* of its place in the queue; 1: due; 2: executed, not answered */
+	byte signals	/* on their way */
 }
 Process p[N];
 
 byte owner = NOBODY;
-byte waiters[N] = NOBODY;	/* the list in the row */
-bool reserved;			/* the row came free so lately that it is the first's */
-byte quits = QUITS;
+byte waiters[N] = NOBODY;	/* the wait queue in the row */
+bool reserved;			/* for the first waiter, since the row was freed just now */
+byte cancels = CANCELS;
 byte i, j, first;
 
-#define FOR_ME(q) (owner == NOBODY && (waiters[0] == NOBODY || waiters[0] == q || !reserved))
-#define LISTED(q) (waiters[0] == q || waiters[1] == q || waiters[N-1] == q)
+#define AVAILABLE_TO(q) (owner == NOBODY && (waiters[0] == NOBODY || waiters[0] == q || !reserved))
+#define IN_QUEUE(q) (waiters[0] == q || waiters[1] == q || waiters[N-1] == q)
 
-inline unlist(q) {
+inline dequeue(q) {
 	i = 0; j = 0;
 	do
 	:: i < N ->
@@ -68,7 +68,7 @@ inline unlist(q) {
 	i = 0; j = 0
 }
 
-inline enlist(q) {
+inline enqueue(q) {
 	i = 0;
 	do
 	:: waiters[i] != NOBODY -> i++
@@ -77,31 +77,31 @@ inline enlist(q) {
 	waiters[i] = q; i = 0
 }
 
-inline ring(q) {
+inline signal(q) {
 	if
-	:: q != NOBODY -> p[q].rings++
+	:: q != NOBODY -> p[q].signals++
 	:: else
 	fi
 }
 
-/* release: the statement frees the row and tells who is first; then he is rung. */
+/* release: the statement frees the row and returns the first waiter, which is signalled. */
 inline release(q) {
 	owner = NOBODY; reserved = (waiters[0] != NOBODY);
-#ifndef BUG_NO_RING
-	ring(waiters[0])
+#ifndef BUG_NO_SIGNAL
+	signal(waiters[0])
 #endif
 }
 
-/* leave: the turn passes to the next waiter of the process, if there is one. */
-inline leave(q) {
-	p[q].turns--;
-	p[q].gone = false; p[q].wake = false;
-#ifdef BUG_NOT_WITHDRAWN
-	p[q].at = AWAY; p[q].listed = false
+/* stopWaiting: the next waiter of the process becomes its head, if there is one. */
+inline stopWaiting(q) {
+	p[q].acquires--;
+	p[q].canceled = false; p[q].wake = false;
+#ifdef BUG_WAITER_NOT_REMOVED
+	p[q].at = AWAY; p[q].queued = false
 #else
 	p[q].at = AWAY;
 	if
-	:: p[q].listed -> p[q].strike = 1; p[q].listed = false
+	:: p[q].queued -> p[q].removal = 1; p[q].queued = false
 	:: else
 	fi
 #endif
@@ -109,31 +109,31 @@ inline leave(q) {
 
 proctype Process_(byte q) {
 	do
-	/* join, and ask; names that were refused lately are listed at once */
-	:: atomic { p[q].at == AWAY && p[q].turns > 0 && p[q].strike == 0 -> p[q].at = ASKED; p[q].wake = false;
+	/* join, and send the request; after a recent refusal it enqueues at once */
+	:: atomic { p[q].at == AWAY && p[q].acquires > 0 && p[q].removal == 0 -> p[q].at = REQUESTED; p[q].wake = false;
 		if
-		:: p[q].list = true; p[q].listed = true
-		:: p[q].list = false
+		:: p[q].enqueues = true; p[q].queued = true
+		:: p[q].enqueues = false
 		fi }
-	/* the same while it is being struck off */
-	:: d_step { p[q].at == AWAY && p[q].turns > 0 && p[q].strike > 0 -> p[q].at = ASKED; p[q].wake = false;
-		p[q].list = true; p[q].listed = true }
-	/* sqlAsk */
-	:: d_step { p[q].at == ASKED ->
+	/* the same while it is being removed from the queue */
+	:: d_step { p[q].at == AWAY && p[q].acquires > 0 && p[q].removal > 0 -> p[q].at = REQUESTED; p[q].wake = false;
+		p[q].enqueues = true; p[q].queued = true }
+	/* sqlTakeOrEnlist */
+	:: d_step { p[q].at == REQUESTED ->
 		if
-		:: FOR_ME(q) ->
+		:: AVAILABLE_TO(q) ->
 			owner = q; p[q].at = GRANTED;
-			if	/* sqlUnlisted: a first waiter who did not come in time, too */
-			:: waiters[0] != q && waiters[0] != NOBODY -> first = waiters[0]; unlist(first); first = 0
+			if	/* sqlWaitersAfterTake also removes a first waiter that did not come in time */
+			:: waiters[0] != q && waiters[0] != NOBODY -> first = waiters[0]; dequeue(first); first = 0
 			:: else
 			fi;
-			unlist(q); reserved = false
+			dequeue(q); reserved = false
 		:: else ->
 			p[q].at = REFUSED;
-#ifdef BUG_LISTED_LATER
+#ifdef BUG_QUEUED_LATER
 #else
 			if
-			:: p[q].list && !LISTED(q) -> enlist(q)
+			:: p[q].enqueues && !IN_QUEUE(q) -> enqueue(q)
 			:: else
 			fi
 #endif
@@ -141,111 +141,111 @@ proctype Process_(byte q) {
 	/* its answer */
 	:: d_step { p[q].at == GRANTED ->
 		if
-		:: p[q].gone -> p[q].listed = false; release(q); leave(q)
-		:: else -> p[q].at = HOLDS; p[q].listed = false; p[q].wake = false
+		:: p[q].canceled -> p[q].queued = false; release(q); stopWaiting(q)
+		:: else -> p[q].at = HOLDS; p[q].queued = false; p[q].wake = false
 		fi }
 	:: d_step { p[q].at == REFUSED ->
 		if
-		:: p[q].gone -> leave(q)
-		:: !p[q].gone && !p[q].list -> p[q].at = ASKED; p[q].list = true; p[q].listed = true; p[q].wake = false
+		:: p[q].canceled -> stopWaiting(q)
+		:: !p[q].canceled && !p[q].enqueues -> p[q].at = REQUESTED; p[q].enqueues = true; p[q].queued = true; p[q].wake = false
 		:: else -> p[q].at = WATCHING;
-#ifdef BUG_LISTED_LATER
+#ifdef BUG_QUEUED_LATER
 			if
-			:: !LISTED(q) -> enlist(q)
+			:: !IN_QUEUE(q) -> enqueue(q)
 			:: else
 			fi;
 #endif
-#ifdef BUG_HINT_DROPPED
+#ifdef BUG_WAKEUP_DROPPED
 			p[q].wake = false
 #endif
 		fi }
-	:: d_step { p[q].at == WATCHING && p[q].wake -> p[q].wake = false; p[q].at = ASKED; p[q].list = true; p[q].listed = true }
-	/* sqlListen: what it asks of the row and its sleep are one statement */
+	:: d_step { p[q].at == WATCHING && p[q].wake -> p[q].wake = false; p[q].at = REQUESTED; p[q].enqueues = true; p[q].queued = true }
+	/* sqlListen: its look at the row and its sleep are one statement */
 	:: d_step { p[q].at == WATCHING && !p[q].asleep && !p[q].wake ->
-		p[q].ear = true;
+		p[q].listening = true;
 		if
 #ifndef BUG_LISTEN_WITHOUT_LOOK
-		:: FOR_ME(q) || !LISTED(q) -> p[q].wake = true
+		:: AVAILABLE_TO(q) || !IN_QUEUE(q) -> p[q].wake = true
 #endif
 		:: else -> p[q].asleep = true
 		fi }
-	/* the bell */
-	:: d_step { p[q].rings > 0 -> p[q].rings--;
+	/* the signal */
+	:: d_step { p[q].signals > 0 -> p[q].signals--;
 		if
 		:: p[q].asleep -> p[q].asleep = false;
 			if
 			:: p[q].at == WATCHING -> p[q].wake = true
-#ifndef BUG_RING_WHILE_ASKING_DROPPED
-			:: (p[q].at == ASKED || p[q].at == REFUSED) && p[q].listed -> p[q].wake = true
+#ifndef BUG_SIGNAL_DURING_REQUEST_DROPPED
+			:: (p[q].at == REQUESTED || p[q].at == REFUSED) && p[q].queued -> p[q].wake = true
 #endif
 			:: else
 			fi
-		:: !p[q].asleep && p[q].ear	/* between two statements: the next one looks */
-		:: else ->	/* nobody there: it is struck off, and the next is rung */
-#ifndef BUG_DEAD_NOT_STRUCK
+		:: !p[q].asleep && p[q].listening	/* between two statements: the next one looks */
+		:: else ->	/* no listener: it is removed, and the next waiter is signalled */
+#ifndef BUG_DEAD_NOT_REMOVED
 			if
-			:: waiters[0] == q && owner == NOBODY -> first = waiters[1]; unlist(q); ring(first); first = 0
-			:: else -> unlist(q)
+			:: waiters[0] == q && owner == NOBODY -> first = waiters[1]; dequeue(q); signal(first); first = 0
+			:: else -> dequeue(q)
 			fi
 #endif
 		fi }
-#ifdef RINGS_LOST
-	:: d_step { p[q].rings > 0 -> p[q].rings-- }
+#ifdef SIGNALS_LOST
+	:: d_step { p[q].signals > 0 -> p[q].signals-- }
 #endif
 	/* Unlock */
-#ifdef BUG_RING_BEFORE_COMMIT
-	:: d_step { p[q].at == HOLDS && !p[q].gone -> ring(waiters[0]); p[q].gone = true }
-	:: d_step { p[q].at == HOLDS && p[q].gone -> owner = NOBODY; reserved = (waiters[0] != NOBODY); leave(q) }
+#ifdef BUG_SIGNAL_BEFORE_COMMIT
+	:: d_step { p[q].at == HOLDS && !p[q].canceled -> signal(waiters[0]); p[q].canceled = true }
+	:: d_step { p[q].at == HOLDS && p[q].canceled -> owner = NOBODY; reserved = (waiters[0] != NOBODY); stopWaiting(q) }
 #else
-	:: d_step { p[q].at == HOLDS -> release(q); leave(q) }
+	:: d_step { p[q].at == HOLDS -> release(q); stopWaiting(q) }
 #endif
 	/* the caller gives up */
-	:: d_step { p[q].at == WATCHING && quits > 0 -> quits--; leave(q) }
-	:: d_step { (p[q].at == ASKED || p[q].at == REFUSED || p[q].at == GRANTED) && !p[q].gone && quits > 0 -> quits--; p[q].gone = true }
-	/* the poller gives the listening up when nothing is watched */
-	:: d_step { p[q].at == AWAY && p[q].ear -> p[q].ear = false; p[q].asleep = false }
-	/* sqlStrike; whoever came meanwhile may have been struck off */
-	:: d_step { p[q].strike == 1 && p[q].at == AWAY ->
+	:: d_step { p[q].at == WATCHING && cancels > 0 -> cancels--; stopWaiting(q) }
+	:: d_step { (p[q].at == REQUESTED || p[q].at == REFUSED || p[q].at == GRANTED) && !p[q].canceled && cancels > 0 -> cancels--; p[q].canceled = true }
+	/* the poller closes the listener when nothing is watched */
+	:: d_step { p[q].at == AWAY && p[q].listening -> p[q].listening = false; p[q].asleep = false }
+	/* sqlRemoveWaiter; it may remove a waiter that joined meanwhile */
+	:: d_step { p[q].removal == 1 && p[q].at == AWAY ->
 		if
-		:: waiters[0] == q && owner == NOBODY -> first = waiters[1]; unlist(q);
-#ifndef BUG_STRUCK_PASSES_NOTHING_ON
-			ring(first);
+		:: waiters[0] == q && owner == NOBODY -> first = waiters[1]; dequeue(q);
+#ifndef BUG_REMOVAL_SIGNALS_NOBODY
+			signal(first);
 #endif
 			first = 0
-		:: else -> unlist(q)
+		:: else -> dequeue(q)
 		fi;
-		p[q].strike = 2 }
-	:: d_step { p[q].strike == 2 -> p[q].strike = 0;
-#ifndef BUG_STRUCK_NOT_WOKEN
+		p[q].removal = 2 }
+	:: d_step { p[q].removal == 2 -> p[q].removal = 0;
+#ifndef BUG_REMOVED_NOT_WOKEN
 		if
 		:: p[q].at != AWAY && p[q].at != DEAD -> p[q].wake = true
 		:: else
 		fi
 #endif
 	   }
-	:: d_step { p[q].strike == 1 && p[q].at != AWAY && p[q].at != DEAD -> p[q].strike = 0; p[q].listed = true }
+	:: d_step { p[q].removal == 1 && p[q].at != AWAY && p[q].at != DEAD -> p[q].removal = 0; p[q].queued = true }
 #ifdef POLLER
-	/* A tick, the end of a lease or of a reservation: found. */
-	:: d_step { p[q].at == WATCHING && !p[q].wake && (FOR_ME(q) || !LISTED(q)) -> p[q].asleep = false; p[q].wake = true }
+	/* A poll, or the end of a lease or a reservation, finds it. */
+	:: d_step { p[q].at == WATCHING && !p[q].wake && (AVAILABLE_TO(q) || !IN_QUEUE(q)) -> p[q].asleep = false; p[q].wake = true }
 #endif
 #ifdef CRASHES
-	:: d_step { q == 0 && p[q].at != DEAD && p[q].turns > 0 -> p[q].at = DEAD; p[q].turns = 0; p[q].strike = 0; p[q].ear = false;
-		p[q].asleep = false; p[q].wake = false; p[q].gone = false; p[q].listed = false; p[q].list = false }
+	:: d_step { q == 0 && p[q].at != DEAD && p[q].acquires > 0 -> p[q].at = DEAD; p[q].acquires = 0; p[q].removal = 0; p[q].listening = false;
+		p[q].asleep = false; p[q].wake = false; p[q].canceled = false; p[q].queued = false; p[q].enqueues = false }
 #endif
-	:: (p[q].at == AWAY || p[q].at == DEAD) && p[q].turns == 0 && p[q].strike == 0 && p[q].rings == 0 && !p[q].ear -> break
+	:: (p[q].at == AWAY || p[q].at == DEAD) && p[q].acquires == 0 && p[q].removal == 0 && p[q].signals == 0 && !p[q].listening -> break
 	od;
 end:
 	do
-	:: d_step { p[q].rings > 0 -> p[q].rings--;
+	:: d_step { p[q].signals > 0 -> p[q].signals--;
 		if
-		:: waiters[0] == q && owner == NOBODY -> first = waiters[1]; unlist(q); ring(first); first = 0
-		:: else -> unlist(q)
+		:: waiters[0] == q && owner == NOBODY -> first = waiters[1]; dequeue(q); signal(first); first = 0
+		:: else -> dequeue(q)
 		fi }
 	od
 }
 
 #ifdef CRASHES
-/* The lease of who died ends. */
+/* The lease of a process that died ends. */
 active proctype Expiry() {
 end:
 	do
@@ -267,7 +267,7 @@ init {
 	atomic {
 		i = 0;
 		do
-		:: i < N -> p[i].turns = TURNS; run Process_(i); i++
+		:: i < N -> p[i].acquires = ACQUIRES; run Process_(i); i++
 		:: else -> break
 		od;
 		i = 0
