@@ -213,11 +213,12 @@ func (s *source) lastHold(ctx context.Context, name string) (*lastHold, error) {
 	defer db.Close()
 	var last lastHold
 	var acquired, expires, released int64
-	err = db.QueryRowContext(ctx, `SELECT holder,
-  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', acquired_at),
-  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at),
-  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', released_at)
-FROM `+table+` WHERE name = ? AND expires_at <= UTC_TIMESTAMP(6)`, []byte(name)).Scan(&last.Holder, &acquired, &expires, &released)
+	err = db.QueryRowContext(ctx, `SELECT l.holder,
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', l.acquired_at),
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', GREATEST(l.expires_at, COALESCE(s.expires_at, l.expires_at))),
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', l.released_at)
+FROM `+table+` AS l LEFT JOIN `+table+` AS s ON s.name = CONCAT(x'00', LEFT(l.owner, 19)) AND s.session = l.session
+WHERE l.name = ? AND l.expires_at <= UTC_TIMESTAMP(6) AND COALESCE(s.expires_at <= UTC_TIMESTAMP(6), TRUE)`, []byte(name)).Scan(&last.Holder, &acquired, &expires, &released)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	} else if err != nil {
