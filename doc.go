@@ -99,8 +99,9 @@
 // Context narrow it. A monotonic clock that stands still while the machine is
 // suspended widens it.
 //
-// A database clock that jumps forward ends leases early; set back, it makes a
-// crashed holder's lease last longer by as much. Clocks that are slewed (NTP: by
+// A database clock that jumps forward ends leases and sessions early; set back, it makes
+// those of crashed holders last longer by as much, a session's also for the locks that are
+// bound to it later. Clocks that are slewed (NTP: by
 // 500 ppm at most) do no harm: the margin covers twice that.
 //
 // Goroutines that share an owner share its locks. They do not exclude each other.
