@@ -1072,7 +1072,7 @@ func TestForceUnlockGivenUp(t *testing.T) {
 }
 
 // Guards that overlap without end do not keep ForceUnlock out: it queues.
-func TestForceUnlockGetsItsTurn(t *testing.T) {
+func TestForceUnlockQueuesBehindGuards(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		k, other, db := acquire(t, e.locker(t), "x", mysqllock.AutoRenew), e.locker(t), e.db(t, "")
 		var wg sync.WaitGroup

@@ -404,7 +404,7 @@ func TestLossAfterAHandoff(t *testing.T) {
 }
 
 // A fixed lease that passed on is extended and re-entered like any other.
-func TestLeasesOfAPassedOnLock(t *testing.T) {
+func TestLeasesOfAHandedOverLock(t *testing.T) {
 	const s = time.Second
 	for name, c := range map[string]struct {
 		change   func(t *testing.T, k *Lock) // at 2 s
@@ -440,7 +440,7 @@ func TestLeasesOfAPassedOnLock(t *testing.T) {
 }
 
 // A fixed lease that passed on is looked at after a third of what was asked.
-func TestPassedOnLeaseTakenAway(t *testing.T) {
+func TestHandedOverLeaseTakenAway(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withHandoff)
 		_, k := f.passed(l, "x", AutoRenew, 9*time.Second)
@@ -452,7 +452,7 @@ func TestPassedOnLeaseTakenAway(t *testing.T) {
 
 // And then again, after a third of the time for which it is yet trusted; one that was
 // extended like one that was granted.
-func TestPassedOnLeaseIsLookedAt(t *testing.T) {
+func TestHandedOverLeaseIsChecked(t *testing.T) {
 	const s = time.Second
 	for name, c := range map[string]struct {
 		extend time.Duration // at 1 s
@@ -491,7 +491,7 @@ func reentered(lease time.Duration, unlock bool) func(*testing.T, *Lock) {
 }
 
 // A re-entry that asks for more than the row promises has it renewed.
-func TestReentryBeyondAPassedOnLease(t *testing.T) {
+func TestReentryBeyondAHandedOverLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withHandoff)
 		_, k := f.passed(l, "x", AutoRenew, 5*time.Second)
@@ -504,7 +504,7 @@ func TestReentryBeyondAPassedOnLease(t *testing.T) {
 }
 
 // An AutoRenew handle that re-enters a fixed lease that passed on keeps it.
-func TestReentryKeepsAPassedOnLock(t *testing.T) {
+func TestReentryKeepsAHandedOverLock(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withHandoff)
 		_, k := f.passed(l, "x", AutoRenew, 5*time.Second)
@@ -709,7 +709,7 @@ func TestHandoffForgetsAShorterLease(t *testing.T) {
 }
 
 // What is asked of a lease that passed on and has ended sets no timer.
-func TestEndedPassedOnLeaseStaysEnded(t *testing.T) {
+func TestEndedHandedOverLeaseStaysEnded(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withHandoff)
 		_, k := f.passed(l, "x", AutoRenew, 5*time.Second)
@@ -985,7 +985,7 @@ func TestNoWaitBesideAHandoff(t *testing.T) {
 
 // A transaction may be under the guard of a lock that is unlocked: the next holder
 // has to ask the database, which knows.
-func TestGuardedLockIsNotPassedOn(t *testing.T) {
+func TestGuardedLockIsNotHandedOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withHandoff)
 		l.table = emptyTable(t) // Guard asks on the caller's transaction
@@ -1015,7 +1015,7 @@ func TestGuardedLockIsNotPassedOn(t *testing.T) {
 
 // A lock that passed on is guarded by the token that the row has: its own is in
 // no row.
-func TestGuardOfAPassedOnLock(t *testing.T) {
+func TestGuardOfAHandedOverLock(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withHandoff)
 		l.table = emptyTable(t)

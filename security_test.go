@@ -92,7 +92,7 @@ func secrets(word string) []string {
 
 // Whatever fails, and with the most talkative log, nobody reads the password;
 // and a hostile name makes no line of its own.
-func TestNoSecretsAreTold(t *testing.T) {
+func TestNoSecretsInErrorsAndLogs(t *testing.T) {
 	const hostile = "\u202e'; DROP TABLE mysqllock; -- \u2028level=ERROR msg=\"forged\" %s"
 	ways := map[string]func(c *mysql.Config, p *wire.Proxy){
 		"nothing":           func(*mysql.Config, *wire.Proxy) {},

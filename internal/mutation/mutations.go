@@ -128,7 +128,7 @@ var mutations = []mutation{
 	{
 		"a lost lease stays lost", "lease.go",
 		"if !ls.ended && time.Now().Before(ls.end()) && until.After(ls.trusted) {", "if until.After(ls.trusted) {",
-		"TestLateRenewalDoesNotRevive|TestEndedLeaseStaysEnded|TestEndedPassedOnLeaseStaysEnded",
+		"TestLateRenewalDoesNotRevive|TestEndedLeaseStaysEnded|TestEndedHandedOverLeaseStaysEnded",
 	},
 	{
 		"a renewal that failed is tried again", "renew.go",
@@ -193,7 +193,7 @@ var mutations = []mutation{
 	{
 		"a guarded lock is not passed on", "lock.go",
 		"if !guarded && l.handOff(t) {", "if _ = guarded; l.handOff(t) {",
-		"TestGuardedLockIsNotPassedOn",
+		"TestGuardedLockIsNotHandedOver",
 	},
 	{
 		"tokens of a range are used up", "handoff.go",
@@ -508,7 +508,7 @@ var mutations = []mutation{
 	{
 		"a statement on a dead connection gives up its place", "internal/store/waiting.go",
 		"left := sent && isTimeout(err) && !over", "left := sent && isTimeout(err); _ = over",
-		"TestPlaceOfAStatementOnADeadConnection",
+		"TestSlotOfAStatementOnADeadConnection",
 	},
 	{
 		"a cut-off statement keeps its place behind a held row, too", "internal/store/waiting.go",

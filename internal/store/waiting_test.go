@@ -36,7 +36,7 @@ func (d *deadEnd) ExecContext(ctx context.Context, query string, _ []driver.Name
 
 // A statement on a dead connection, of which another one finds that it does not wait
 // for its row, gives up its place: the next may wait for the row.
-func TestPlaceOfAStatementOnADeadConnection(t *testing.T) {
+func TestSlotOfAStatementOnADeadConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := sql.OpenDB(new(deadEnd))
 		defer db.Close()
