@@ -157,12 +157,12 @@ func TestForceUnlockReachesTheHolder(t *testing.T) {
 			old     bool // kept by the session
 			listens bool
 		}{
-			"new, listens":   {mysqllock.AutoRenew, false, true},
-			"old, listens":   {mysqllock.AutoRenew, true, true},
-			"fixed, listens": {time.Hour, false, true},
-			"new, deaf":      {mysqllock.AutoRenew, false, false},
-			"old, deaf":      {mysqllock.AutoRenew, true, false},
-			"fixed, deaf":    {6 * time.Second, false, false},
+			"new, listens":           {mysqllock.AutoRenew, false, true},
+			"old, listens":           {mysqllock.AutoRenew, true, true},
+			"fixed, listens":         {time.Hour, false, true},
+			"new, does not listen":   {mysqllock.AutoRenew, false, false},
+			"old, does not listen":   {mysqllock.AutoRenew, true, false},
+			"fixed, does not listen": {6 * time.Second, false, false},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -198,8 +198,8 @@ func TestForceUnlockReachesTheHolder(t *testing.T) {
 	})
 }
 
-// The time until a holder that listens knows of a ForceUnlock. Its p99 is to be below
-// 100 ms on a machine that has nothing else to do.
+// The time until a holder that listens learns of a ForceUnlock. Its p99 is below 100 ms on an
+// idle machine.
 func TestForceUnlockSignal(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		rounds := 40
