@@ -84,9 +84,9 @@ portable:
 	GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GO) vet ./...) || { echo "$$module does not build on $$platform"; exit 1; }; done; done
 	@cd cmd/mysqllock && GOOS=solaris GOARCH=amd64 $(GO) vet ./...
 
-# What of the root package its tests run.
+# What of the library the tests of the root package run.
 cover:
-	@mkdir -p .cache && scripts/servers.sh && $(GO) test -parallel 4 -coverprofile .cache/cover.out . && $(GO) tool cover -func .cache/cover.out | tail -n 1
+	@mkdir -p .cache && scripts/servers.sh && $(GO) test -parallel 4 -coverpkg "$$($(GO) list -deps . | grep ^github.com/mysqllock/ | paste -sd , -)" -coverprofile .cache/cover.out . && $(GO) tool cover -func .cache/cover.out | tail -n 1
 
 # What becomes of locks when the primary is lost; the figures of docs/failover.md.
 failover:

@@ -6,8 +6,14 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/background"
+	"github.com/mysqllock/mysqllock/internal/outage"
+	"github.com/mysqllock/mysqllock/internal/queue"
 	"github.com/mysqllock/mysqllock/internal/store"
 )
+
+// A waiter is the place of a call in the queue of its name.
+type waiter = queue.Waiter[outage.Evidence, *handoff]
 
 // A call is one TryLock in progress.
 type call struct {
@@ -23,7 +29,9 @@ type call struct {
 	cutoff     <-chan struct{} // the same for a statement in flight
 	cutoffTime time.Time       // when cutoff is closed; zero if it is not
 	waiter     *waiter
-	contention error // of the last attempt, if another statement on the row was in the way
+	again      bool               // an attempt was refused
+	pause      background.Backoff // before the next attempt
+	contention error              // of the last attempt, if another statement on the row was in the way
 	observed   *observed
 }
 
@@ -89,28 +97,31 @@ func (l *Locker) enter() bool {
 // acquire waits to be the head of the name's queue, and then sends attempts until one is
 // granted or the call ends.
 func (c *call) acquire() (*Lock, error) {
-	names := c.l.registry
-	place, ok := names.join(c.name, c.owner, c.noWait)
-	if !ok {
+	l := c.l
+	w, evidence := l.queues.Join(c.name, c.owner, c.noWait)
+	if w == nil {
 		// The head may have acquired the lock for our owner just now.
 		if k, err := c.reenter(); k != nil || err != nil {
 			return k, err
 		}
-		return nil, names.refusal(c.name)
+		if err := evidence.LookErr(); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		return nil, ErrNotAcquired
 	}
-	c.waiter = place
-	c.l.waiting.Add(1)
-	defer c.l.waiting.Add(-1)
+	c.waiter = w
+	l.waiting.Add(1)
+	defer l.waiting.Add(-1)
 	if k, err := c.queue(); k != nil || err != nil {
-		c.l.leaveQueue(place)
+		l.leaveQueue(w)
 		return k, err
 	}
-	left := names.takeOffer(place)
-	for pause, again := firstPause, false; ; {
+	left := w.TakeOffer()
+	for c.pause = firstBackoff; ; {
 		// An earlier hold of the owner may be lost, but not unlocked yet.
 		if k, err := c.reenter(); k != nil || err != nil {
-			c.l.releaseHandoff(left)
-			c.l.leaveQueue(place)
+			l.releaseHandoff(left)
+			l.leaveQueue(w)
 			return k, err
 		}
 		if left != nil {
@@ -118,52 +129,18 @@ func (c *call) acquire() (*Lock, error) {
 				return k, nil
 			}
 		}
-		a := c.attempt(left, again)
+		a := c.attempt(left)
 		left = nil
-		err := c.run(a)
-		if err != nil {
+		if err := c.run(a); err != nil {
 			return nil, err
 		}
-		switch {
-		case a.err != nil:
-			a.undoUnknown()
-			if !store.Transient(a.err) {
-				c.l.leaveQueue(place)
-				return nil, a.err
-			}
-			c.failed(a.err)
-			if c.noWait && !store.Contended(a.err) && (store.OutcomeUnknown(a.err) || pause > 4*firstPause) {
-				c.l.leaveQueue(place)
-				return nil, fmt.Errorf("%w: %w", ErrUnavailable, a.err)
-			}
-			err = await(c, time.After(pause), c.timeout)
-			pause = min(2*pause, 50*firstPause)
-		case a.grant.Token > 0:
+		if a.err == nil && a.grant.Token > 0 {
 			if k, err := c.beginHold(a); k != nil || err != nil {
 				return k, err
 			}
-			err = await(c, time.After(pause), c.timeout)
-		case a.request.Replaces != "":
-			// The row has another owner by now.
-		case c.noWait && a.grant.Reserved:
-			// The process for which the row is reserved takes it, or not, very soon.
-			err = await(c, time.After(pause), c.timeout)
-			pause = min(2*pause, store.ReservedFor)
-		case c.noWait:
-			err = ErrNotAcquired
-		case a.grant.Locked:
-			c.contention, again = nil, true
-			names.answered(place, false)
-			err = c.pauseOrWake(pause)
-			pause = min(2*pause, 50*firstPause)
-		case a.request.EnlistAs == 0 && names.enlists(place):
-			again = true // and join the wait queue
-		default:
-			c.contention, pause, again = nil, firstPause, true
-			err = c.sleep(a)
 		}
-		if err != nil {
-			c.l.leaveQueue(place)
+		if err := c.waitAfter(a); err != nil {
+			l.leaveQueue(w)
 			return nil, err
 		}
 	}
@@ -173,11 +150,60 @@ func (c *call) acquire() (*Lock, error) {
 // doubles it.
 const firstPause = 10 * time.Millisecond
 
+var firstBackoff = background.Backoff{Delay: firstPause, Max: 50 * firstPause}
+
+// waitAfter waits, after an attempt without a hold, until another may succeed. It returns an
+// error if the call must end.
+func (c *call) waitAfter(a *attempt) error {
+	switch {
+	case a.err != nil:
+		a.undoUnknown()
+		if !store.Transient(a.err) {
+			return a.err
+		}
+		c.failed(a.err)
+		if c.noWait && !store.Contended(a.err) && (store.OutcomeUnknown(a.err) || c.pause.Delay > 4*firstPause) {
+			return fmt.Errorf("%w: %w", ErrUnavailable, a.err)
+		}
+		return await(c, time.After(c.pause.Next()), c.timeout)
+	case a.grant.Token > 0: // it came too late
+		return await(c, time.After(c.pause.Delay), c.timeout)
+	case a.request.Replaces != "": // the row has another owner by now
+		return nil
+	case c.noWait && a.grant.Reserved:
+		// The process for which the row is reserved takes it, or not, very soon.
+		err := await(c, time.After(c.pause.Next()), c.timeout)
+		c.pause.Delay = min(c.pause.Delay, store.ReservedFor)
+		return err
+	case c.noWait:
+		return ErrNotAcquired
+	case a.grant.Locked:
+		c.contention, c.again = nil, true
+		c.l.answered(c.waiter, false, true)
+		defer time.AfterFunc(c.pause.Next(), c.waiter.Wake).Stop()
+		return await(c, c.waiter.Woken, c.timeout)
+	case a.request.EnlistAs == 0 && c.l.waker.Signals():
+		c.again = true // and join the wait queue
+		return nil
+	default:
+		c.contention, c.pause, c.again = nil, firstBackoff, true
+		return c.sleep(a)
+	}
+}
+
+// answered records that the database has granted or refused an attempt of w. again is set
+// if it had refused an earlier one.
+func (l *Locker) answered(w *waiter, granted, again bool) {
+	l.outages.Answered(w.State, w, granted)
+	l.waker.Answered(w.Name, granted, again)
+	w.Admit(false)
+}
+
 // queue waits to be the head, unless the owner acquires the lock by another call.
 func (c *call) queue() (*Lock, error) {
 	for {
 		select {
-		case <-c.waiter.isHead:
+		case <-c.waiter.Head:
 			return nil, nil
 		default:
 		}
@@ -185,9 +211,9 @@ func (c *call) queue() (*Lock, error) {
 			return k, err
 		}
 		select {
-		case <-c.waiter.isHead:
-		case <-c.waiter.wake:
-		case <-c.waiter.refused:
+		case <-c.waiter.Head:
+		case <-c.waiter.Woken:
+		case <-c.waiter.Refused:
 			// Unless the head acquired it for our owner.
 			if k, err := c.reenter(); k != nil || err != nil {
 				return k, err
@@ -217,22 +243,17 @@ func await[T any](c *call, ready <-chan T, timeout <-chan struct{}) error {
 	}
 }
 
-// pauseOrWake waits before the next attempt, unless the waiter is woken.
-func (c *call) pauseOrWake(pause time.Duration) error {
-	defer time.AfterFunc(pause, c.waiter.signal).Stop()
-	return await(c, c.waiter.wake, c.timeout)
-}
-
-// sleep waits, as the head, until the row may be free.
+// sleep waits, as the head, until the row may be free. A wake-up since the last attempt was
+// sent is still in Woken.
 func (c *call) sleep(a *attempt) error {
 	left := a.grant.Remaining
 	if a.grant.Reserved && a.request.EnlistAs != 0 {
 		left = DefaultLease // the next holder's lease is unknown; a signal will come
 	}
-	c.l.registry.answered(c.waiter, false)
-	c.l.registry.watch(c.waiter, left)
-	defer c.l.registry.unwatch(c.waiter)
-	return await(c, c.waiter.wake, c.timeout)
+	c.l.answered(c.waiter, false, true)
+	c.l.waker.Watch(c.name, left, c.waiter.State.Looked)
+	defer c.l.waker.Unwatch(c.name)
+	return await(c, c.waiter.Woken, c.timeout)
 }
 
 // reenter returns another handle if the owner of the call holds the lock, and an error if it
@@ -259,10 +280,11 @@ func (l *Locker) reenter(ctx context.Context, key holdKey, lease time.Duration) 
 		l.finishLoss(t, lost)
 		return nil, err
 	}
-	defer l.mu.Unlock()
 	if ctx.Err() != nil {
+		l.mu.Unlock()
 		return nil, canceled(ctx)
 	}
+	defer l.mu.Unlock()
 	var now time.Time
 	if lease != AutoRenew {
 		now = time.Now()
@@ -304,7 +326,7 @@ func (c *call) report(a *attempt) {
 	case a.err != nil:
 		c.failed(a.err)
 	case a.grant.Token == 0:
-		c.l.registry.probed(c.waiter, store.RowHeld, nil)
+		c.l.outages.Probed(c.waiter.State, c.waiter, store.RowHeld, nil)
 	}
 }
 
@@ -377,16 +399,16 @@ func (c *call) lastErr() (err error, outage bool) {
 	if c.waiter == nil {
 		return nil, false
 	}
-	v := c.l.registry.lastErr(c.waiter)
+	v := c.l.outages.Verdict(c.waiter.State)
 	end := time.Now().Add(probeWait)
 	if latest := c.cutoffTime.Add(min(c.wait-minTimeout, 0) + overrun); latest.After(end) && c.ctx.Err() == nil {
 		end = latest
 	}
-	for v.probing && time.Now().Before(end) {
+	for v.Probing && time.Now().Before(end) {
 		time.Sleep(probeWait / 20)
-		v = c.l.registry.lastErr(c.waiter)
+		v = c.l.outages.Verdict(c.waiter.State)
 	}
-	return v.err, v.err != nil && !v.slow
+	return v.Err, v.Err != nil && !v.Slow
 }
 
 // failed records an attempt that failed with a transient error.
@@ -395,7 +417,7 @@ func (c *call) failed(err error) {
 	if store.Contended(err) {
 		c.contention = err
 	}
-	c.l.registry.failed(c.waiter, err)
+	c.waiter.State.Failed(err)
 }
 
 func (c *call) key() holdKey { return holdKey{c.owner, c.name} }

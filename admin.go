@@ -92,7 +92,7 @@ func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err e
 		return false, nil
 	}
 	l.watchdog.ownerChanged(store.Claim{Name: name, Owner: owner})
-	l.registry.freed([]string{name}, next)
+	l.waker.Freed([]string{name}, next)
 	return true, nil
 }
 

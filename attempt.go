@@ -3,11 +3,11 @@ package mysqllock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/outage"
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
@@ -19,6 +19,7 @@ import (
 type attempt struct {
 	l       *Locker
 	inline  bool // on the caller's goroutine
+	again   bool // an earlier attempt of the call was refused
 	request store.AcquireRequest
 	handoff *handoff // whose row it replaces; may be nil
 	waiter  *waiter
@@ -36,23 +37,22 @@ type attempt struct {
 	detached *time.Timer // cuts it off; not nil if the caller has returned
 }
 
-// attempt returns a new attempt, which replaces the handoff, if any. again is set if an
-// earlier one was refused.
-func (c *call) attempt(left *handoff, again bool) *attempt {
+// attempt returns a new attempt, which replaces the handoff, if any.
+func (c *call) attempt(left *handoff) *attempt {
 	l := c.l
 	lease := c.lease
 	if lease == AutoRenew {
 		lease = l.lease
 	}
 	a := &attempt{
-		l: l, handoff: left, waiter: c.waiter,
+		l: l, handoff: left, waiter: c.waiter, again: c.again,
 		request: store.AcquireRequest{Claim: store.Claim{Name: c.name, Owner: store.NewOwnerID(l.process)}, Lease: lease},
 	}
 	if left != nil {
 		a.request.Replaces = left.lease.claim.Owner
 	}
 	background := c.observed.over(l.background)
-	a.inline = l.dbIsFast.Load() && left == nil && !again
+	a.inline = l.dbIsFast.Load() && left == nil && !c.again
 	// A grant that arrives when its lease has nearly ended is useless. That limits the
 	// statement, which may wait for a locked row or on a dead connection, unless the caller
 	// returns sooner.
@@ -68,13 +68,16 @@ func (c *call) attempt(left *handoff, again bool) *attempt {
 			a.cutAfter(bound)
 		}
 	}
-	a.probing = time.AfterFunc(probeAfter, a.probe)
-	l.registry.sending(c.waiter, a.request.Claim)
+	a.probing = time.AfterFunc(outage.ProbeAfter, a.probe)
+	c.waiter.State.Sent(c.waiter, a.request.Claim)
+	c.waiter.Admit(true)
 	select {
-	case <-c.waiter.wake: // this attempt will see its reason
+	case <-c.waiter.Woken: // this attempt will see its reason
 	default:
 	}
-	a.request.EnlistAs = l.registry.asking(c.waiter, again)
+	if !c.noWait {
+		a.request.EnlistAs = l.waker.Enlist(c.name, c.again)
+	}
 	return a
 }
 
@@ -90,7 +93,7 @@ func (a *attempt) cutAfter(d time.Duration) *time.Timer {
 		mu.Lock()
 		defer mu.Unlock()
 		if a.locked.Load() && time.Since(began) < store.LockWaitTimeout && a.ctx.Err() == nil {
-			timer.Reset(probeInterval)
+			timer.Reset(outage.ProbeInterval)
 		} else {
 			a.cancel()
 		}
@@ -104,9 +107,9 @@ func (a *attempt) probe() {
 		return
 	}
 	defer a.l.working.Done()
-	a.locked.Store(a.l.registry.probe(a.l.background, a.waiter, a.request.Claim) == store.RowLocked)
+	a.locked.Store(a.l.outages.Probe(a.l.background, a.waiter.State, a.waiter, a.request.Claim) == store.RowLocked)
 	if a.ctx.Err() == nil {
-		a.probing.Reset(probeInterval)
+		a.probing.Reset(outage.ProbeInterval)
 	}
 }
 
@@ -130,7 +133,10 @@ func (a *attempt) send() {
 	start := time.Now()
 	a.grant, a.err = a.l.repo.Acquire(a.ctx, a.request)
 	if errors.Is(a.err, context.DeadlineExceeded) || errors.Is(a.err, context.Canceled) {
-		a.err = unanswered(a.err)
+		a.err = outage.Unanswered(a.err)
+	}
+	if a.grant.Token > 0 {
+		a.l.waker.Granted(a.request.Name)
 	}
 	if fast := a.err == nil && time.Since(start) < fastReply; fast != a.l.dbIsFast.Load() {
 		a.l.dbIsFast.Store(fast)
@@ -139,30 +145,8 @@ func (a *attempt) send() {
 		span := a.l.watchdog.stop(a.handoff.lease)
 		a.l.repo.HoldEnded()
 		if a.err != nil {
-			a.l.releaser.add(a.handoff.lease.claim, span, false, time.Now())
+			a.l.releaser.Add(a.handoff.lease.claim, span, false, time.Now())
 		}
-	}
-}
-
-// errNoAnswer is the error of a statement that was cut off, or had no reply when its call
-// ended. It hides context.DeadlineExceeded, because the time limit is the library's, not the
-// caller's.
-var (
-	errNoAnswer     = errors.New("the database did not answer in time")
-	errNoConnection = errors.New("the pool had no connection to the database in time")
-)
-
-// unanswered returns the error of a statement whose time limit passed before its reply.
-func unanswered(err error) error {
-	switch {
-	case errors.As(err, new(store.PoolExhausted)):
-		return store.NotSent{Err: errNoConnection}
-	case errors.As(err, new(store.NotSent)):
-		return store.NotSent{Err: errNoAnswer}
-	case err == context.DeadlineExceeded || err == context.Canceled:
-		return errNoAnswer
-	default:
-		return fmt.Errorf("%w (%v)", errNoAnswer, err)
 	}
 }
 
@@ -190,16 +174,16 @@ func (a *attempt) detach() bool {
 // undoUnknown makes sure that a failed attempt holds nothing.
 func (a *attempt) undoUnknown() {
 	if store.OutcomeUnknown(a.err) {
-		a.l.releaser.add(a.request.Claim, a.request.Lease, true, time.Now())
+		a.l.releaser.Add(a.request.Claim, a.request.Lease, true, time.Now())
 	}
 }
 
 // release releases an unwanted grant, and wakes the next waiter.
 func (a *attempt) release() {
-	a.l.registry.answered(a.waiter, true)
+	a.l.answered(a.waiter, true, a.again)
 	if err := a.l.release(a.request.Claim, a.request.Lease); err != nil {
 		a.l.log.Debug("mysqllock: release of an unwanted grant, trying again", "name", a.request.Name, "err", err)
 	}
 	a.l.repo.HoldEnded()
-	a.l.registry.wakeHead(a.request.Name)
+	a.l.queues.Wake(a.request.Name)
 }

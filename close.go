@@ -3,11 +3,10 @@ package mysqllock
 import (
 	"context"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/store"
+	"github.com/mysqllock/mysqllock/internal/undo"
 )
 
 // Close ends waiting calls with [ErrClosed], releases every lock still held and
@@ -24,55 +23,16 @@ func (l *Locker) Close() error {
 func (l *Locker) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
 	defer cancel()
-	var held []*hold
-	l.mu.Lock()
-	l.closed = true
-	close(l.done)
-	for _, t := range l.holds {
-		if l.checkLoss(t) {
-			defer l.finishLoss(t, true)
-		} else if t.ended == nil {
-			l.endHold(t, ErrClosed)
-			l.watchdog.stop(t.lease)
-			held = append(held, t)
-		}
-	}
-	clear(l.holds)
-	l.mu.Unlock()
-
-	claims := make([]store.Claim, len(held))
-	for i, t := range held {
-		claims[i] = t.lease.claim
-	}
-	err := l.releaseAll(ctx, claims)
-	for _, t := range held {
-		l.repo.HoldEnded()
-		l.leaveQueue(t.waiter)
-		l.observers.holdEnd(t, ErrClosed)
-	}
-
-	// Calls and attempts in flight get a second for their replies, and are undone.
-	answered := make(chan struct{})
-	go func() {
-		l.working.Wait()
-		close(answered)
-	}()
-	cut := false
-	select {
-	case <-answered:
-	case <-time.After(time.Second):
-		cut = true
-		l.stop()
-		<-answered // every statement ends with its context
-	}
-	l.stop()
+	err := l.releaseHolds(ctx)
+	cut := l.endCalls()
 	l.watchdog.close()
-	l.releaser.close()
-	mayBeGranted, drainErr := l.releaser.drain(ctx)
+	l.releaser.Close()
+	mayBeGranted, drainErr := l.releaser.Drain(ctx)
 	if err := l.watchdog.endSession(ctx); err != nil {
 		l.log.Debug("mysqllock: session not ended, it expires", "err", err)
 	}
-	l.registry.close()
+	l.outages.Close()
+	l.waker.Close()
 	if l.table != nil {
 		l.table.Close()
 	}
@@ -88,63 +48,51 @@ func (l *Locker) close() error {
 	return nil
 }
 
-// releaseAll frees rows in batches. It retries locked rows until ctx ends.
-func (l *Locker) releaseAll(ctx context.Context, claims []store.Claim) error {
-	var failed error
-	for pause := 10 * time.Millisecond; len(claims) > 0; pause *= 2 {
-		var still []store.Claim
-		for part := range slices.Chunk(claims, store.BatchSize) {
-			left, err := l.releaseBatch(ctx, part)
-			if err != nil {
-				failed = err
-			}
-			still = append(still, left...)
-		}
-		claims = still
-		if len(claims) == 0 {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			if failed == nil {
-				failed = store.ErrRowLocked
-			}
-			return fmt.Errorf("%d not released, the first %q: %w", len(claims), claims[0].Name, failed)
-		case <-time.After(pause):
+// releaseHolds ends all holds, and releases their rows until ctx ends.
+func (l *Locker) releaseHolds(ctx context.Context) error {
+	var held []*hold
+	var claims []store.Claim
+	l.mu.Lock()
+	l.closed = true
+	close(l.done)
+	for _, t := range l.holds {
+		if l.checkLoss(t) {
+			defer l.finishLoss(t, true)
+		} else if t.ended == nil {
+			l.endHold(t, ErrClosed)
+			l.watchdog.stop(t.lease)
+			held, claims = append(held, t), append(claims, t.lease.claim)
 		}
 	}
-	return nil
+	clear(l.holds)
+	l.mu.Unlock()
+
+	err := undo.ReleaseAll(ctx, l.repo, claims, func(names []string, n int64, next store.Process) {
+		l.released.Add(n)
+		l.waker.Released(names, next)
+	})
+	for _, t := range held {
+		l.repo.HoldEnded()
+		l.leaveQueue(t.waiter)
+		l.observers.holdEnd(t, ErrClosed)
+	}
+	return err
 }
 
-// releaseBatch frees rows in one statement, and those that it skips one by one. It returns
-// the claims that were not released.
-func (l *Locker) releaseBatch(ctx context.Context, claims []store.Claim) ([]store.Claim, error) {
-	try, cancel := context.WithTimeout(ctx, closeBound/3)
-	defer cancel()
-	freed, next, err := l.repo.ReleaseAll(try, claims)
-	l.released.Add(freed)
-	if freed > 0 {
-		l.registry.released(store.Names(claims), next)
+// endCalls waits for calls and attempts in flight, which are undone. It cuts off statements
+// that have no reply within a second, and reports whether there were any.
+func (l *Locker) endCalls() (cut bool) {
+	answered := make(chan struct{})
+	go func() {
+		l.working.Wait()
+		close(answered)
+	}()
+	select {
+	case <-answered:
+	case <-time.After(time.Second):
+		cut = true
 	}
-	if err != nil {
-		return claims, err
-	}
-	if freed == int64(len(claims)) {
-		return nil, nil
-	}
-	left, err := store.StillOwned(try, l.repo, claims)
-	if err != nil {
-		return claims, err
-	}
-	each, cancelEach := context.WithTimeout(ctx, singleBound)
-	defer cancelEach()
-	var mu sync.Mutex // protects left
-	releaseEach(each, l.repo, slices.Clone(left), func(c store.Claim, next store.Process) {
-		l.released.Add(1)
-		l.registry.released([]string{c.Name}, next)
-		mu.Lock()
-		defer mu.Unlock()
-		left = slices.DeleteFunc(left, func(l store.Claim) bool { return l == c })
-	})
-	return left, nil
+	l.stop()
+	<-answered // every statement ends with its context
+	return cut
 }

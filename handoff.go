@@ -41,7 +41,7 @@ func (l *Locker) handOff(t *hold) bool {
 	case time.Since(left.since) > maxHandoffTime:
 		return false
 	}
-	return l.registry.queued(t.waiter) && l.confirmed(t.lease) && l.registry.offer(t.waiter, left)
+	return t.waiter.HasNext() && l.confirmed(t.lease) && t.waiter.Offer(left)
 }
 
 // confirmed reports whether the lease owned its row a moment ago. If not, or if the database
@@ -81,10 +81,20 @@ func (c *call) adopt(left *handoff) *Lock {
 	return k
 }
 
+// leaveQueue removes a waiter from its queue, and releases a handoff that no other waiter
+// takes.
+func (l *Locker) leaveQueue(w *waiter) {
+	left, last := w.Leave()
+	if last {
+		l.waker.Leave(w.Name)
+	}
+	l.releaseHandoff(left)
+}
+
 // releaseHandoff releases the row of a handoff in the background.
 func (l *Locker) releaseHandoff(left *handoff) {
 	if left != nil {
-		l.releaser.add(left.lease.claim, l.watchdog.stop(left.lease), false, time.Now())
+		l.releaser.Add(left.lease.claim, l.watchdog.stop(left.lease), false, time.Now())
 		l.repo.HoldEnded()
 	}
 }

@@ -814,7 +814,7 @@ func TestHandoffToACallThatEnds(t *testing.T) {
 							require.Zero(t, f.left("x"))
 							require.Zero(t, l.Stats().Held)
 							require.Zero(t, l.Stats().Waiting)
-							require.Empty(t, l.registry.queues)
+							require.Zero(t, l.queues.Len())
 						})
 					}
 					t.Log(granted, "granted,", refused, "refused")
@@ -909,7 +909,7 @@ func TestLeaseThatEndsInAHandoff(t *testing.T) {
 			l.watchdog.mu.Lock()
 			l.watchdog.expire(left.lease)
 			l.watchdog.mu.Unlock()
-			l.registry.offer(old.hold.waiter, left)
+			old.hold.waiter.Offer(left)
 		}()
 		k := p.granted(0)
 		synctest.Wait()

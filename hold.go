@@ -62,9 +62,9 @@ func (l *Locker) holdBegan(c *call, t *hold) {
 	l.held++
 	l.mu.Unlock()
 	l.acquired.Add(1)
-	l.registry.answered(c.waiter, true)
+	l.answered(c.waiter, true, c.again)
 	if c.shared {
-		l.registry.wakeOwner(c.name, c.owner)
+		l.queues.WakeOwner(c.name, c.owner)
 	}
 }
 
@@ -134,10 +134,6 @@ func (l *Locker) endHold(t *hold, why error) {
 		k.end(why)
 	}
 }
-
-// leaveQueue removes a waiter from its queue, and releases a handoff that no other waiter
-// takes.
-func (l *Locker) leaveQueue(w *waiter) { l.releaseHandoff(l.registry.leave(w)) }
 
 // Extend makes the lease last for at least the given time from now, at least 10
 // ms; also for a handle with [AutoRenew]. It blocks for one round trip, or until ctx ends if
@@ -243,12 +239,12 @@ func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration) er
 		cancel()
 		switch {
 		case err == nil && (freed || maybe):
-			l.registry.released([]string{c.Name}, next)
+			l.waker.Released([]string{c.Name}, next)
 			return nil
 		case err == nil:
 			return ErrLost
 		case !store.Transient(err) || time.Until(end) <= pause:
-			l.releaser.add(c, lease, false, time.Now())
+			l.releaser.Add(c, lease, false, time.Now())
 			return err
 		}
 		time.Sleep(pause)

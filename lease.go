@@ -334,7 +334,7 @@ func (d *watchdog) expire(ls *lease) {
 	d.remove(ls)
 	ls.expired = true
 	if !from.IsZero() {
-		d.releaser.add(ls.claim, d.span(ls), false, from)
+		d.releaser.Add(ls.claim, d.span(ls), false, from)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -195,6 +196,53 @@ func TestForceUnlockReachesTheHolder(t *testing.T) {
 				require.NoError(t, next.Err())
 			})
 		}
+	})
+}
+
+// A holder learns of a forced release even if the process that forces ends right after its
+// commit.
+func TestForceUnlockThatDies(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		proxy := wire.New(t, e.server.Addr())
+		holder, dies := e.locker(t, mysqllock.WithLease(6*time.Second)), newLocker(t, e.through(t, proxy))
+		k := acquire(t, holder, "x", mysqllock.AutoRenew)
+		eventually(t, "a session", func() bool { return holder.Stats().Renewals > 0 })
+		proxy.Interfere(func(query string) wire.Interference {
+			if strings.HasPrefix(query, "COMMIT") {
+				return wire.Interference{Error: 2013} // it is executed
+			}
+			return wire.Interference{}
+		})
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		start := time.Now()
+		_, err := dies.ForceUnlock(short, "x")
+		require.Error(t, err)
+		requireOver(t, k, mysqllock.ErrLost)
+		require.Less(t, time.Since(start), 5*time.Second, "a third of the lease, and what a busy machine adds")
+	})
+}
+
+// The holder checks its rows before a ForceUnlock that waits for a guard frees one of them, and
+// learns of the loss at once nevertheless.
+func TestForceUnlockBehindAGuardIsReported(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		holder, other := e.locker(t), e.locker(t)
+		k := acquire(t, holder, "x", mysqllock.AutoRenew)
+		acquire(t, other, "other", mysqllock.AutoRenew)
+		waits, cancel := context.WithCancel(ctx)
+		defer cancel()
+		go holder.Lock(waits, "other", mysqllock.AutoRenew)
+		eventually(t, "a listener", func() bool { return requireHeld(t, other, "other", true).Waiters > 0 })
+		tx, err := e.db(t, "").BeginTx(ctx, nil)
+		require.NoError(t, err)
+		require.NoError(t, k.Guard(ctx, tx))
+		time.AfterFunc(500*time.Millisecond, func() { tx.Commit() })
+		_, err = other.ForceUnlock(ctx, "x")
+		require.NoError(t, err)
+		start := time.Now()
+		requireOver(t, k, mysqllock.ErrLost)
+		require.Less(t, time.Since(start), 5*time.Second, "10 s without the signal")
 	})
 }
 

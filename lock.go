@@ -13,7 +13,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/outage"
+	"github.com/mysqllock/mysqllock/internal/queue"
 	"github.com/mysqllock/mysqllock/internal/store"
+	"github.com/mysqllock/mysqllock/internal/undo"
+	"github.com/mysqllock/mysqllock/internal/wake"
 )
 
 // The errors to test for with [errors.Is]. Operations wrap them with the name of
@@ -53,13 +57,8 @@ const (
 	// be exceeded by minTimeout and cancelGrace together, less than 100 ms.
 	fastReply   = 20 * time.Millisecond
 	cancelGrace = 40 * time.Millisecond
-	// An attempt without a reply is probed after probeAfter, and then each probeInterval. A
-	// call that ends sooner starts the first probe if the attempt is probeSoon old, and waits
-	// for it for probeWait.
-	probeSoon     = 15 * time.Millisecond
-	probeAfter    = 400 * time.Millisecond
-	probeInterval = time.Second
-	probeWait     = 50 * time.Millisecond
+	// probeWait is how long a call that ends waits for a probe.
+	probeWait = 50 * time.Millisecond
 	// overrun is how much a wait may be exceeded.
 	overrun = 95 * time.Millisecond
 	// unlockBound limits Unlock, confirmBound its look before a handoff, closeBound each step
@@ -74,9 +73,11 @@ const (
 type Locker struct {
 	repo     repository
 	table    *store.Store
-	registry *registry
+	queues   *queue.Queues[outage.Evidence, *handoff]
+	outages  *outage.Detector
+	waker    *wake.Waker
 	watchdog *watchdog
-	releaser *releaser
+	releaser *undo.Releaser
 	log      *slog.Logger
 	lease    time.Duration
 	handoff  bool          // locks may be handed over inside the process
@@ -96,7 +97,7 @@ type Locker struct {
 	result     error          // of Close
 	closeOnce  sync.Once
 
-	mu     sync.Mutex // protects following fields, and those of every hold and Lock; locked before those of watchdog and releaser, never with registry.mu
+	mu     sync.Mutex // protects following fields, and those of every hold and Lock; locked before those of watchdog and releaser
 	closed bool
 	holds  map[holdKey]*hold // until the last handle is unlocked, also once lost
 	held   int               // holds that have not ended
@@ -176,10 +177,14 @@ func newLocker(repo repository, self store.Process, c config) *Locker {
 		done: make(chan struct{}), holds: map[holdKey]*hold{},
 	}
 	l.background, l.stop = context.WithCancel(context.Background())
-	l.registry = newRegistry(repo, self, c.poll, c.signal, c.notifier, c.log)
-	l.releaser = newReleaser(repo, min(c.lease/4, 5*time.Second), l.registry.freed, c.log)
+	l.queues = queue.New[outage.Evidence, *handoff]()
+	l.outages = outage.NewDetector(repo)
+	l.waker = wake.New(repo, l.queues, wake.Config{
+		Self: self, Interval: c.poll, Signal: c.signal, Notifier: c.notifier, Log: c.log,
+		Forced: func() { l.watchdog.audit() },
+	})
+	l.releaser = undo.New(repo, min(c.lease/4, 5*time.Second), l.waker.Freed, c.log)
 	l.watchdog = newWatchdog(repo, self, c.lease, l.releaser, c.log, c.observers)
-	l.registry.onForced = l.watchdog.audit
 	return l
 }
 

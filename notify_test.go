@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/outage"
 	"github.com/mysqllock/mysqllock/internal/store"
 
 	"github.com/stretchr/testify/require"
@@ -191,7 +192,7 @@ func TestPollerErrorIsTold(t *testing.T) {
 		"looks denied":       {fails(errDenied), none, 5500 * ms, []error{ErrNotAcquired}, []error{}},
 		"broken":             {fails(errBroken), none, 5500 * ms, []error{ErrUnavailable, errBroken}, []error{ErrNotAcquired}},
 		"broken, then not":   {first(4, fails(errBroken), none), none, 5500 * ms, []error{ErrNotAcquired}, []error{errBroken, ErrUnavailable}},
-		"silent":             {hangs, none, 5500 * ms, []error{ErrUnavailable, errNoAnswer}, []error{ErrNotAcquired, context.DeadlineExceeded}},
+		"silent":             {hangs, none, 5500 * ms, []error{ErrUnavailable, outage.ErrNoAnswer}, []error{ErrNotAcquired, context.DeadlineExceeded}},
 		"answers are lost":   {cut, none, 5500 * ms, []error{ErrUnavailable, errBroken}, []error{ErrNotAcquired}},
 		"nothing the matter": {none, none, 5500 * ms, []error{ErrNotAcquired}, []error{errBroken, errDenied, ErrUnavailable}},
 	} {
@@ -355,7 +356,7 @@ func TestAbandonedAttempt(t *testing.T) {
 				f.until(s)
 				enough := errors.New("enough")
 				cancel(enough)
-				head.refused(s, ErrUnavailable, enough, errNoAnswer)
+				head.refused(s, ErrUnavailable, enough, outage.ErrNoAnswer)
 				k := next.granted(c.next)
 				if c.acquire != "" {
 					require.Equal(t, c.acquire, f.sent("acquire"))
@@ -461,11 +462,11 @@ func TestStay(t *testing.T) {
 				case "context, refused":
 					p.refused(c.at, ErrNotAcquired, context.DeadlineExceeded)
 				case "short wait, no answer": // so soon, it may only be slow
-					p.refused(c.at, ErrNotAcquired, errNoAnswer)
+					p.refused(c.at, ErrNotAcquired, outage.ErrNoAnswer)
 				case "context, failed":
 					p.refused(c.at, errDenied)
 				default:
-					p.refused(c.at, ErrUnavailable, errNoAnswer)
+					p.refused(c.at, ErrUnavailable, outage.ErrNoAnswer)
 					require.Equal(t, c.ends > 0, errors.Is(p.err, context.DeadlineExceeded), "the caller's context")
 				}
 				f.until(c.next)

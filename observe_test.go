@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/outage"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -30,9 +32,25 @@ type seenKey struct{ id string }
 
 func (s *witness) note(format string, args ...any) {
 	if s.l != nil {
-		for _, mu := range []sync.Locker{&s.l.mu, &s.l.watchdog.mu, &s.l.registry.mu, &s.l.releaser.mu} {
+		var waiters []*waiter
+		for _, mu := range []sync.Locker{&s.l.mu, &s.l.watchdog.mu} {
 			func() { mu.Lock(); defer mu.Unlock() }()
 		}
+		func() {
+			s.l.mu.Lock()
+			defer s.l.mu.Unlock()
+			for _, t := range s.l.holds {
+				waiters = append(waiters, t.waiter)
+			}
+		}()
+		for _, w := range waiters {
+			w.State.LookErr()
+		}
+		s.l.releaser.Pending()
+		s.l.queues.Len()
+		s.l.waker.Unwatch("")
+		s.l.waker.Granted("")
+		s.l.waker.Enlist("", false)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +178,7 @@ func TestObservedStatement(t *testing.T) {
 		p := f.try(l, ctx, "x", WaitForever, AutoRenew)
 		require.Equal(t, "in x", sent.Value(seenKey{"o"}))
 		cancel()
-		p.refused(probeSoon+probeWait/20, ErrNotAcquired, context.Canceled) // it waits for the first probe
+		p.refused(outage.ProbeSoon+probeWait/20, ErrNotAcquired, context.Canceled) // it waits for the first probe
 		require.NoError(t, sent.Err())
 		f.until(p.at + detachedTimeout + time.Millisecond)
 		require.ErrorIs(t, sent.Err(), context.Canceled)
@@ -375,6 +393,9 @@ func TestLogTable(t *testing.T) {
 
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
+	below, err := filepath.Glob("internal/*/*.go")
+	require.NoError(t, err)
+	files = append(files, below...)
 	call := regexp.MustCompile(`log\.(Debug|Info|Warn|Error|Log)\(.*?"mysqllock: ([^"]+)", (.*)\)\n`)
 	written := map[string]string{}
 	for _, file := range files {

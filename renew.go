@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/store"
+	"github.com/mysqllock/mysqllock/internal/undo"
 )
 
 // A watchdog keeps the leases of this process. It renews those that must go on, checks the
@@ -18,7 +19,7 @@ import (
 type watchdog struct {
 	repo      leaseStore
 	length    time.Duration // of a renewed lease
-	releaser  *releaser
+	releaser  *undo.Releaser
 	log       *slog.Logger
 	observers observers
 	renewals  atomic.Int64
@@ -53,7 +54,7 @@ const (
 	maxSingle = 4
 )
 
-func newWatchdog(repo leaseStore, self store.Process, length time.Duration, releaser *releaser, log *slog.Logger, observers observers) *watchdog {
+func newWatchdog(repo leaseStore, self store.Process, length time.Duration, releaser *undo.Releaser, log *slog.Logger, observers observers) *watchdog {
 	d := &watchdog{
 		repo: repo, length: length, releaser: releaser, log: log, observers: observers,
 		leases: map[*lease]struct{}{}, lastSession: self.FirstSession() - 1,
@@ -292,59 +293,73 @@ func (d *watchdog) serve(b batch) {
 		d.failed(b, b.leases, err)
 		return
 	}
-	var gone, seen, renewed, longer, skipped []*lease
+	o := d.classify(b, sent, rows, looked)
+	if len(o.gone) > 0 {
+		d.lost(b, o.gone)
+	}
+	if len(o.seen) > 0 {
+		d.renewed(b, o.seen)
+	}
+	switch {
+	case b.length == 0 || b.longer && len(o.seen) > 0:
+	case len(o.renewed)+len(o.longer) == count:
+		// As many as the statement renewed, so these are the ones.
+		d.uncrowded(o.renewed)
+		d.extendedAll(b, append(o.renewed, o.longer...), sent)
+	default:
+		// A look may show what is rolled back later, or what another statement wrote: only
+		// the reply to a write extends trust.
+		o.skipped = append(o.skipped, o.longer...)
+		if len(o.renewed) > 0 {
+			o.skipped = append(o.skipped, d.again(b, o.renewed)...)
+		}
+	}
+	d.skipped(b, o.skipped)
+}
+
+// An outcome is what a look shows of a batch after its renewal.
+type outcome struct {
+	gone    []*lease // of another owner
+	seen    []*lease // ours, and nothing else was asked
+	renewed []*lease // by the statement, or by another one at the same time
+	longer  []*lease // unchanged by the statement, because their rows expire later
+	skipped []*lease // because their rows are locked
+}
+
+// classify compares the rows, read at looked, with a renewal that was sent at sent.
+func (d *watchdog) classify(b batch, sent time.Time, rows map[string]store.Row, looked time.Time) (o outcome) {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	for _, ls := range b.leases {
 		r, ok := rows[ls.claim.Name]
+		if ls.ended {
+			continue
+		}
+		if !ok || r.Owner != ls.claim.Owner {
+			o.gone = append(o.gone, ls)
+			continue
+		}
+		ls.showed(looked)
 		switch {
-		case ls.ended:
-		case !ok || r.Owner != ls.claim.Owner:
-			gone = append(gone, ls)
 		case b.length == 0:
-			ls.showed(looked)
 			left := min(r.Remaining, ls.promised.Sub(looked))
 			if ls.extraMargin > 0 {
 				left = min(left, ls.end().Sub(looked))
 			}
 			d.plan(ls, looked, left)
-			seen = append(seen, ls)
+			o.seen = append(o.seen, ls)
+		case b.longer && !ls.promised.Before(sent.Add(b.length)):
+			d.plan(ls, sent, b.length)
+			o.seen = append(o.seen, ls)
+		case r.Lease > b.length:
+			o.longer = append(o.longer, ls)
+		case r.Lease >= b.length-time.Since(sent)-margin(b.length):
+			o.renewed = append(o.renewed, ls)
 		default:
-			ls.showed(looked)
-			switch {
-			case b.longer && !ls.promised.Before(sent.Add(b.length)):
-				d.plan(ls, sent, b.length)
-				seen = append(seen, ls)
-			case r.Lease > b.length:
-				longer = append(longer, ls) // unchanged by the statement
-			case r.Lease >= b.length-time.Since(sent)-margin(b.length):
-				renewed = append(renewed, ls)
-			default:
-				skipped = append(skipped, ls)
-			}
+			o.skipped = append(o.skipped, ls)
 		}
 	}
-	d.mu.Unlock()
-	if len(gone) > 0 {
-		d.lost(b, gone)
-	}
-	if len(seen) > 0 {
-		d.renewed(b, seen)
-	}
-	switch {
-	case b.length == 0 || b.longer && len(seen) > 0:
-	case len(renewed)+len(longer) == count:
-		// As many as the statement renewed, so these are the ones.
-		d.uncrowded(renewed)
-		d.extendedAll(b, append(renewed, longer...), sent)
-	default:
-		// A look may show what is rolled back later, or what another statement wrote: only
-		// the reply to a write extends trust.
-		skipped = append(skipped, longer...)
-		if len(renewed) > 0 {
-			skipped = append(skipped, d.again(b, renewed)...)
-		}
-	}
-	d.skipped(b, skipped)
+	return o
 }
 
 // claimsOf returns the claims of leases.
@@ -493,7 +508,7 @@ func (d *watchdog) renewSingle(b batch) {
 	ls.single = false
 	d.single--
 	if ls.expired && err == nil && mine && d.ctx.Err() == nil {
-		d.releaser.add(ls.claim, d.span(ls), false, time.Now()) // lost meanwhile, so nobody uses the row
+		d.releaser.Add(ls.claim, d.span(ls), false, time.Now()) // lost meanwhile, so nobody uses the row
 	}
 	d.mu.Unlock()
 	switch {

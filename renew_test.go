@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/background"
 	"github.com/mysqllock/mysqllock/internal/store"
 
 	"github.com/go-sql-driver/mysql"
@@ -646,7 +647,7 @@ func (f *fakeRepo) Signal(ctx context.Context, p store.Process) (bool, error) {
 	alive, _, err := send(ctx, f, "signal", nil, func(time.Time) bool {
 		listens := f.listeners[p]
 		if listens != nil {
-			notify(listens)
+			background.Notify(listens)
 		}
 		return listens != nil
 	})
@@ -1673,4 +1674,11 @@ func (f *fakeRepo) checkTrust(k *Lock) {
 		assert.Equal(f.t, k.hold.lease.claim.Owner, r.owner)
 		assert.Greater(f.t, time.Until(f.keptUntil(r)), time.Duration(0))
 	}
+}
+
+// requireCause requires that the context of a handle has ended for that reason.
+func (f *fakeRepo) requireCause(k *Lock, why error) {
+	f.t.Helper()
+	require.Error(f.t, k.Context().Err())
+	require.Equal(f.t, why, context.Cause(k.Context()))
 }

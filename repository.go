@@ -5,7 +5,10 @@ import (
 	_ "embed"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/outage"
 	"github.com/mysqllock/mysqllock/internal/store"
+	"github.com/mysqllock/mysqllock/internal/undo"
+	"github.com/mysqllock/mysqllock/internal/wake"
 )
 
 // Schema is the table that the library keeps its locks in, as one CREATE TABLE
@@ -20,8 +23,9 @@ type (
 	repository interface {
 		acquirer
 		leaseStore
-		releaseStore
-		waitStore
+		undo.Repository
+		outage.Prober
+		wake.Repository
 	}
 	acquirer interface {
 		Acquire(ctx context.Context, b store.AcquireRequest) (store.Grant, error)
@@ -43,23 +47,5 @@ type (
 		BeginSession(ctx context.Context, id store.SessionID, lease time.Duration) (sent time.Time, err error)
 		RenewSession(ctx context.Context, id store.SessionID, lease time.Duration) (forced bool, sent time.Time, err error)
 		EndSession(ctx context.Context, id store.SessionID) error
-	}
-	releaseStore interface {
-		reader
-		Release(ctx context.Context, c store.Claim) (freed bool, next store.Process, err error)
-		ReleaseAll(ctx context.Context, cs []store.Claim) (freed int64, next store.Process, err error)
-	}
-	// waitStore is for waiters.
-	waitStore interface {
-		listener
-		Look(ctx context.Context, names []string) (rows map[string]store.Row, sent time.Time, err error)
-		Probe(ctx context.Context, c store.Claim) (store.RowState, error)
-		RemoveWaiter(ctx context.Context, names []string, p store.Process) (next store.Process, all bool, err error)
-	}
-	listener interface {
-		Listen(ctx context.Context, names []string, d time.Duration) (store.Wakeup, error)
-		CloseListener()
-		PoolInUse() bool
-		Signal(ctx context.Context, p store.Process) (alive bool, err error)
 	}
 )

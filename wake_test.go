@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/store"
+	"github.com/mysqllock/mysqllock/internal/wake"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -234,7 +235,7 @@ func TestLooksWithAnInterval(t *testing.T) {
 				f.try(l, bg, "x", WaitForever, AutoRenew)
 				f.until(330 * ms)
 				require.Equal(t, listened, f.sent("listen"))
-				if interval > maxListen {
+				if interval > wake.MaxListen {
 					f.until(30 * time.Second)
 					require.Equal(t, listened+" 700ms 1.5s 3.1s 6.3s 11.3s 16.3s 21.3s 26.3s", f.sent("listen"))
 				}
@@ -805,7 +806,7 @@ func TestLingerInAUsedUpPool(t *testing.T) {
 		f.mu.Lock()
 		f.full = true
 		f.mu.Unlock()
-		f.until(2*time.Second + idleTimeout/10)
+		f.until(2*time.Second + wake.IdleTimeout/10)
 		require.False(t, f.listens(l.process))
 	})
 }
@@ -851,7 +852,7 @@ func TestRungForNothing(t *testing.T) {
 			synctest.Wait()
 		}
 		f.anew()
-		for range maxFalseWakes + 1 { // and one for the name
+		for range wake.MaxFalseWakes + 1 { // and one for the name
 			signal()
 		}
 		require.Equal(t, "acquire 21, listen 21, signal 21", f.counts(), "each may have been meant")
@@ -912,7 +913,7 @@ func TestRungOftenForSomething(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		f.meet(fails(errDenied), "look")
-		for range 3 * maxFalseWakes {
+		for range 3 * wake.MaxFalseWakes {
 			k := f.acquired(a, bg, "x", AutoRenew)
 			p := f.try(b, bg, "x", WaitForever, AutoRenew)
 			require.NoError(t, k.Unlock())
@@ -1176,9 +1177,9 @@ func TestLinger(t *testing.T) {
 			f.until(at + 2*time.Second)
 			require.True(t, f.listens(b.process))
 		}
-		f.until(18*time.Second + idleTimeout - ms)
+		f.until(18*time.Second + wake.IdleTimeout - ms)
 		require.True(t, f.listens(b.process))
-		f.until(18*time.Second + idleTimeout + ms)
+		f.until(18*time.Second + wake.IdleTimeout + ms)
 		require.False(t, f.listens(b.process))
 	})
 }
@@ -1248,15 +1249,15 @@ func (c closing) run(t *testing.T, f *fakeRepo) {
 func TestCloseEndsListening(t *testing.T) {
 	for name, c := range map[string]closing{
 		"listening":                {4600 * ms, false, WaitForever, nil, 0, "signal 1, unlist 1"},
-		"listening, not signalled": {4600 * ms, false, WaitForever, map[string]fault{"signal": hangs}, stopTimeout, "signal 1, unlist 1"},
-		"listening, signal denied": {4600 * ms, false, WaitForever, map[string]fault{"signal": fails(errDenied)}, stopTimeout, "signal 1, unlist 1"},
+		"listening, not signalled": {4600 * ms, false, WaitForever, map[string]fault{"signal": hangs}, wake.StopTimeout, "signal 1, unlist 1"},
+		"listening, signal denied": {4600 * ms, false, WaitForever, map[string]fault{"signal": fails(errDenied)}, wake.StopTimeout, "signal 1, unlist 1"},
 		"lingering":                {2500 * ms, false, time.Second, nil, 0, "signal 1"},
 		"not listening any more":   {9 * time.Second, false, time.Second, nil, 0, ""},
 		"withdrawing":              {1001 * ms, false, time.Second, map[string]fault{"unlist": late(100 * ms)}, 99 * ms, "signal 1"},
 		"withdrawing, no answer":   {1001 * ms, false, time.Second, map[string]fault{"unlist": hangs}, lastWord, "signal 1"},
 		"cannot listen":            {4600 * ms, false, WaitForever, map[string]fault{"listen": fails(errDenied)}, 0, "unlist 1"},
 		"cannot be removed":        {4600 * ms, false, WaitForever, map[string]fault{"unlist": hangs}, lastWord, "signal 1, unlist 1"},
-		"nothing is ever answered": {4600 * ms, false, WaitForever, map[string]fault{"unlist": hangs, "signal": hangs}, stopTimeout + lastWord, "signal 1, unlist 1"},
+		"nothing is ever answered": {4600 * ms, false, WaitForever, map[string]fault{"unlist": hangs, "signal": hangs}, wake.StopTimeout + lastWord, "signal 1, unlist 1"},
 	} {
 		t.Run(name, func(t *testing.T) { inBubble(t, c.run) })
 	}
@@ -1337,20 +1338,6 @@ func TestLooksAreNotPutOff(t *testing.T) {
 	})
 }
 
-// The poller does not end if somebody came as it was about to.
-func TestPollerStaysForWhoCame(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fakeRepo) {
-		r := f.locker(withSignal).registry
-		r.polling = true
-		r.watched[&waiter{}] = struct{}{}
-		require.False(t, r.stopPolling())
-		require.True(t, r.polling)
-		clear(r.watched)
-		require.True(t, r.stopPolling())
-		require.False(t, r.polling)
-	})
-}
-
 // slowToClose is a table whose listener takes 20 ms to close.
 type slowToClose struct {
 	side
@@ -1372,7 +1359,7 @@ func (s slowToClose) CloseListener() {
 // A waiter that arrives while the poller ends starts a second one. The first must
 // not close the second's listener.
 func TestWaiterArrivesWhilePollerEnds(t *testing.T) {
-	for _, after := range []time.Duration{idleTimeout + 10*ms, idleTimeout + 30*ms, idleTimeout + 50*ms} {
+	for _, after := range []time.Duration{wake.IdleTimeout + 10*ms, wake.IdleTimeout + 30*ms, wake.IdleTimeout + 50*ms} {
 		t.Run(after.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
 				me := store.NewProcess()
@@ -1451,7 +1438,7 @@ func TestListenToAReplica(t *testing.T) {
 		defer l.Close()
 		p := f.try(l, bg, "x", WaitForever, AutoRenew)
 		f.until(9 * time.Second)
-		require.Equal(t, fmt.Sprintf("acquire %d, listen %d, look 11", 2+maxFalseWakes+2, maxFalseWakes+2), f.counts())
+		require.Equal(t, fmt.Sprintf("acquire %d, listen %d, look 11", 2+wake.MaxFalseWakes+2, wake.MaxFalseWakes+2), f.counts())
 		f.free("x")
 		p.wait()
 		require.NoError(t, p.err)

@@ -16,8 +16,8 @@ func (b *bench) holding() error {
 	lease := pick(b, mysqllock.DefaultLease, 3*time.Second)
 	s := b.report.section("Holding locks", fmt.Sprintf(`
 What the watchdog of one process costs while it keeps so many locks with a lease
-of %s: statements, and CPU of this process and of the server in percent of one
-core, over one renewal interval, %s.`, spaced(lease), spaced(lease/3)))
+of %s, all of them bound to its session: statements, and CPU of this process and of
+the server in percent of one core, over one renewal interval, %s.`, spaced(lease), spaced(lease/3)))
 	s.table = newTable("locks", "statements", "client CPU, %", "server CPU, %")
 	p := &lines{title: "Holding locks", unit: "% of one core", along: "locks held"}
 	client, server := line{label: "client", ours: true}, line{label: "server"}
@@ -95,6 +95,10 @@ func (b *bench) hold(n int, lease time.Duration) (u usage, err error) {
 	defer c.close()
 	locks, err := b.take(c.locker, n)
 	if err != nil {
+		return u, err
+	}
+	// Each lock is bound to the session once, a third of its lease after its acquire.
+	if err := b.sleep(lease / 2); err != nil {
 		return u, err
 	}
 	if u, err = b.usage(lease / 3); err != nil {

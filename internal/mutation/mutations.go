@@ -26,12 +26,12 @@ var mutations = []mutation{
 	},
 	{
 		"expiry check in acquire", "internal/store/statements.go",
-		"AND IF(expires_at <= ` + sqlNow + ` AND waiters = x'', 1,", "AND IF(waiters = x'', 1,",
+		"AND IF(expires_at <= ` + sqlNow + ` AND session IN (0, {dead}) AND waiters = x'', 1,", "AND IF(session IN (0, {dead}) AND waiters = x'', 1,",
 		"TestWait|TestAcquireAndRelease",
 	},
 	{
 		"order of the waiting processes in acquire", "internal/store/statements.go",
-		"` AND waiters = x'', 1,", "`, 1,",
+		" AND waiters = x'', 1,", ", 1,",
 		"TestReservation|TestOrder",
 	},
 	{
@@ -46,8 +46,8 @@ var mutations = []mutation{
 	},
 	{
 		"token above the one before", "internal/store/statements.go",
-		"token = LAST_INSERT_ID(GREATEST(token + 256, ` + sqlMicros + `)), acquired_at = ` + sqlNow + `,\n  expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND\nWHERE name = {name} AND @@autocommit AND IF(",
-		"token = LAST_INSERT_ID(` + sqlMicros + `), acquired_at = ` + sqlNow + `,\n  expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND\nWHERE name = {name} AND @@autocommit AND IF(",
+		"token = LAST_INSERT_ID(GREATEST(token + 256, ` + sqlMicros + `)), acquired_at = ` + sqlNow + `,\n  expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND, session = 0\nWHERE name = {name} AND @@autocommit AND IF(",
+		"token = LAST_INSERT_ID(` + sqlMicros + `), acquired_at = ` + sqlNow + `,\n  expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND, session = 0\nWHERE name = {name} AND @@autocommit AND IF(",
 		"TestTokens",
 	},
 	{
@@ -76,7 +76,7 @@ var mutations = []mutation{
 		"TestSessionsRefused",
 	},
 	{
-		"a clock that stands still is refused", "internal/store/session.go",
+		"a clock that stands still is refused", "internal/store/settings.go",
 		"case first.Instant == second.Instant:", "case false:",
 		"TestSessionsRefused",
 	},
@@ -87,7 +87,7 @@ var mutations = []mutation{
 	},
 	{
 		"a late renewal does not shorten a newer one", "internal/store/statements.go",
-		"SET {holds}l.expires_at = GREATEST(l.expires_at, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND)`", "SET {holds}l.expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND`",
+		"SET {holds}{bind}l.expires_at = GREATEST(l.expires_at, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND)`", "SET {holds}{bind}l.expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND`",
 		"TestRenewalKeepsALongerLease",
 	},
 	{
@@ -107,7 +107,7 @@ var mutations = []mutation{
 	},
 	{
 		"a lease counts from before the request", "internal/store/acquire.go",
-		"\tcase answer > 0:\n\t\tg.Token =", "\tcase answer > 0:\n\t\tg.Sent = time.Now()\n\t\tg.Token =",
+		"\tcase isToken(answer):\n\t\tg.Token =", "\tcase isToken(answer):\n\t\tg.Sent = time.Now()\n\t\tg.Token =",
 		"TestLeaseCountsFromTheRequest",
 	},
 	{
@@ -147,11 +147,11 @@ var mutations = []mutation{
 	},
 	{
 		"undo of unknown outcomes", "attempt.go",
-		"\tif store.OutcomeUnknown(a.err) {\n\t\ta.l.releaser.add(", "\tif false {\n\t\ta.l.releaser.add(",
+		"\tif store.OutcomeUnknown(a.err) {\n\t\ta.l.releaser.Add(", "\tif false {\n\t\ta.l.releaser.Add(",
 		"TestUnknownOutcomeIsUndone|TestLostReplies",
 	},
 	{
-		"undo is repeated", "undo.go",
+		"undo is repeated", "internal/undo/undo.go",
 		"case p.last:\n\t\t\tdelete", "case p.tries > 0:\n\t\t\tdelete",
 		"TestUndoEnds|TestUnknownOutcomeIsUndone",
 	},
@@ -187,7 +187,7 @@ var mutations = []mutation{
 	},
 	{
 		"an attempt looks again after it was woken", "attempt.go",
-		"\tcase <-c.waiter.wake: // this attempt will see its reason\n\tdefault:", "\tdefault:",
+		"\tcase <-c.waiter.Woken: // this attempt will see its reason\n\tdefault:", "\tdefault:",
 		"TestHintBeforeAnAttempt|TestFalseHints",
 	},
 	{
@@ -206,33 +206,33 @@ var mutations = []mutation{
 		"TestHandoffIsBounded",
 	},
 	{
-		"a waiter that leaves lets the next one ask", "hold.go",
-		"func (l *Locker) leaveQueue(w *waiter) { l.releaseHandoff(l.registry.leave(w)) }", "func (l *Locker) leaveQueue(w *waiter) {}",
+		"a waiter that leaves lets the next one ask", "handoff.go",
+		"left, last := w.Leave()\n", "left, last := w.TakeOffer(), true\n",
 		"TestWaiterThatGivesUp|TestAbandonedAttempt",
 	},
 	{
-		"wake-up when the holder's lease ends", "poll.go",
-		"w.expiry = time.AfterFunc(max(left, time.Millisecond), func() { r.expired(w) })", "w.expiry = time.AfterFunc(time.Hour, func() { r.expired(w) })",
+		"wake-up when the holder's lease ends", "internal/wake/poller.go",
+		"w.expiry = time.AfterFunc(max(left, time.Millisecond),", "w.expiry = time.AfterFunc(left+time.Hour,",
 		"TestWaiterAsksAtTheHoldersExpiry",
 	},
 	{
-		"wake-up of the next waiter of the process", "queue.go",
-		"q.head, q.asking, q.asked = next, true, time.Now()\n\tclose(next.isHead)", "q.head, q.asking, q.asked = next, true, time.Now()",
+		"wake-up of the next waiter of the process", "internal/queue/queue.go",
+		"\tclose(q.head.Head)\n", "",
 		"TestQueueIsFirstComeFirstServed",
 	},
 	{
-		"signal of a release", "signal.go",
-		"if next != 0 && r.signalling {\n\t\tr.mu.Lock()", "if false {\n\t\tr.mu.Lock()",
+		"signal of a release", "internal/wake/wake.go",
+		"if next != 0 && w.Signals() {", "if false {",
 		"TestRingWakesTheFirst",
 	},
 	{
-		"poller", "poll.go",
-		"\t\t\tr.found(w)\n\t\tdefault:\n\t\t\tw.expiry.Reset(row.Remaining)", "\t\tdefault:\n\t\t\tw.expiry.Reset(row.Remaining)",
+		"poller", "internal/wake/poller.go",
+		"\t\t\tp.found(name)\n\t\tdefault:\n\t\t\tw.expiry.Reset(row.Remaining)", "\t\tdefault:\n\t\t\tw.expiry.Reset(row.Remaining)",
 		"TestPoller",
 	},
 	{
-		"a removed waiter is listed again", "poll.go",
-		"row.Remaining <= 0, w.listed && !row.Waiting:", "row.Remaining <= 0:",
+		"a removed waiter is listed again", "internal/wake/poller.go",
+		"row.Remaining <= 0, p.listener.enabled && !row.Waiting:", "row.Remaining <= 0:",
 		"TestWaiterThatGoesSilent",
 	},
 	{
@@ -251,18 +251,18 @@ var mutations = []mutation{
 		"TestConnectionCutOffBehindALockedRow",
 	},
 	{
-		"a call in line has the error of the one before it", "outage.go",
-		"case q.failed != nil:\n\t\treturn waitErr{err: q.failed}\n", "",
+		"a call in line has the error of the one before it", "internal/outage/outage.go",
+		"case e.failed != nil:\n\t\treturn Verdict{Err: e.failed}\n", "",
 		"TestDatabaseThatCannotBeAsked/./(dead|died)",
 	},
 	{
-		"a call in line behind a statement without an answer", "outage.go",
-		"case q.asking && (!q.known || time.Since(q.asked) > replyTimeout || q.granted && time.Since(q.asked) > replyTimeoutAfterHold):\n\t\treturn waitErr{err: errNoAnswer}\n", "",
+		"a call in line behind a statement without an answer", "internal/outage/outage.go",
+		"case !e.known, time.Since(e.asked) > replyTimeout, e.granted && time.Since(e.asked) > replyTimeoutAfterHold:\n\t\treturn Verdict{Err: ErrNoAnswer}\n", "",
 		"TestDatabaseThatCannotBeAsked/./black_hole",
 	},
 	{
-		"a probe finds the row locked", "outage.go",
-		"q.known, q.granted, q.failed, q.asked = true, false, nil, time.Now()", "q.failed = nil",
+		"a probe finds the row locked", "internal/outage/outage.go",
+		"e.known, e.granted, e.failed, e.asked = true, false, nil, time.Now()", "e.failed = nil",
 		"TestLockThatIsBusy/./(row_locked|guarded)",
 	},
 	{
@@ -321,12 +321,12 @@ var mutations = []mutation{
 		"TestDoWhileClosing",
 	},
 	{
-		"a session with an open transaction is refused", "internal/store/session.go",
+		"a session with an open transaction is refused", "internal/store/settings.go",
 		"} else if inTransaction(conn) {", "} else if false {",
 		"TestTransactionLeftOpen$",
 	},
 	{
-		"an open transaction is checked with the server", "internal/store/session.go",
+		"an open transaction is checked with the server", "internal/store/settings.go",
 		"if _, err := conn.ExecContext(ctx, \"DO 0\"); err != nil {", "if err := ctx.Err(); err != nil {",
 		"TestTransactionEndedByTheServer",
 	},
@@ -336,8 +336,8 @@ var mutations = []mutation{
 		"TestTransactionLeftOpenInALargerPool",
 	},
 	{
-		"a poller that has ended leaves the next one's listener alone", "poll.go",
-		"defer timer.Stop()\n\tvar idle time.Duration", "defer timer.Stop()\n\tdefer r.closeListener()\n\tvar idle time.Duration",
+		"a poller that has ended leaves the next one's listener alone", "internal/wake/poller.go",
+		"defer timer.Stop()\n\tvar idle time.Duration", "defer timer.Stop()\n\tdefer p.listener.close()\n\tvar idle time.Duration",
 		"TestWaiterArrivesWhilePollerEnds",
 	},
 	{
@@ -381,7 +381,7 @@ var mutations = []mutation{
 		"TestRestoredProcess",
 	},
 	{
-		"servers without SKIP LOCKED are refused", "internal/store/session.go",
+		"servers without SKIP LOCKED are refused", "internal/store/settings.go",
 		"case tooOld(first.Version):", "case false && tooOld(first.Version):",
 		"TestServerTooOld",
 	},
@@ -416,18 +416,18 @@ var mutations = []mutation{
 		"TestRowPassedOver|TestUncommittedRenewal",
 	},
 	{
-		"Close releases one by one what a batch passes over", "close.go",
-		"releaseEach(each, l.repo, slices.Clone(left), func", "releaseEach(each, l.repo, nil, func",
+		"Close releases one by one what a batch passes over", "internal/undo/release.go",
+		"releaseEach(ctx, repo, slices.Clone(left), func", "releaseEach(ctx, repo, nil, func",
 		"TestKilledStatement",
 	},
 	{
-		"the background releases one by one what a batch passes over", "undo.go",
-		"if skipped, err := r.free(r.ctx, part); err == nil {", "if skipped, err := r.free(r.ctx, part); false && err == nil {",
+		"the background releases one by one what a batch passes over", "internal/undo/undo.go",
+		"if skipped, err := r.release(r.group.Ctx, part); err == nil {", "if skipped, err := r.release(r.group.Ctx, part); false && err == nil {",
 		"TestKilledStatement",
 	},
 	{
 		"a look prolongs no trust", "renew.go",
-		"case len(renewed)+len(longer) == count:", "case true:",
+		"case len(o.renewed)+len(o.longer) == count:", "case true:",
 		"TestUncommittedRenewal",
 	},
 	{
@@ -437,7 +437,7 @@ var mutations = []mutation{
 	},
 	{
 		"a row is looked at before a handoff", "handoff.go",
-		"l.registry.queued(t.waiter) && l.confirmed(t.lease) &&", "l.registry.queued(t.waiter) &&",
+		"t.waiter.HasNext() && l.confirmed(t.lease) &&", "t.waiter.HasNext() &&",
 		"TestHandoffOfARowTakenAway",
 	},
 	{
@@ -463,7 +463,7 @@ var mutations = []mutation{
 	{
 		"a statement beyond its time ends when the pool has a connection", "internal/store/conn.go",
 		"if long.Err() == nil && s.PoolInUse() {", "if long.Err() == nil {",
-		"TestPatience",
+		"TestTimeLimitWhileThePoolIsInUse",
 	},
 	{
 		"a renewal does not wait for another that hangs", "renew.go",
@@ -486,13 +486,13 @@ var mutations = []mutation{
 		"TestPoolOfOne",
 	},
 	{
-		"a hold that has ended is not in the way", "queue.go",
-		"= false, true, granted, nil", "= false, true, false, nil",
+		"a hold that has ended is not in the way", "internal/outage/outage.go",
+		"= true, true, granted, nil, nil", "= true, true, false, nil, nil",
 		"TestDatabaseThatCannotBeAskedAfterAHold",
 	},
 	{
 		"a call that does not wait has the error of the one that does", "acquire.go",
-		"return nil, names.refusal(c.name)", "return nil, ErrNotAcquired",
+		"if err := evidence.LookErr(); err != nil {", "if err := evidence.LookErr(); false {",
 		"TestDatabaseThatCannotBeAskedBesideAWaiter",
 	},
 	{
@@ -521,8 +521,8 @@ var mutations = []mutation{
 		"TestCutOffBehindALockedRowThatIsHeld",
 	},
 	{
-		"a probe that finds the lock taken ends an outage", "outage.go",
-		"true, false, nil, time.Now()\n\t\tw.failed = nil\n", "true, false, nil, time.Now()\n",
+		"a probe that finds the lock taken ends an outage", "internal/outage/outage.go",
+		"true, false, nil, time.Now()\n\t\te.lookErr = nil\n", "true, false, nil, time.Now()\n",
 		"TestBusyAfterAnOutage",
 	},
 	{
@@ -537,7 +537,7 @@ var mutations = []mutation{
 	},
 	{
 		"Purge deletes without waiting for rows that others have locked", "internal/store/statements.go",
-		"IN ({names}) LIMIT {count} FOR UPDATE SKIP LOCKED", "IN ({names}) LIMIT {count} FOR UPDATE",
+		"AND {condition} LIMIT {count} FOR UPDATE SKIP LOCKED", "AND {condition} LIMIT {count} FOR UPDATE",
 		"TestPurgeBesideALockedRow",
 	},
 	{
@@ -554,5 +554,150 @@ var mutations = []mutation{
 		"a first grant that does not use its slot passes it on", "internal/store/waiting.go",
 		"\t\t\tif taken {\n\t\t\t\tw.wakeNext()", "\t\t\tif taken && name == \"\" {\n\t\t\t\tw.wakeNext()",
 		"TestFirstGrantPassesItsSlotOn",
+	},
+	{
+		"a session that has expired stays dead", "internal/store/statements.go",
+		"sqlAlive        = `name = {session} AND session = {id} AND expires_at > ` + sqlNow", "sqlAlive        = `name = {session} AND session = {id}`",
+		"TestDeadSessionStaysDead",
+	},
+	{
+		"a copy of the statement that began a session does not revive it", "internal/store/statements.go",
+		"{t}.session = {id} AND {t}.expires_at > ` + sqlNow + `)`", "{t}.session = {id})`",
+		"TestDeadSessionStaysDead",
+	},
+	{
+		"a session does not begin after a later one", "internal/store/statements.go",
+		"sqlSessionBegins = `({t}.session < {id} OR", "sqlSessionBegins = `({t}.session <> {id} OR",
+		"TestDeadSessionStaysDead",
+	},
+	{
+		"a late statement binds no row to an earlier session", "internal/store/session.go",
+		"GREATEST(\" + r + \"session, \" + id.String() + \"), \"", "GREATEST(0, \" + id.String() + \"), \"",
+		"TestLateBinding",
+	},
+	{
+		"an acquire finds rows that a session keeps", "internal/store/statements.go",
+		"AND IF(expires_at <= ` + sqlNow + ` AND session IN (0, {dead}) AND waiters", "AND IF(expires_at <= ` + sqlNow + ` AND waiters",
+		"TestSessionKeepsBoundRows",
+	},
+	{
+		"so does an acquire that joins the wait queue", "internal/store/statements.go",
+		"sqlUnbound = `{r}session IN (0, {dead})`", "sqlUnbound = `{r}session <> {dead} + 1`",
+		"TestBoundRowIsNotTakenByAWaiter",
+	},
+	{
+		"a contender looks at the session", "internal/store/session.go",
+		"case session.Micros > 0:", "case session.Micros > 0 && b.Name == \"\":",
+		"TestSessionKeepsBoundRows",
+	},
+	{
+		"a contender marks a session dead before it takes its lock", "internal/store/session.go",
+		"case session.Name != \"\":", "case session.Name == \"x\":",
+		"TestTakeoverIsFinal",
+	},
+	{
+		"only a session that has expired is marked dead", "internal/store/statements.go",
+		"AND session = {id} AND expires_at <= ` + sqlNow + ` AND @@autocommit`", "AND session = {id} AND @@autocommit`",
+		"TestClockSetBackBeforeATakeover",
+	},
+	{
+		"a new holder is not bound to the session of the last", "internal/store/statements.go",
+		"INTERVAL {lease} MICROSECOND, {r}expires_at),\n  session = IF(` + sqlTaken + `, 0, {r}session)`", "INTERVAL {lease} MICROSECOND, {r}expires_at)`",
+		"TestTakeoverIsFinal",
+	},
+	{
+		"a released row is bound to no session", "internal/store/statements.go",
+		"{r}session = 0, {r}expires_at = '1970-01-01'`", "{r}expires_at = '1970-01-01'`",
+		"TestSessionKeepsBoundRows",
+	},
+	{
+		"a session is renewed without waiting for its row", "internal/store/statements.go",
+		"` AND @@autocommit LIMIT 1 FOR UPDATE SKIP LOCKED\n) AS mine STRAIGHT_JOIN {t} AS p", "` AND @@autocommit LIMIT 1 FOR UPDATE\n) AS mine STRAIGHT_JOIN {t} AS p",
+		"TestSessionRowLocked",
+	},
+	{
+		"a locked session is not taken for a dead one", "internal/store/session.go",
+		"if alive {\n\t\t\t\terr = ErrRowLocked", "if alive && sent.IsZero() {\n\t\t\t\terr = ErrRowLocked",
+		"TestSessionRowLocked",
+	},
+	{
+		"Purge deletes no lock that a session keeps", "internal/store/statements.go",
+		"` + sqlIdle + ` AND s.name IS NULL ORDER", "` + sqlIdle + ` ORDER",
+		"TestPurgeOfSessions",
+	},
+	{
+		"Close ends the session", "close.go",
+		"l.watchdog.endSession(ctx); err != nil", "ctx.Err(); err != nil",
+		"TestCloseEndsTheSession",
+	},
+	{
+		"ForceUnlock reports that it begins", "internal/store/admin.go",
+		"if err := s.markForced(ctx, process); err != nil {", "if err := ctx.Err(); err != nil {",
+		"TestForceUnlockThatDies",
+	},
+	{
+		"and reports again after the commit", "internal/store/admin.go",
+		"s.markForced(ctx, process) == nil {\n\t\ts.Signal", "process > 0 {\n\t\ts.Signal",
+		"TestForceUnlockBehindAGuardIsReported",
+	},
+	{
+		"ForceUnlock signals the holder", "internal/store/admin.go",
+		"\t\ts.Signal(ctx, process) // if", "\t\t_ = process // if",
+		"TestForceUnlockReachesTheHolder",
+	},
+	{
+		"a listener notices a forced release", "internal/store/statements.go",
+		"NOT a.demoted AND a.forced = {forced}, SLEEP", "NOT a.demoted, SLEEP",
+		"TestForcedReleaseIsReported",
+	},
+	{
+		"rows are checked for a lease after a forced release", "session.go",
+		"\t\ts.audits = auditsAfterForce\n", "",
+		"TestForcedReleaseAfterTheFirstCheck",
+	},
+	{
+		"rows that nobody writes are looked at", "session.go",
+		"case s.renewals%3 == 0:", "case s.renewals < 0:",
+		"TestBoundRowDeleted",
+	},
+	{
+		"a lost session is final", "session.go",
+		"d.session == s && time.Now().Before(s.trusted) && until.After(s.trusted)", "until.After(s.trusted)",
+		"TestLateRenewalOfASession|TestLossOfASession",
+	},
+	{
+		"the loss of a session is the loss of its locks", "session.go",
+		"\t\tdefault:\n\t\t\td.expire(ls)\n\t\t\tlost = append(lost, ls)", "\t\tdefault:\n\t\t\tls.due = at",
+		"TestLossOfASession",
+	},
+	{
+		"a lock with a lease of its own outlives its session", "session.go",
+		"case at.Before(ls.ownEnd()):", "case at.Before(s.renewed):",
+		"TestLossOfASession",
+	},
+	{
+		"Err compares the clock with the end of the session", "lease.go",
+		"return s != nil && at < s.until.Load()", "return s != nil && s.until.Load() > math.MinInt64",
+		"TestLossOfASessionWithALateTimer",
+	},
+	{
+		"Err compares the clock with the end of the lease", "lease.go",
+		"if at < ls.live.until.Load() {", "if ls.live.until.Load() > math.MinInt64 {",
+		"TestLossWithALateTimer",
+	},
+	{
+		"the release of a bound row is repeated until it is known", "lease.go",
+		"if ls.mayBeBound {\n\t\treturn untilReleased", "if ls.mayBeBound && ls.claim.Name == \"\" {\n\t\treturn untilReleased",
+		"TestReleaseOfABoundRow",
+	},
+	{
+		"also if the reply to the binding was lost", "renew.go",
+		"ls.mayBeBound = ls.mayBeBound || b.session != nil", "ls.mayBeBound = ls.session != nil",
+		"TestReleaseOfARowBoundByALostReply",
+	},
+	{
+		"no session begins beside one that may wait in the server", "session.go",
+		"case cut:\n\t\td.beginAfter = time.Now().Add(store.LockWaitTimeout)", "case cut:\n\t\td.beginAfter = time.Now().Add(retry)",
+		"TestSessionThatDoesNotBegin",
 	},
 }

@@ -98,8 +98,7 @@ func TestSessionKeepsBoundRows(t *testing.T) {
 // statement that began it revives it.
 func TestDeadSessionStaysDead(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
-		all := stores(2)
-		s, other := all[0], all[1]
+		s := stores(1)[0]
 		id := s.self.FirstSession()
 		_, err := s.BeginSession(ctx, id, 100*time.Millisecond)
 		require.NoError(t, err)
@@ -113,7 +112,6 @@ func TestDeadSessionStaysDead(t *testing.T) {
 		require.ErrorIs(t, err, ErrSessionDead)
 		_, err = s.BeginSession(ctx, id, time.Minute)
 		require.ErrorIs(t, err, ErrSessionDead)
-		granted(t, other, "x", time.Minute)
 
 		// The next one is not affected by statements of the first.
 		_, err = s.BeginSession(ctx, id+1, time.Minute)
@@ -123,6 +121,76 @@ func TestDeadSessionStaysDead(t *testing.T) {
 		require.NoError(t, s.EndSession(ctx, id))
 		_, _, err = s.RenewSession(ctx, id+1, time.Minute)
 		require.NoError(t, err)
+	})
+}
+
+// A contender takes a lock of a dead session for good: no clock revives the session, and the
+// row is not bound to it any more.
+func TestTakeoverIsFinal(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		all := stores(3)
+		s := all[0]
+		id := s.self.FirstSession()
+		_, err := s.BeginSession(ctx, id, 100*time.Millisecond)
+		require.NoError(t, err)
+		for _, name := range []string{"x", "y", "z"} {
+			c := granted(t, s, name, 100*time.Millisecond)
+			_, _, err = s.Renew(ctx, []Claim{c}, 100*time.Millisecond, 0, id)
+			require.NoError(t, err)
+		}
+		time.Sleep(300 * time.Millisecond)
+		for _, other := range all[1:] { // the second finds the session dead
+			granted(t, other, "x", 50*time.Millisecond)
+			g, err := other.Acquire(ctx, AcquireRequest{Claim: Claim{"y", NewOwnerID(other.self)}, Lease: 50 * time.Millisecond, EnlistAs: other.self})
+			require.NoError(t, err)
+			require.NotZero(t, g.Token)
+			err = other.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+				answer, _, err := other.unlessKept(ctx, conn, AcquireRequest{Claim: Claim{"z", NewOwnerID(other.self)}, Lease: 50 * time.Millisecond}, other.takeUnlocked)
+				require.True(t, isToken(answer), answer)
+				return err
+			})
+			require.NoError(t, err)
+			var bound int
+			require.NoError(t, other.db.Get(&bound, "SELECT COUNT(*) FROM mysqllock WHERE name > x'01' AND session <> 0"))
+			require.Zero(t, bound)
+			_, err = other.db.Exec("UPDATE mysqllock SET session = " + id.String() + " WHERE name > x'01'") // as before
+			require.NoError(t, err)
+			time.Sleep(100 * time.Millisecond)
+		}
+		err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+			_, err := conn.ExecContext(ctx, "SET timestamp = UNIX_TIMESTAMP(NOW(6)) - 10")
+			require.NoError(t, err)
+			defer conn.ExecContext(ctx, "SET timestamp = DEFAULT")
+			answer, _, err := s.execForAnswer(ctx, conn, s.command(sqlRenewSession, "id", id.String(), "lease", micros(time.Minute)))
+			require.Zero(t, answer)
+			return err
+		})
+		require.NoError(t, err)
+	})
+}
+
+// A waiter that joins the wait queue does not take a row that a session keeps.
+func TestBoundRowIsNotTakenByAWaiter(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		all := stores(2)
+		s, other := all[0], all[1]
+		id := s.self.FirstSession()
+		_, err := s.BeginSession(ctx, id, time.Minute)
+		require.NoError(t, err)
+		c := granted(t, s, "x", 100*time.Millisecond)
+		_, _, err = s.Renew(ctx, []Claim{c}, 100*time.Millisecond, 0, id)
+		require.NoError(t, err)
+		time.Sleep(300 * time.Millisecond)
+		for range 2 {
+			g, err := other.Acquire(ctx, AcquireRequest{Claim: Claim{"x", NewOwnerID(other.self)}, Lease: time.Minute, EnlistAs: other.self})
+			require.NoError(t, err)
+			require.Zero(t, g.Token)
+			require.Greater(t, g.Remaining, 50*time.Second)
+		}
+		freed, next, err := s.Release(ctx, c)
+		require.NoError(t, err)
+		require.True(t, freed)
+		require.Equal(t, other.self, next)
 	})
 }
 

@@ -1,4 +1,6 @@
-package mysqllock
+// Package undo releases acquisitions that nobody uses until their outcome is known: a
+// statement without a reply may have been executed, or may still be.
+package undo
 
 import (
 	"context"
@@ -9,20 +11,26 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/background"
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A releaser releases acquisitions that nobody uses until their outcome is known. It has
-// a goroutine of its own, so that it never delays a renewal.
-type releaser struct {
-	repo  releaseStore
-	bound time.Duration                            // time limit of a statement
-	freed func(names []string, next store.Process) // called without locks after a release
-	log   *slog.Logger
+// A Repository is what this package needs of the store, which documents the methods.
+type Repository interface {
+	Release(ctx context.Context, c store.Claim) (freed bool, next store.Process, err error)
+	ReleaseAll(ctx context.Context, cs []store.Claim) (freed int64, next store.Process, err error)
+	Look(ctx context.Context, names []string) (rows map[string]store.Row, sent time.Time, err error)
+	Owned(ctx context.Context, cs []store.Claim) ([]store.Claim, error)
+}
 
-	ctx    context.Context // ends with close
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+// A Releaser releases acquisitions that nobody uses until their outcome is known. It has
+// a goroutine of its own, so that it never delays a renewal.
+type Releaser struct {
+	repo    Repository
+	timeout time.Duration                            // of a statement
+	freed   func(names []string, next store.Process) // called without locks after a release
+	log     *slog.Logger
+	group   *background.Group
 
 	mu      sync.Mutex // protects following fields, and those of every pendingRelease
 	pending map[store.Claim]*pendingRelease
@@ -45,46 +53,51 @@ type pendingRelease struct {
 	single       bool // a release of this row alone is in flight, and may wait for the row
 }
 
-func newReleaser(repo releaseStore, bound time.Duration, freed func([]string, store.Process), log *slog.Logger) *releaser {
-	r := &releaser{
-		repo: repo, bound: bound, freed: freed, log: log,
+// New returns a Releaser whose statements end after timeout. It calls freed after each
+// release.
+func New(repo Repository, timeout time.Duration, freed func(names []string, next store.Process), log *slog.Logger) *Releaser {
+	return &Releaser{
+		repo: repo, timeout: timeout, freed: freed, log: log, group: background.NewGroup(),
 		pending: map[store.Claim]*pendingRelease{}, added: make(chan struct{}, 1),
 	}
-	r.ctx, r.cancel = context.WithCancel(context.Background())
-	return r
 }
 
-// close ends the goroutine and waits for it.
-func (r *releaser) close() {
-	r.mu.Lock()
-	r.cancel()
-	r.mu.Unlock()
-	r.done.Wait()
-}
-
-// add makes sure that an acquisition, made or extended for the given lease, holds nothing
+// Add makes sure that an acquisition, made or extended for the given lease, holds nothing
 // after the given time. mayBeGranted is set if its statement may still be in flight.
-func (r *releaser) add(c store.Claim, lease time.Duration, mayBeGranted bool, from time.Time) {
+func (r *Releaser) Add(c store.Claim, lease time.Duration, mayBeGranted bool, from time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pending[c] = &pendingRelease{lease: lease, mayBeGranted: mayBeGranted, due: from}
 	if r.running {
-		notify(r.added)
-	} else if r.ctx.Err() == nil {
-		r.running = true
-		r.done.Go(r.run)
+		background.Notify(r.added)
+		return
 	}
+	r.running = true
+	r.group.Go(r.run)
+}
+
+// Pending returns how many releases have an unknown outcome.
+func (r *Releaser) Pending() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.pending)
+}
+
+// Close ends the releases in the background. What is pending stays so: see Drain.
+func (r *Releaser) Close() {
+	r.group.Stop()
+	r.group.Wait()
 }
 
 // run releases until nothing is pending.
-func (r *releaser) run() {
+func (r *Releaser) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		due, next := r.due()
 		for part := range slices.Chunk(due, store.BatchSize) {
-			if skipped, err := r.free(r.ctx, part); err == nil {
-				r.freeEach(skipped)
+			if skipped, err := r.release(r.group.Ctx, part); err == nil {
+				r.releaseSingly(skipped)
 			}
 		}
 		if len(due) > 0 {
@@ -95,7 +108,7 @@ func (r *releaser) run() {
 		}
 		timer.Reset(time.Until(next))
 		select {
-		case <-r.ctx.Done():
+		case <-r.group.Ctx.Done():
 			return
 		case <-r.added:
 		case <-timer.C:
@@ -114,7 +127,7 @@ const minPending = 5 * time.Second
 
 // due returns the releases that are due, and when the next one will be. If nothing is
 // pending, next is zero and the goroutine must end.
-func (r *releaser) due() (due []store.Claim, next time.Time) {
+func (r *Releaser) due() (due []store.Claim, next time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -140,30 +153,36 @@ func (r *releaser) due() (due []store.Claim, next time.Time) {
 	return due, next
 }
 
-// free releases claims in one statement, and then looks at the rows that it did not match.
-// It returns the claims that still own their rows: transactions have these locked.
-func (r *releaser) free(ctx context.Context, claims []store.Claim) (skipped []store.Claim, err error) {
-	ctx, cancel := store.WithRetryLimit(ctx, r.bound)
+// release releases claims in one statement. It returns the claims that still own their rows:
+// transactions have these locked.
+func (r *Releaser) release(ctx context.Context, claims []store.Claim) (skipped []store.Claim, err error) {
+	ctx, cancel := store.WithRetryLimit(ctx, r.timeout)
 	defer cancel()
-	names := store.Names(claims)
-	freed, next, err := r.repo.ReleaseAll(ctx, claims)
-	all := freed == int64(len(claims))
-	if err == nil && !all {
-		skipped, err = store.StillOwned(ctx, r.repo, claims)
-	}
+	freed, next, skipped, err := releaseBatch(ctx, r.repo, claims)
 	if err != nil {
-		r.log.Debug("mysqllock: release in the background failed, trying again", "locks", len(claims), "first", names[0], "err", err)
+		r.log.Debug("mysqllock: release in the background failed, trying again", "locks", len(claims), "first", claims[0].Name, "err", err)
 	}
+	r.record(claims, skipped, freed == int64(len(claims)), err)
+	if freed > 0 {
+		r.freed(store.Names(claims), next)
+	}
+	return skipped, err
+}
+
+// record updates the pending releases after a statement that released all of claims or
+// skipped some.
+func (r *Releaser) record(claims, skipped []store.Claim, all bool, err error) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, c := range claims {
 		p := r.pending[c]
-		mine := slices.Contains(skipped, c)
+		owned := slices.Contains(skipped, c)
 		switch {
 		case p == nil:
-		case err == nil && (all || !p.mayBeGranted && !mine):
+		case err == nil && (all || !p.mayBeGranted && !owned):
 			delete(r.pending, c)
 		default:
-			if mine {
+			if owned {
 				p.mayBeGranted = false // it was granted
 			}
 			if (err == nil || !store.Transient(err)) && p.until.IsZero() {
@@ -171,27 +190,22 @@ func (r *releaser) free(ctx context.Context, claims []store.Claim) (skipped []st
 			}
 		}
 	}
-	r.mu.Unlock()
-	if freed > 0 {
-		r.freed(names, next)
-	}
-	return skipped, err
 }
 
-// freeEach releases rows one by one, by statements that wait for the row: where many
+// releaseSingly releases rows one by one, by statements that wait for the row: where many
 // callers compete for a row, it is always locked.
-func (r *releaser) freeEach(claims []store.Claim) {
+func (r *Releaser) releaseSingly(claims []store.Claim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range claims {
 		p := r.pending[c]
-		if p == nil || p.single || r.single == maxSingle || r.ctx.Err() != nil {
+		if p == nil || p.single || r.single == maxSingle || r.group.Ctx.Err() != nil {
 			continue
 		}
 		p.single = true
 		r.single++
-		r.done.Go(func() {
-			ctx, cancel := context.WithTimeout(r.ctx, r.bound)
+		r.group.Go(func() {
+			ctx, cancel := context.WithTimeout(r.group.Ctx, r.timeout)
 			freed, next, err := r.repo.Release(ctx, c)
 			cancel()
 			r.mu.Lock()
@@ -208,39 +222,16 @@ func (r *releaser) freeEach(claims []store.Claim) {
 	}
 }
 
-// releaseEach releases rows one by one, by statements that wait for the row, until ctx
-// ends.
-func releaseEach(ctx context.Context, repo releaseStore, claims []store.Claim, freed func(c store.Claim, next store.Process)) {
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, maxSingle)
-	for _, c := range claims {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		wg.Go(func() {
-			if ok, next, err := repo.Release(ctx, c); err == nil && ok {
-				freed(c, next)
-			}
-			<-slots
-		})
-	}
-	wg.Wait()
-}
-
-// drain releases everything that is pending, and retries until ctx ends: a transaction may
+// Drain releases everything that is pending, and retries until ctx ends: a transaction may
 // have a row locked, and a connection may be dead. It returns the name of an acquisition
 // that may still be granted, or "".
-func (r *releaser) drain(ctx context.Context) (mayBeGranted string, err error) {
-	for pause := 10 * time.Millisecond; ; pause *= 2 {
+func (r *Releaser) Drain(ctx context.Context) (mayBeGranted string, err error) {
+	for pause := firstPause; ; {
 		r.mu.Lock()
 		claims := slices.Collect(maps.Keys(r.pending))
 		r.mu.Unlock()
 		for part := range slices.Chunk(claims, store.BatchSize) {
-			if err = r.drainOnce(ctx, part); err != nil {
+			if err = r.drainBatch(ctx, part); err != nil {
 				break
 			}
 		}
@@ -253,22 +244,18 @@ func (r *releaser) drain(ctx context.Context) (mayBeGranted string, err error) {
 		case err == nil:
 			err = fmt.Errorf("%q not released: %w", held, store.ErrRowLocked)
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.Wait(ctx) {
 			return "", err
-		case <-time.After(pause):
 		}
 	}
 }
 
-func (r *releaser) drainOnce(ctx context.Context, claims []store.Claim) error {
-	ctx, cancel := context.WithTimeout(ctx, closeBound/3)
+func (r *Releaser) drainBatch(ctx context.Context, claims []store.Claim) error {
+	limited, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
-	skipped, err := r.free(ctx, claims)
+	skipped, err := r.release(limited, claims)
 	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, singleBound)
-		defer cancel()
-		releaseEach(ctx, r.repo, skipped, func(c store.Claim, next store.Process) {
+		releaseEach(limited, r.repo, skipped, func(c store.Claim, next store.Process) {
 			r.mu.Lock()
 			delete(r.pending, c)
 			r.mu.Unlock()
@@ -278,13 +265,9 @@ func (r *releaser) drainOnce(ctx context.Context, claims []store.Claim) error {
 	return err
 }
 
-// singleBound is how long Close waits for rows one by one before it tries all of them
-// again.
-const singleBound = closeBound / 6
-
 // left returns the name of an acquisition that may still be granted, and of one that owns
 // its row.
-func (r *releaser) left() (mayBeGranted, held string) {
+func (r *Releaser) left() (mayBeGranted, held string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for c, p := range r.pending {

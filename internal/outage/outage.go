@@ -1,0 +1,228 @@
+// Package outage tells a lock that another owner holds from a database that cannot be asked.
+package outage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mysqllock/mysqllock/internal/background"
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+const (
+	// A statement without a reply is probed after ProbeAfter, and then each ProbeInterval. A
+	// call that ends sooner starts the first probe if the statement is ProbeSoon old.
+	ProbeAfter    = 400 * time.Millisecond
+	ProbeInterval = time.Second
+	ProbeSoon     = 15 * time.Millisecond
+	// replyTimeout is how long a statement may have no reply, after the database has reported
+	// the lock as held, before that counts as an outage; replyTimeoutAfterHold is the same
+	// after a grant to this process.
+	replyTimeout          = 3 * ProbeInterval / 2
+	replyTimeoutAfterHold = ProbeInterval
+	// slowReply is how long a statement may have no reply, from a database that replies to
+	// others, before that counts as an outage.
+	slowReply = 500 * time.Millisecond
+)
+
+// ErrNoAnswer is the error of a statement that was cut off, or had no reply when its call
+// ended. It hides context.DeadlineExceeded, because the time limit is the library's, not the
+// caller's.
+var (
+	ErrNoAnswer     = errors.New("the database did not answer in time")
+	errNoConnection = errors.New("the pool had no connection to the database in time")
+)
+
+// Unanswered returns the error of a statement whose time limit passed before its reply.
+func Unanswered(err error) error {
+	switch {
+	case errors.As(err, new(store.PoolExhausted)):
+		return store.NotSent{Err: errNoConnection}
+	case errors.As(err, new(store.NotSent)):
+		return store.NotSent{Err: ErrNoAnswer}
+	case err == context.DeadlineExceeded || err == context.Canceled:
+		return ErrNoAnswer
+	default:
+		return fmt.Errorf("%w (%v)", ErrNoAnswer, err)
+	}
+}
+
+// A Detector probes what is in the way of statements without a reply.
+type Detector struct {
+	repo      Prober
+	group     *background.Group
+	began     time.Time
+	lastReply atomic.Int64 // to an attempt or a probe, as the time since began
+}
+
+// A Prober reads what is in the way of the statement of a claim.
+type Prober interface {
+	Probe(ctx context.Context, c store.Claim) (store.RowState, error)
+}
+
+// NewDetector returns a Detector. It must be closed.
+func NewDetector(repo Prober) *Detector {
+	return &Detector{repo: repo, group: background.NewGroup(), began: time.Now()}
+}
+
+// Close ends the probes that Err has started.
+func (d *Detector) Close() {
+	d.group.Stop()
+	d.group.Wait()
+}
+
+func (d *Detector) replied() { d.lastReply.Store(int64(time.Since(d.began))) }
+
+// repliedAfter reports whether the database has replied to any statement since t.
+func (d *Detector) repliedAfter(t time.Time) bool {
+	return time.Duration(d.lastReply.Load()) > t.Sub(d.began)
+}
+
+// A Waiter is the head of a wait queue. Refuse ends the calls behind it that do not wait.
+type Waiter interface{ Refuse() }
+
+// Evidence is what the last replies have shown about one lock. The waiters of its queue
+// share it.
+type Evidence struct {
+	mu      sync.Mutex // protects following fields
+	head    Waiter     // sent the last statement
+	claim   store.Claim
+	settled bool      // that statement was granted or refused
+	asked   time.Time // when it was sent, or last known to wait for other statements; zero before the first
+	known   bool      // by the last reply the lock is held, or its row locked
+	granted bool      // that reply was a grant to this process, which may have ended
+	failed  error     // the last reply was an error
+	probing bool      // a probe was sent
+	probed  bool      // and has been answered
+	lookErr error     // of the poller's last look for the head
+}
+
+// Sent records that the head's statement is about to be sent.
+func (e *Evidence) Sent(head Waiter, c store.Claim) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.head != head {
+		e.head, e.lookErr = head, nil
+	}
+	e.claim, e.settled, e.asked, e.probing, e.probed = c, false, time.Now(), false, false
+}
+
+// Failed records an error of the head's statement. If it was only cut off, a probe finds
+// out why it had no reply.
+func (e *Evidence) Failed(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if errors.Is(err, ErrNoAnswer) || e.known && !e.granted && errors.Is(err, errNoConnection) {
+		return
+	}
+	e.known, e.granted, e.failed = store.Contended(err), false, nil
+	if !e.known {
+		e.failed = err
+	}
+}
+
+// Looked records the error, or nil, of a look by the poller for the head.
+func (e *Evidence) Looked(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lookErr = err
+}
+
+// LookErr returns the error of the poller's last look, if the head sleeps.
+func (e *Evidence) LookErr() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.settled {
+		return nil
+	}
+	return e.lookErr
+}
+
+// Answered records that the database has granted or refused the head's statement.
+func (d *Detector) Answered(e *Evidence, head Waiter, granted bool) {
+	d.replied()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.head == head { // else its hold has ended already, or it adopted one
+		e.settled, e.known, e.granted, e.failed, e.lookErr = true, true, granted, nil, nil
+	}
+}
+
+// Probe finds out what is in the way of the head's statement.
+func (d *Detector) Probe(ctx context.Context, e *Evidence, head Waiter, c store.Claim) store.RowState {
+	ctx, cancel := context.WithTimeout(ctx, ProbeInterval)
+	defer cancel()
+	state, err := d.repo.Probe(ctx, c)
+	if err != nil && ctx.Err() != nil {
+		err = Unanswered(err)
+	}
+	d.Probed(e, head, state, err)
+	return state
+}
+
+// Probed records what a probe, or a refusal, has found in the way of the head's statement.
+func (d *Detector) Probed(e *Evidence, head Waiter, state store.RowState, err error) {
+	if err == nil {
+		d.replied()
+	}
+	if e.probe(head, state, err) && err == nil && state == store.RowLocked {
+		head.Refuse()
+	}
+}
+
+// probe returns false if the statement of head is not in flight any more.
+func (e *Evidence) probe(head Waiter, state store.RowState, err error) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.head != head || e.settled:
+		return false
+	case err != nil:
+		e.known, e.failed = false, err
+	case state != store.RowFree:
+		e.known, e.granted, e.failed, e.asked = true, false, nil, time.Now()
+		e.lookErr = nil
+	default:
+		e.failed = nil // the database answers, but not this statement
+	}
+	e.probed = true
+	return true
+}
+
+// A Verdict is why the database has not reported who holds a lock. It is zero if it has.
+type Verdict struct {
+	Err     error
+	Probing bool // a probe is in flight
+	Slow    bool // the database replies to others, and has had little time for this statement
+}
+
+// Verdict returns why the database could not be asked, by the head or the poller.
+func (d *Detector) Verdict(e *Evidence) Verdict {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.lookErr != nil:
+		return Verdict{Err: e.lookErr}
+	case e.failed != nil:
+		return Verdict{Err: e.failed}
+	case e.settled:
+		return Verdict{}
+	case e.asked.IsZero(): // the head is about to send
+		return Verdict{Err: ErrNoAnswer, Probing: true}
+	case !e.known && (e.probed || d.repliedAfter(e.asked)):
+		return Verdict{Err: ErrNoAnswer, Slow: time.Since(e.asked) < slowReply}
+	case !e.known && time.Since(e.asked) < 2*ProbeAfter:
+		if head, c := e.head, e.claim; !e.probing && time.Since(e.asked) >= ProbeSoon { // before, the reply itself may arrive
+			e.probing = true
+			d.group.Go(func() { d.Probe(d.group.Ctx, e, head, c) })
+		}
+		return Verdict{Err: ErrNoAnswer, Probing: true}
+	case !e.known, time.Since(e.asked) > replyTimeout, e.granted && time.Since(e.asked) > replyTimeoutAfterHold:
+		return Verdict{Err: ErrNoAnswer}
+	}
+	return Verdict{}
+}

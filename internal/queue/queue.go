@@ -1,0 +1,218 @@
+// Package queue has the wait queues of one process: a FIFO of waiters for each name.
+package queue
+
+import (
+	"container/list"
+	"sync"
+
+	"github.com/mysqllock/mysqllock/internal/background"
+)
+
+// Queues has the wait queue of each name. A queue exists while it has a head, which acts
+// for the process from its first statement until its hold has ended. S is what the waiters
+// of a queue share, H what a head may leave to the next one.
+//
+// The methods of Queues and Waiter do not block and call nothing back.
+type Queues[S, H any] struct {
+	mu     sync.Mutex // protects following fields, and those of every queue and Waiter
+	queues map[string]*queue[S, H]
+}
+
+type queue[S, H any] struct {
+	head      *Waiter[S, H]
+	open      bool      // waiters with noWait may join, because the head may fail
+	next      list.List // of *Waiter; the others, in order of arrival
+	noWaiting int       // how many of them have noWait
+	state     S
+}
+
+// A Waiter is a place in a queue.
+type Waiter[S, H any] struct {
+	Name    string
+	State   *S            // shared by the waiters of the queue, and not protected by it
+	Head    chan struct{} // closed by the package when the waiter becomes the head
+	Woken   chan struct{} // capacity 1: look again; it may be a false alarm
+	Refused chan struct{} // closed when a waiter with noWait cannot become the head; else nil
+
+	queues *Queues[S, H]
+	owner  any           // compared by WakeOwner
+	elem   *list.Element // in queue.next; nil for the head
+	left   bool          // not in the queue any more
+	offer  H             // of the head: what the last one left
+}
+
+// New returns queues without waiters.
+func New[S, H any]() *Queues[S, H] { return &Queues[S, H]{queues: map[string]*queue[S, H]{}} }
+
+// Join appends a waiter to the queue of name. A waiter with noWait joins only if there is
+// no head, or one that admits it. Otherwise Join returns nil, and what the waiters share.
+func (s *Queues[S, H]) Join(name string, owner any, noWait bool) (*Waiter[S, H], *S) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := s.queues[name]
+	if noWait && q != nil && !q.open {
+		return nil, &q.state
+	}
+	w := &Waiter[S, H]{Name: name, Head: make(chan struct{}), Woken: make(chan struct{}, 1), queues: s, owner: owner}
+	if noWait {
+		w.Refused = make(chan struct{})
+	}
+	if q == nil {
+		q = &queue[S, H]{head: w, open: true}
+		s.queues[name] = q
+		close(w.Head)
+	} else {
+		w.elem = q.next.PushBack(w)
+		if noWait {
+			q.noWaiting++
+		}
+	}
+	w.State = &q.state
+	return w, w.State
+}
+
+// Admit lets waiters with noWait join behind w, the head. If admit is false, none can join,
+// and those that have joined are refused.
+func (w *Waiter[S, H]) Admit(admit bool) {
+	w.queues.mu.Lock()
+	defer w.queues.mu.Unlock()
+	if q := w.queues.queues[w.Name]; q != nil && q.head == w {
+		if q.open = admit; !admit {
+			q.refuse()
+		}
+	}
+}
+
+// Refuse refuses the waiters with noWait that have joined behind w, the head.
+func (w *Waiter[S, H]) Refuse() {
+	w.queues.mu.Lock()
+	defer w.queues.mu.Unlock()
+	if q := w.queues.queues[w.Name]; q != nil && q.head == w {
+		q.refuse()
+	}
+}
+
+func (q *queue[S, H]) refuse() {
+	for e := q.next.Front(); e != nil && q.noWaiting > 0; e = e.Next() {
+		if w := e.Value.(*Waiter[S, H]); w.Refused != nil {
+			select {
+			case <-w.Refused:
+			default:
+				close(w.Refused)
+			}
+		}
+	}
+}
+
+// Leave removes w from its queue. If it was the head, the next waiter becomes the head and
+// gets the offer that w has not taken; without a next waiter, Leave returns the offer, and
+// last is true.
+func (w *Waiter[S, H]) Leave() (offer H, last bool) {
+	s := w.queues
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var none H
+	if w.left {
+		return none, false
+	}
+	w.left = true
+	q := s.queues[w.Name]
+	if w.elem != nil {
+		q.remove(w.elem)
+		return none, false
+	}
+	offer, w.offer = w.offer, none
+	if q.pass(offer) {
+		return none, false
+	}
+	delete(s.queues, w.Name)
+	return offer, true
+}
+
+// Offer is Leave for a head that leaves something to the next waiter. It returns false, and
+// has done nothing, if there is none.
+func (w *Waiter[S, H]) Offer(offer H) bool {
+	w.queues.mu.Lock()
+	defer w.queues.mu.Unlock()
+	if w.left || !w.queues.queues[w.Name].pass(offer) {
+		return false
+	}
+	w.left = true
+	return true
+}
+
+// HasNext reports whether a waiter is queued behind w, the head.
+func (w *Waiter[S, H]) HasNext() bool {
+	w.queues.mu.Lock()
+	defer w.queues.mu.Unlock()
+	return !w.left && w.queues.queues[w.Name].next.Len() > 0
+}
+
+// TakeOffer returns what w, the head, was offered, or the zero value.
+func (w *Waiter[S, H]) TakeOffer() (offer H) {
+	w.queues.mu.Lock()
+	defer w.queues.mu.Unlock()
+	var none H
+	offer, w.offer = w.offer, none
+	return offer
+}
+
+// pass makes the next waiter the head, if there is one.
+func (q *queue[S, H]) pass(offer H) bool {
+	first := q.next.Front()
+	if first == nil {
+		return false
+	}
+	q.head = q.remove(first)
+	q.head.elem, q.head.offer = nil, offer
+	q.open = true
+	close(q.head.Head)
+	return true
+}
+
+func (q *queue[S, H]) remove(elem *list.Element) *Waiter[S, H] {
+	w := q.next.Remove(elem).(*Waiter[S, H])
+	if w.Refused != nil {
+		q.noWaiting--
+	}
+	return w
+}
+
+// Wake makes w look again.
+func (w *Waiter[S, H]) Wake() { background.Notify(w.Woken) }
+
+// Wake makes the head of name's queue look again.
+func (s *Queues[S, H]) Wake(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.queues[name]; q != nil {
+		q.head.Wake()
+	}
+}
+
+// WakeOwner makes the waiters of an owner look again, without the head.
+func (s *Queues[S, H]) WakeOwner(name string, owner any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.queues[name]; q != nil {
+		for e := q.next.Front(); e != nil; e = e.Next() {
+			if w := e.Value.(*Waiter[S, H]); w.owner == owner {
+				w.Wake()
+			}
+		}
+	}
+}
+
+// Has reports whether there is a queue for name.
+func (s *Queues[S, H]) Has(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queues[name] != nil
+}
+
+// Len returns how many queues there are.
+func (s *Queues[S, H]) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.queues)
+}

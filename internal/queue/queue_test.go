@@ -1,0 +1,119 @@
+package queue
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+type (
+	queues = Queues[int, string]
+	waiter = Waiter[int, string]
+)
+
+// join joins a queue in which there is a place.
+func join(t *testing.T, s *queues, owner any, noWait bool) *waiter {
+	t.Helper()
+	w, _ := s.Join("x", owner, noWait)
+	require.NotNil(t, w)
+	return w
+}
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// woken reports whether a waiter was woken since the last call.
+func woken(w *waiter) bool { return isClosed(w.Woken) }
+
+func TestFirstInFirstOut(t *testing.T) {
+	s := New[int, string]()
+	a, b, c, d := join(t, s, 1, false), join(t, s, 2, false), join(t, s, 3, false), join(t, s, 4, false)
+	other, _ := s.Join("y", 1, false)
+	require.True(t, isClosed(a.Head))
+	require.True(t, isClosed(other.Head))
+	require.False(t, isClosed(b.Head))
+	require.Same(t, a.State, d.State)
+	require.NotSame(t, a.State, other.State)
+
+	offer, last := c.Leave() // before its turn
+	require.Equal(t, "", offer)
+	require.False(t, last)
+	a.Leave()
+	require.True(t, isClosed(b.Head))
+	require.False(t, isClosed(d.Head))
+	b.Leave()
+	require.True(t, isClosed(d.Head))
+	require.False(t, d.HasNext())
+	require.Equal(t, 2, s.Len())
+	_, last = d.Leave()
+	require.True(t, last)
+	_, last = d.Leave() // again
+	require.False(t, last)
+	require.False(t, s.Has("x"))
+}
+
+// What a head leaves goes to the next waiter that takes it.
+func TestOffers(t *testing.T) {
+	s := New[int, string]()
+	a := join(t, s, 1, false)
+	require.False(t, a.Offer("nobody is there"))
+	b, c := join(t, s, 2, false), join(t, s, 3, false)
+	require.True(t, a.Offer("x"))
+	require.False(t, a.Offer("a second one"))
+	b.Leave() // it does not take it
+	require.Equal(t, "x", c.TakeOffer())
+	require.Equal(t, "", c.TakeOffer())
+	offer, last := c.Leave()
+	require.Equal(t, "", offer)
+	require.True(t, last)
+
+	a = join(t, s, 1, false)
+	b = join(t, s, 2, false)
+	require.True(t, a.Offer("y"))
+	offer, _ = b.Leave()
+	require.Equal(t, "y", offer)
+}
+
+// A waiter with noWait joins while the head may fail, and is refused once it has not.
+func TestNoWait(t *testing.T) {
+	s := New[int, string]()
+	a, b, c := join(t, s, 1, false), join(t, s, 2, true), join(t, s, 3, false)
+	a.Refuse()
+	require.True(t, isClosed(b.Refused))
+	require.Nil(t, c.Refused)
+	d := join(t, s, 4, true)
+	a.Admit(false)
+	require.True(t, isClosed(d.Refused))
+	w, state := s.Join("x", 5, true)
+	require.Nil(t, w)
+	require.Same(t, a.State, state)
+	a.Admit(true)
+	e := join(t, s, 5, true)
+	b.Leave()
+	c.Admit(false) // it is not the head
+	require.False(t, isClosed(e.Refused))
+	a.Leave()
+	require.True(t, isClosed(c.Head))
+	join(t, s, 6, true) // the new head may fail, too
+}
+
+func TestWake(t *testing.T) {
+	s := New[int, string]()
+	a, b, c := join(t, s, 1, false), join(t, s, 2, false), join(t, s, 1, false)
+	s.Wake("x")
+	s.Wake("x")
+	s.Wake("y")
+	require.True(t, woken(a))
+	require.False(t, woken(a))
+	require.False(t, woken(b))
+	s.WakeOwner("x", 1)
+	require.False(t, woken(a)) // the head
+	require.False(t, woken(b))
+	require.True(t, woken(c))
+}

@@ -1,0 +1,151 @@
+package wake
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/mysqllock/mysqllock/internal/background"
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+const (
+	// MaxListen limits a Listen, which blocks ALTER TABLE.
+	MaxListen = 5 * time.Second
+	// StopTimeout limits the end of a Listen after its signal.
+	StopTimeout = 300 * time.Millisecond
+	// minListenBackoff is the delay after two failures to listen. It doubles, up to
+	// maxListenBackoff, until Listen succeeds.
+	minListenBackoff = time.Second
+	maxListenBackoff = time.Minute
+	// falseWakeBackoff is the delay after MaxFalseWakes wake-ups, and one per waiter, without
+	// a grant: a proxy may send the listener to a replica.
+	falseWakeBackoff = 10 * time.Second
+	MaxFalseWakes    = 20
+)
+
+type listenStore interface {
+	Listen(ctx context.Context, names []string, d time.Duration) (store.Wakeup, error)
+	CloseListener()
+	PoolInUse() bool
+}
+
+// A listener waits for signals on a connection of its own, if it is enabled. Only the
+// poller's goroutine calls listen and close.
+type listener struct {
+	repo    listenStore
+	queues  Queues
+	enabled bool
+	forced  func()
+	ctx     context.Context // of Listen; ends at most StopTimeout after Waker.Close
+
+	// Only listen and close use the following.
+	timedOut bool // the last Listen ended by itself
+	backoff  background.Backoff
+
+	mu         sync.Mutex // protects following fields
+	open       bool       // this process can be signalled
+	works      bool       // a signal has arrived
+	falseWakes int        // wake-ups since the last grant
+	retryAt    time.Time  // no Listen before
+}
+
+var errFalseWakes = errors.New("many wake-ups without a grant")
+
+// canListen reports whether this process expects signals.
+func (l *listener) canListen() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.enabled && !time.Now().Before(l.retryAt)
+}
+
+func (l *listener) isOpen() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open
+}
+
+// unproven reports whether signals may not arrive, because none has.
+func (l *listener) unproven() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.enabled && !l.works
+}
+
+// acquired records a grant: the wake-ups before it were not in vain.
+func (l *listener) acquired() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.falseWakes = 0
+}
+
+// listen waits for a signal. After an error the caller must close the listener.
+func (l *listener) listen(names []string, d time.Duration) (store.Wakeup, error) {
+	l.mu.Lock()
+	l.open = true
+	l.mu.Unlock()
+	wakeup, err := l.repo.Listen(l.ctx, names, d)
+	if wakeup.Forced {
+		l.forced()
+		wakeup.Forced = false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if wakeup != (store.Wakeup{}) {
+		if l.falseWakes++; l.falseWakes > MaxFalseWakes+l.queues.Len() {
+			err = errFalseWakes
+		}
+	}
+	switch {
+	case wakeup.Signalled:
+		l.works = true
+	case wakeup.Name != "" && l.timedOut: // a release without a signal
+		l.works = false
+	}
+	l.timedOut = err == nil && wakeup == (store.Wakeup{})
+	if err == nil {
+		l.backoff = background.Backoff{}
+	} else {
+		l.failed(err)
+	}
+	return wakeup, err
+}
+
+// failed sets the delay until the next Listen. A first failure has none, unless the pool is
+// exhausted. The caller holds mu.
+func (l *listener) failed(err error) {
+	pause := maxListenBackoff
+	switch first := l.backoff.Delay == 0; {
+	case err == store.ErrPoolTooSmall:
+	case err == errFalseWakes:
+		pause, l.falseWakes = falseWakeBackoff, 0
+	default:
+		if first {
+			l.backoff = background.Backoff{Delay: minListenBackoff, Max: maxListenBackoff}
+		}
+		if first && err != store.ErrPoolInUse {
+			return // the connection may have been broken
+		}
+		pause = l.backoff.Next()
+	}
+	l.works, l.retryAt = false, time.Now().Add(pause)
+}
+
+// close closes the listener's connection.
+func (l *listener) close() {
+	l.repo.CloseListener()
+	l.timedOut = false
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open = false
+}
+
+// stop stops the group before its poller can close the listener, and reports whether that
+// is open.
+func (l *listener) stop(group *background.Group) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	group.Stop()
+	return l.open
+}

@@ -1,0 +1,292 @@
+package wake
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mysqllock/mysqllock/internal/background"
+	"github.com/mysqllock/mysqllock/internal/outage"
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+const (
+	// minLookInterval is the poller's first interval while no signal has arrived. It doubles
+	// after each look, up to the configured interval.
+	minLookInterval = 100 * time.Millisecond
+	// IdleTimeout is how long the listener stays open without waiters.
+	IdleTimeout = 3 * time.Second
+)
+
+// A poller looks at the rows of heads that sleep, and listens for signals meanwhile.
+type poller struct {
+	repo      looker
+	queues    Queues
+	interval  time.Duration
+	listener  *listener
+	signalled func() // called when a signal has arrived
+	log       *slog.Logger
+	group     *background.Group
+	replan    chan struct{} // capacity 1: watched has changed
+
+	mu       sync.Mutex // protects following fields
+	watched  map[string]*watch
+	running  bool               // run runs; it ends when nothing is watched
+	nextLook time.Time          // of run
+	pause    background.Backoff // between the looks after nextLook
+	expiries int                // leases that have ended since lookAgain began; 0 if it does not run
+}
+
+type looker interface {
+	Look(ctx context.Context, names []string) (rows map[string]store.Row, sent time.Time, err error)
+}
+
+// A watch is a name whose head sleeps until the row may be free.
+type watch struct {
+	expiry *time.Timer     // fires when the holder's lease ends
+	looked func(err error) // called after each look, with mu held
+}
+
+func (p *poller) watch(name string, left time.Duration, looked func(err error)) {
+	first := background.Backoff{Delay: p.interval, Max: p.interval}
+	if p.listener.unproven() {
+		first.Delay = min(minLookInterval, p.interval)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := &watch{looked: looked}
+	w.expiry = time.AfterFunc(max(left, time.Millisecond), func() { p.expired(name, w) })
+	p.watched[name] = w
+	if len(p.watched) == 1 {
+		p.pause = first
+		p.nextLook = time.Now().Add(first.Delay)
+	}
+	if p.running {
+		background.Notify(p.replan)
+		return
+	}
+	p.running = true
+	p.group.Go(p.run)
+}
+
+func (p *poller) unwatch(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forget(name)
+}
+
+// forget is unwatch for a caller that holds mu. It returns false if name was not watched.
+func (p *poller) forget(name string) bool {
+	w, ok := p.watched[name]
+	if ok {
+		w.expiry.Stop()
+		delete(p.watched, name)
+	}
+	return ok
+}
+
+// found wakes a head whose row may be free. The caller holds mu.
+func (p *poller) found(name string) {
+	if p.forget(name) {
+		p.queues.Wake(name)
+	}
+}
+
+// expired is called when a holder's lease ends, unless it was renewed. A single head asks
+// at once; for several, one look finds the rows that are free.
+func (p *poller) expired(name string, w *watch) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.watched[name] != w:
+	case len(p.watched) == 1:
+		p.found(name)
+	default:
+		if p.expiries++; p.expiries == 1 {
+			p.group.Go(p.lookAgain)
+		}
+	}
+}
+
+// lookAgain looks until no lease has ended meanwhile. Leases that end together need one
+// look.
+func (p *poller) lookAgain() {
+	p.mu.Lock()
+	for seen := 0; seen < p.expiries; {
+		p.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		p.mu.Lock()
+		seen = p.expiries
+		p.mu.Unlock()
+		p.look()
+		p.mu.Lock()
+	}
+	p.expiries = 0
+	p.mu.Unlock()
+}
+
+// run is the only poller of the process. It listens for signals, if it can, or sleeps
+// until the next look. It ends when nothing is watched. Once stop has returned true
+// another poller may run and listen, so run must not close the listener after that.
+func (p *poller) run() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var idle time.Duration
+	for p.group.Ctx.Err() == nil {
+		names, sleep := p.plan()
+		switch {
+		case len(names) > 0:
+			idle = 0
+			if p.listener.canListen() {
+				p.listen(names, sleep)
+				continue
+			}
+		case idle == IdleTimeout || !p.listener.isOpen() || p.listener.repo.PoolInUse():
+			p.listener.close()
+			if p.stop() {
+				return
+			}
+			continue
+		default:
+			sleep = IdleTimeout / 10
+			idle += sleep
+		}
+		timer.Reset(sleep)
+		select {
+		case <-p.group.Ctx.Done():
+		case <-p.replan:
+		case <-timer.C:
+			if len(names) > 0 {
+				p.lookDue()
+				p.look()
+			}
+		}
+	}
+	p.listener.close() // running stays set: after Waker.Close no other poller starts
+}
+
+// plan returns the names that are watched, at most a batch, and the time to the next look.
+func (p *poller) plan() (names []string, sleep time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name := range p.watched {
+		if names = append(names, name); len(names) == store.BatchSize {
+			break
+		}
+	}
+	return names, max(0, time.Until(p.nextLook))
+}
+
+// stop reports whether the poller must end: nothing is watched.
+func (p *poller) stop() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running = len(p.watched) > 0
+	return !p.running
+}
+
+// lookDue schedules the look after the one that is due.
+func (p *poller) lookDue() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pause.Next()
+	p.nextLook = time.Now().Add(p.pause.Delay)
+}
+
+// lookSoon schedules the next look as if signals did not arrive.
+func (p *poller) lookSoon() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pause.Delay = min(minLookInterval, p.interval)
+	p.nextLook = time.Now().Add(p.pause.Delay)
+}
+
+// listen waits for a signal.
+func (p *poller) listen(names []string, sleep time.Duration) {
+	sleep = min(sleep, MaxListen)
+	if len(names) == store.BatchSize {
+		sleep = min(sleep, time.Second) // there may be more
+	}
+	wakeup, err := p.listener.listen(names, sleep)
+	p.wake(wakeup)
+	if wakeup.Signalled {
+		p.signalled()
+	}
+	switch {
+	case err != nil:
+		if !p.listener.canListen() {
+			p.lookSoon()
+		}
+		if p.group.Ctx.Err() == nil {
+			p.log.Debug("mysqllock: cannot be signalled for now", "err", err)
+		}
+		p.listener.close()
+	case wakeup == (store.Wakeup{}):
+		p.lookDue()
+	}
+	if wakeup.Missing || len(names) == store.BatchSize {
+		p.look()
+	}
+}
+
+// wake wakes the heads for whose rows listen has returned.
+func (p *poller) wake(wakeup store.Wakeup) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case wakeup.Signalled:
+		p.pause.Delay = p.interval
+		if len(p.watched) == 1 {
+			for name := range p.watched {
+				p.found(name)
+			}
+		}
+	case wakeup.Name != "":
+		p.found(wakeup.Name)
+	}
+}
+
+// look reads all watched rows, in batches.
+func (p *poller) look() {
+	p.mu.Lock()
+	watched := maps.Clone(p.watched)
+	p.mu.Unlock()
+	for names := range slices.Chunk(slices.Collect(maps.Keys(watched)), store.BatchSize) {
+		if p.group.Ctx.Err() == nil {
+			p.lookAt(names, watched)
+		}
+	}
+}
+
+func (p *poller) lookAt(names []string, watched map[string]*watch) {
+	ctx, cancel := store.WithRetryLimit(p.group.Ctx, max(p.interval, time.Second))
+	rows, _, err := p.repo.Look(ctx, names)
+	if err != nil && ctx.Err() != nil {
+		err = outage.Unanswered(err)
+	}
+	cancel()
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, name := range names {
+		w := watched[name]
+		if p.watched[name] != w {
+			continue
+		}
+		w.looked(err)
+		row, ok := rows[name]
+		switch {
+		case err != nil && store.Transient(err):
+			// The next look tries again.
+		case err != nil, !ok, row.Remaining <= 0, p.listener.enabled && !row.Waiting:
+			// The row is free, or this process is not in its wait queue any more, or the
+			// waiter's own statement will return the error.
+			p.found(name)
+		default:
+			w.expiry.Reset(row.Remaining)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package wake
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/mysqllock/mysqllock/internal/background"
+)
+
+// A Notifier is a message queue that the processes share.
+type Notifier interface {
+	Publish(ctx context.Context, name string) error
+	Subscribe(ctx context.Context, released func(name string)) error
+}
+
+// A publisher sends the names of releases to a notifier, and receives those of others.
+type publisher struct {
+	notifier   Notifier // may be nil
+	wake       func(name string)
+	log        *slog.Logger
+	group      *background.Group
+	ctx        context.Context // of Publish; ends at most 1 s after Waker.Close
+	outbox     chan string     // names to publish
+	subscribed sync.Once
+	lastWarned warned // for errors of Publish; used by the goroutine that serves outbox, then by drain
+}
+
+// publish announces that names were released.
+func (p *publisher) publish(names []string) {
+	if p.notifier == nil {
+		return
+	}
+	p.subscribe()
+	for _, name := range names {
+		select {
+		case p.outbox <- name:
+		default: // the others poll
+			p.log.Debug("mysqllock: release not published, the notifier lags", "name", name)
+		}
+	}
+}
+
+// subscribe starts the goroutines that serve the notifier.
+func (p *publisher) subscribe() {
+	if p.notifier != nil {
+		p.subscribed.Do(func() {
+			p.group.Go(p.receive)
+			p.group.Go(p.serve)
+		})
+	}
+}
+
+func (p *publisher) receive() {
+	ctx := p.group.Ctx
+	pause := background.Backoff{Delay: time.Second, Max: time.Second}
+	for lastWarned := (warned{}); ; {
+		if err := p.notifier.Subscribe(ctx, p.wake); err != nil && ctx.Err() == nil {
+			p.log.Log(ctx, lastWarned.level(), "mysqllock: notifier: subscribe", "err", err)
+		}
+		if !pause.Wait(ctx) {
+			return
+		}
+	}
+}
+
+func (p *publisher) serve() {
+	for {
+		select {
+		case <-p.group.Ctx.Done():
+			return
+		case name := <-p.outbox:
+			p.send(name)
+		}
+	}
+}
+
+// drain publishes what serve has left.
+func (p *publisher) drain() {
+	for {
+		select {
+		case name := <-p.outbox:
+			p.send(name)
+		default:
+			return
+		}
+	}
+}
+
+func (p *publisher) send(name string) {
+	ctx, cancel := context.WithTimeout(p.ctx, 5*time.Second)
+	defer cancel()
+	if err := p.notifier.Publish(ctx, name); err != nil {
+		p.log.Log(ctx, p.lastWarned.level(), "mysqllock: notifier: publish", "name", name, "err", err)
+	}
+}
+
+// warned is the time of the last warning. Within a minute of it, level returns debug.
+type warned time.Time
+
+func (w *warned) level() slog.Level {
+	if now := time.Now(); now.Sub(time.Time(*w)) >= time.Minute {
+		*w = warned(now)
+		return slog.LevelWarn
+	}
+	return slog.LevelDebug
+}

@@ -1,0 +1,269 @@
+package wake
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mysqllock/mysqllock/internal/background"
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+const (
+	// signalTimeout limits a statement that signals or removes waiters.
+	signalTimeout = 2 * time.Second
+	// maxContended limits the names in signaller.contended.
+	maxContended = 1024
+)
+
+// removeBackoff has the delays between the tries to remove this process from locked rows.
+var removeBackoff = background.Backoff{Delay: 10 * time.Millisecond, Max: time.Second}
+
+type signalStore interface {
+	looker
+	Signal(ctx context.Context, p store.Process) (alive bool, err error)
+	RemoveWaiter(ctx context.Context, names []string, p store.Process) (next store.Process, all bool, err error)
+}
+
+// A signaller keeps this process in the wait queues of the rows that it waits for, and
+// signals the processes that are next in those that it has released.
+type signaller struct {
+	repo     signalStore
+	queues   Queues
+	self     store.Process
+	listener *listener
+	log      *slog.Logger
+	group    *background.Group
+	ctx      context.Context // of statements; ends at most 1 s after Waker.Close
+
+	mu        sync.Mutex          // protects following fields
+	contended map[string]struct{} // names that were refused recently
+	listed    map[string]bool     // names whose rows may list this process; true while a statement that lists it is in flight
+	leaving   map[string]struct{} // names whose rows list it though nobody waits
+	removing  bool                // removeWaiters runs
+}
+
+// enlist implements Waker.Enlist. It returns 0 unless the statement was refused before, or
+// the name was contended recently.
+func (s *signaller) enlist(name string, again bool) store.Process {
+	as := s.self
+	if !s.listener.canListen() {
+		as = s.self.Polling()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, contended := s.contended[name]; !again && !contended {
+		return 0
+	}
+	s.listed[name] = true
+	return as
+}
+
+// unlist records that the row does not list this process, which was granted it.
+func (s *signaller) unlist(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.listed, name)
+}
+
+// answered implements Waker.Answered.
+func (s *signaller) answered(name string, granted, again bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !granted:
+		if len(s.contended) == maxContended {
+			clear(s.contended)
+		}
+		s.contended[name] = struct{}{}
+		if s.listed[name] {
+			s.listed[name] = false
+		}
+	case !again:
+		delete(s.contended, name)
+	}
+}
+
+// wakeRequesting wakes the heads whose refusals may be in flight.
+func (s *signaller) wakeRequesting() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, inFlight := range s.listed {
+		if inFlight {
+			s.queues.Wake(name)
+		}
+	}
+}
+
+// leave implements Waker.Leave.
+func (s *signaller) leave(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.listed[name]; ok {
+		s.leaveWaitQueue(name)
+	}
+}
+
+// stillWaiting returns false if nobody waits for a name whose row lists this process. The
+// caller holds mu.
+func (s *signaller) stillWaiting(name string) bool {
+	if !s.queues.Has(name) {
+		return false
+	}
+	if _, ok := s.listed[name]; !ok {
+		s.listed[name] = false // the head may be the holder, about to leave
+	}
+	return true
+}
+
+// leaveWaitQueue has this process removed from the wait queue of a name's row. The caller
+// holds mu.
+func (s *signaller) leaveWaitQueue(name string) {
+	delete(s.listed, name)
+	s.leaving[name] = struct{}{}
+	if !s.removing {
+		s.removing = true
+		s.group.Go(s.removeWaiters)
+	}
+}
+
+// signalNext signals the processes that are next for the rows; one of them is known.
+func (s *signaller) signalNext(names []string, next store.Process) {
+	byProcess := map[store.Process][]string{next: names}
+	if len(names) > 1 {
+		ctx, cancel := context.WithTimeout(s.ctx, signalTimeout)
+		rows, _, err := s.repo.Look(ctx, names)
+		cancel()
+		if err != nil {
+			s.log.Debug("mysqllock: not all waiters are known to be signalled, the others poll", "first", names[0], "err", err)
+			s.signalWaiters(names, next)
+			return
+		}
+		clear(byProcess)
+		for name, row := range rows {
+			if row.Remaining <= 0 {
+				byProcess[row.Next] = append(byProcess[row.Next], name)
+			}
+		}
+	}
+	for next, names := range byProcess {
+		s.signalWaiters(names, next)
+	}
+}
+
+// signalWaiters wakes p, the head of the rows' wait queues. If p does not listen, it removes
+// p and signals the next one.
+func (s *signaller) signalWaiters(names []string, p store.Process) {
+	switch {
+	case p == 0:
+		return
+	case p == s.self, p == s.self.Polling():
+		s.wakeSelf(names)
+		return
+	case !p.CanListen():
+		return // it polls
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, signalTimeout)
+	defer cancel()
+	alive, err := s.repo.Signal(ctx, p)
+	var next store.Process
+	for pause := 2 * time.Millisecond; err == nil && !alive && pause < 20*time.Millisecond; pause *= 2 {
+		var all bool
+		if next, all, err = s.repo.RemoveWaiter(ctx, names, p); all || next != 0 {
+			break
+		}
+		time.Sleep(pause) // the row was locked
+	}
+	if err != nil {
+		s.log.Debug("mysqllock: waiter not signalled, it polls", "first", names[0], "err", err)
+	} else if next != 0 {
+		s.signalNext(names, next)
+	}
+}
+
+// wakeSelf wakes the heads of rows for which this process is next.
+func (s *signaller) wakeSelf(names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range names {
+		if s.stillWaiting(name) {
+			s.queues.Wake(name)
+		} else {
+			s.leaveWaitQueue(name)
+		}
+	}
+}
+
+// removeWaiters serves leaveWaitQueue until nothing is left. Each statement skips locked
+// rows, which are tried again: one that waited for them would stay in the server.
+func (s *signaller) removeWaiters() {
+	pause := removeBackoff
+	for {
+		names := s.abandoned()
+		if len(names) == 0 {
+			return
+		}
+		left, next, err := s.remove(names)
+		for _, name := range names {
+			s.queues.Wake(name) // a waiter that came meanwhile may have been removed
+		}
+		if next != 0 {
+			s.signalNext(names, next)
+		}
+		if len(left) == 0 {
+			pause = removeBackoff
+			continue
+		}
+		if err != nil {
+			s.log.Debug("mysqllock: not removed from the wait lists, trying again", "locks", len(left), "first", left[0], "err", err)
+			pause.Delay = pause.Max
+		}
+		s.mu.Lock()
+		for _, name := range left {
+			s.leaving[name] = struct{}{}
+		}
+		s.mu.Unlock()
+		if !pause.Wait(s.group.Ctx) {
+			return // removing stays set: nothing is started any more
+		}
+	}
+}
+
+// abandoned returns names, at most a batch, whose rows list this process though nobody
+// waits. If there are none, removeWaiters must end.
+func (s *signaller) abandoned() (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range s.leaving {
+		if len(names) == store.BatchSize {
+			break
+		}
+		delete(s.leaving, name)
+		if !s.stillWaiting(name) {
+			names = append(names, name)
+		}
+	}
+	s.removing = len(names) > 0
+	return names
+}
+
+// remove removes this process from the wait queues of rows. It returns the names of those
+// that may still list it, and the next process of one of the others.
+func (s *signaller) remove(names []string) (left []string, next store.Process, err error) {
+	ctx, cancel := context.WithTimeout(s.ctx, signalTimeout)
+	defer cancel()
+	next, all, err := s.repo.RemoveWaiter(ctx, names, s.self)
+	if err == nil && all {
+		return nil, next, nil
+	}
+	var rows map[string]store.Row
+	if err == nil {
+		rows, _, err = s.repo.Look(ctx, names)
+	}
+	if err != nil {
+		return names, next, err
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !rows[name].Listed }), next, nil
+}

@@ -1,0 +1,147 @@
+// Package wake wakes the heads of the wait queues of a process: after a release in this
+// process, on a signal or a message of another one, when the holder's lease ends, and
+// whenever the poller finds the row free. A wake-up is a hint: the row is the truth.
+package wake
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/mysqllock/mysqllock/internal/background"
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+// Queues are the wait queues of this process. Their methods do not block and call nothing
+// back, so they are called under the mutexes of this package.
+type Queues interface {
+	Wake(name string) // the head of name's queue, if there is one
+	Has(name string) bool
+	Len() int // names that have a queue
+}
+
+// A Repository is what a Waker needs of the store, which documents the methods.
+type Repository interface {
+	listenStore
+	signalStore
+}
+
+// Config has the options of a Waker.
+type Config struct {
+	Self     store.Process
+	Interval time.Duration // of the poller
+	Signal   bool          // join wait queues in rows, and signal other processes
+	Notifier Notifier      // may be nil
+	Forced   func()        // called when the listener finds that a lock of this process was freed by force
+	Log      *slog.Logger
+}
+
+// A Waker wakes heads. It must be closed.
+type Waker struct {
+	repo      Repository
+	self      store.Process
+	queues    Queues
+	group     *background.Group
+	listener  *listener
+	signaller *signaller
+	poller    *poller
+	publisher *publisher
+
+	stopListening context.CancelFunc // ends the context of Listen
+	stopSending   context.CancelFunc // ends the context of signals and messages
+}
+
+// New returns a Waker. It sends nothing until a method is called.
+func New(repo Repository, queues Queues, c Config) *Waker {
+	w := &Waker{repo: repo, self: c.Self, queues: queues, group: background.NewGroup()}
+	var listening, sending context.Context
+	listening, w.stopListening = context.WithCancel(context.Background())
+	sending, w.stopSending = context.WithCancel(context.Background())
+	w.listener = &listener{repo: repo, queues: queues, enabled: c.Signal, forced: c.Forced, ctx: listening}
+	w.signaller = &signaller{
+		repo: repo, queues: queues, self: c.Self, listener: w.listener, log: c.Log, group: w.group, ctx: sending,
+		contended: map[string]struct{}{}, listed: map[string]bool{}, leaving: map[string]struct{}{},
+	}
+	w.publisher = &publisher{
+		notifier: c.Notifier, wake: queues.Wake, log: c.Log, group: w.group, ctx: sending, outbox: make(chan string, 256),
+	}
+	w.poller = &poller{
+		repo: repo, queues: queues, interval: c.Interval, listener: w.listener, signalled: w.signaller.wakeRequesting,
+		log: c.Log, group: w.group, watched: map[string]*watch{}, replan: make(chan struct{}, 1),
+	}
+	return w
+}
+
+// Close ends the goroutines, waits for them, and publishes what is left.
+func (w *Waker) Close() {
+	listening := w.listener.stop(w.group)
+	defer w.stopListening()
+	defer time.AfterFunc(StopTimeout, w.stopListening).Stop()
+	if listening {
+		ctx, cancel := context.WithTimeout(context.Background(), StopTimeout)
+		w.repo.Signal(ctx, w.self)
+		cancel()
+	}
+	defer w.stopSending()
+	defer time.AfterFunc(time.Second, w.stopSending).Stop()
+	w.group.Wait()
+	w.publisher.drain()
+}
+
+// Signals reports whether waiters join the wait queues of rows.
+func (w *Waker) Signals() bool { return w.listener.enabled }
+
+// Enlist returns the process that joins the row's wait queue if the statement of name's
+// head, which is about to be sent, is refused. again is set if it was refused before. 0 is
+// no process.
+func (w *Waker) Enlist(name string, again bool) store.Process {
+	if !w.Signals() {
+		return 0
+	}
+	return w.signaller.enlist(name, again)
+}
+
+// Granted records the reply to that statement: the row does not list this process. It must
+// be called before name can have another head.
+func (w *Waker) Granted(name string) { w.signaller.unlist(name) }
+
+// Answered records that the statements of a head were granted or refused. again is set if
+// an earlier one was refused.
+func (w *Waker) Answered(name string, granted, again bool) {
+	if granted {
+		w.listener.acquired()
+	}
+	w.signaller.answered(name, granted, again)
+}
+
+// Watch makes the poller look for name, whose head was refused, until the row is free, left
+// has passed, or Unwatch is called; then it wakes the head. It calls looked with the error,
+// or nil, of each look.
+func (w *Waker) Watch(name string, left time.Duration, looked func(err error)) {
+	w.publisher.subscribe()
+	w.poller.watch(name, left, looked)
+}
+
+// Unwatch ends Watch.
+func (w *Waker) Unwatch(name string) { w.poller.unwatch(name) }
+
+// Leave must be called when the last waiter for a name has left.
+func (w *Waker) Leave(name string) { w.signaller.leave(name) }
+
+// Released publishes releases, and signals the processes that are next in the rows' wait
+// queues; one of them is known.
+func (w *Waker) Released(names []string, next store.Process) {
+	w.publisher.publish(names)
+	if next != 0 && w.Signals() {
+		w.group.Go(func() { w.signaller.signalNext(names, next) })
+	}
+}
+
+// Freed is Released for rows that were released in the background, or by force: it wakes
+// waiters of this process, too.
+func (w *Waker) Freed(names []string, next store.Process) {
+	for _, name := range names {
+		w.queues.Wake(name)
+	}
+	w.Released(names, next)
+}

@@ -1,0 +1,241 @@
+package mysqllock
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+// A session that cannot begin costs no lock: the rows are renewed without it, and bound to
+// one that begins later.
+func TestSessionThatDoesNotBegin(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault        fault
+		begun, renew string
+	}{
+		"denied": {first(2, fails(errDenied), none), "10s 20s 30s", "10s 20s 30s 40s 50s 1m0s"},
+		"broken": {first(1, fails(errBroken), none), "10s 20s", "10s 20s 30s 40s 50s 1m0s"},
+		// It may wait in the server, so none is sent beside it.
+		"hangs":     {first(1, hangs, none), "10s 1m12.5s", "12.5s 22.5s 32.5s 42.5s 52.5s 1m2.5s 1m12.5s 1m22.5s"},
+		"overtakes": {first(1, overtaken(15*time.Second), none), "10s 20s", "10s 20s 30s 40s 50s 1m0s"},
+		"expired":   {first(1, slow(29*time.Second), none), "10s 1m12.5s", "12.5s 22.5s 32.5s 42.5s 52.5s 1m2.5s 1m12.5s 1m22.5s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fakeRepo) {
+				l := f.locker()
+				f.meet(c.fault, "begin")
+				k := f.acquired(l, bg, "x", AutoRenew)
+				f.until(65 * time.Second)
+				if c.begun == "10s 1m12.5s" {
+					f.until(85 * time.Second)
+				}
+				require.Equal(t, c.begun, f.sent("begin"))
+				require.Equal(t, c.renew, f.sent("renew"))
+				require.NoError(t, k.Err())
+				require.NotZero(t, f.rows["x"].session)
+			})
+		})
+	}
+}
+
+// The loss of a session is the loss of the locks that depend on it, at the end of its
+// lease less the margin. A lock with a lease of its own goes on, and the next session keeps
+// it.
+func TestLossOfASession(t *testing.T) {
+	for name, flt := range map[string]fault{"fails": fails(errBroken), "hangs": hangs, "mute": mute} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fakeRepo) {
+				l := f.locker()
+				owner := WithOwner(bg)
+				x, y := f.acquired(l, owner, "x", AutoRenew), f.acquired(l, owner, "y", AutoRenew)
+				f.until(15 * time.Second)
+				require.NoError(t, y.Extend(bg, 2*time.Minute))
+				f.until(25 * time.Second)
+				young := f.acquired(l, bg, "young", AutoRenew)
+				f.meet(flt, "renew")
+				f.requireLost(x, owner, 49*time.Second)
+				f.meet(none, "renew")
+				for _, k := range []*Lock{y, young} {
+					require.NoError(t, k.Err())
+					require.NoError(t, k.Context().Err())
+				}
+				f.until(5 * time.Minute)
+				for _, k := range []*Lock{y, young} {
+					require.NoError(t, k.Err())
+					require.Equal(t, store.SessionID(l.watchdog.lastSession), f.rows[k.Name()].session)
+				}
+				require.Len(t, f.sessions, 2)
+				require.Zero(t, f.left("x"))
+				require.EqualValues(t, 1, l.Stats().Lost)
+			})
+		})
+	}
+}
+
+// The reply to a renewal that comes after the loss of its session revives nothing.
+func TestLateRenewalOfASession(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker()
+		owner := WithOwner(bg)
+		k := f.acquired(l, owner, "x", AutoRenew)
+		f.until(15 * time.Second)
+		f.meet(fails(errBroken), "renew")
+		f.until(37500 * time.Millisecond)
+		f.meet(slow(2*time.Second), "renew")
+		f.requireLost(k, owner, 39*time.Second)
+		f.until(time.Minute)
+		require.Zero(t, f.left("x"))
+		f.acquired(l, owner, "x", AutoRenew)
+	})
+}
+
+// A session that ends in the database, as the table is truncated, ends all of its locks at
+// the next renewal.
+func TestSessionDeleted(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker()
+		owner := WithOwner(bg)
+		k := f.acquired(l, owner, "x", AutoRenew)
+		f.until(41 * time.Second)
+		clear(f.sessions)
+		clear(f.rows)
+		f.requireLost(k, owner, 50*time.Second)
+	})
+}
+
+// Of a lock that a session keeps, the loss is noticed by a clock that is compared, although
+// the timer is late.
+func TestLossOfASessionWithALateTimer(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker()
+		k := f.acquired(l, bg, "x", AutoRenew)
+		f.until(25 * time.Second)
+		f.meet(hangs, "renew", "releaseAll")
+		l.watchdog.session.loss.Stop()
+		f.until(49 * time.Second)
+		require.NoError(t, k.Context().Err())
+		require.ErrorIs(t, k.Err(), ErrLost)
+		require.Error(t, k.Context().Err())
+		f.meet(none, "releaseAll")
+	})
+}
+
+// A row that a session may keep does not expire by itself, so its release is repeated until
+// it is known.
+func TestReleaseOfABoundRow(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker()
+		k, other := f.acquired(l, bg, "x", AutoRenew), f.acquired(l, bg, "other", AutoRenew)
+		f.until(15 * time.Second)
+		unblock := f.block("x")
+		f.meet(fails(errDenied), "release")
+		require.Error(t, k.Unlock())
+		f.until(5 * time.Minute)
+		require.Positive(t, f.left("x"), "the session keeps it")
+		unblock()
+		f.until(f.now() + 2*time.Second)
+		require.Zero(t, f.left("x"))
+		require.NoError(t, other.Err())
+	})
+}
+
+// The same if the reply to the statement that bound it was lost.
+func TestReleaseOfARowBoundByALostReply(t *testing.T) {
+	for name, end := range map[string]func(k *Lock){
+		"Unlock": func(k *Lock) { k.Unlock() },
+		"loss":   func(k *Lock) { time.Sleep(20 * time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fakeRepo) {
+				l := f.locker()
+				other := f.acquired(l, bg, "other", AutoRenew)
+				f.until(11 * time.Second)
+				k := f.acquired(l, bg, "x", AutoRenew)
+				f.meet(first(2, mute, hangs), "renew") // that of the session at 20 s, and the binding at 21 s
+				f.meet(fails(errDenied), "release")
+				f.until(22 * time.Second)
+				require.NotZero(t, f.rows["x"].session)
+				unblock := f.block("x")
+				end(k)
+				f.meet(none, "renew")
+				f.until(5 * time.Minute)
+				unblock()
+				f.until(f.now() + 2*time.Second)
+				require.Zero(t, f.left("x"))
+				other.Unlock()
+			})
+		})
+	}
+}
+
+// After a forced release, all rows are checked for one more lease: the process that forces
+// may end after its commit, before it reports it.
+func TestForcedReleaseAfterTheFirstCheck(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker()
+		owner := WithOwner(bg)
+		k := f.acquired(l, owner, "x", AutoRenew)
+		f.until(15 * time.Second)
+		f.forced = true
+		f.until(22 * time.Second)
+		f.take("x", time.Hour)
+		f.forced = false
+		f.requireLost(k, owner, 30*time.Second)
+	})
+}
+
+// A row that was deleted by hand is noticed within a lease and a third: rows that no
+// statement writes are looked at.
+func TestBoundRowDeleted(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker()
+		owner := WithOwner(bg)
+		k, other := f.acquired(l, owner, "x", AutoRenew), f.acquired(l, owner, "other", AutoRenew)
+		f.until(41 * time.Second)
+		f.remove("x")
+		f.requireLost(k, owner, 70*time.Second)
+		require.NoError(t, other.Err())
+	})
+}
+
+// A session is renewed only while a lock depends on it, and one that is left alone is used
+// again, or followed by another.
+func TestSessionWithoutLocks(t *testing.T) {
+	for pause, sessions := range map[time.Duration]int{5 * time.Second: 1, 35 * time.Second: 2} {
+		t.Run(fmt.Sprint(pause), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fakeRepo) {
+				l := f.locker()
+				k := f.acquired(l, bg, "x", AutoRenew)
+				f.until(15 * time.Second)
+				require.NoError(t, k.Unlock())
+				f.until(15*time.Second + pause)
+				require.Equal(t, "10s", f.sent("renew"))
+				k = f.acquired(l, bg, "x", AutoRenew)
+				f.until(3 * time.Minute)
+				require.NoError(t, k.Err())
+				require.Len(t, f.sessions, sessions)
+			})
+		})
+	}
+}
+
+// The context of a handle that ended before it was asked for has ended, for the same reason.
+func TestContextOfAnEndedHandle(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker()
+		unlocked, lost := f.acquired(l, bg, "x", AutoRenew), f.acquired(l, bg, "y", time.Second)
+		require.NoError(t, unlocked.Unlock())
+		f.until(2 * time.Second)
+		closed := f.acquired(l, bg, "z", AutoRenew)
+		require.NoError(t, l.Close())
+		synctest.Wait()
+		f.requireCause(unlocked, ErrNotHeld)
+		f.requireCause(lost, ErrLost)
+		f.requireCause(closed, ErrClosed)
+	})
+}
