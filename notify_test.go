@@ -182,7 +182,7 @@ func TestPoller(t *testing.T) {
 }
 
 // What the poller met is the waiter's to know.
-func TestPollerErrorIsTold(t *testing.T) {
+func TestPollerErrorIsReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		look, acquire fault
 		at            time.Duration
@@ -417,7 +417,7 @@ func TestWaitRunsOutInAnAttempt(t *testing.T) {
 
 // While the database is quick, the first statement of a call is sent on the
 // goroutine of the caller, who stays for the answer for a moment.
-func TestStay(t *testing.T) {
+func TestAttemptOnTheCallersGoroutine(t *testing.T) {
 	const s = time.Second
 	for name, c := range map[string]struct {
 		fault      fault
@@ -996,7 +996,7 @@ func TestCloseUndoesAttempts(t *testing.T) {
 }
 
 // Close tries once more to free what could not be freed so far.
-func TestCloseFreesOrphans(t *testing.T) {
+func TestCloseDrainsPendingReleases(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := &bus{}
 		l, other := f.locker(WithNotifier(b)), f.locker(rarely, WithNotifier(b))
@@ -1013,7 +1013,7 @@ func TestCloseFreesOrphans(t *testing.T) {
 }
 
 // It does so on another connection if the first is dead.
-func TestCloseFreesOrphansThoughOneTryHangs(t *testing.T) {
+func TestCloseRetriesAReleaseThatHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker()
 		k := f.acquired(l, bg, "x", AutoRenew)
@@ -1031,7 +1031,7 @@ func TestCloseFreesOrphansThoughOneTryHangs(t *testing.T) {
 
 // Also one whose row a transaction has locked, if that ends in time; else it says
 // so.
-func TestCloseFreesLockedOrphans(t *testing.T) {
+func TestCloseDrainsReleasesOfLockedRows(t *testing.T) {
 	for name, c := range map[string]struct {
 		locked, closed time.Duration
 	}{
@@ -1134,7 +1134,7 @@ func TestNotifierWakesOtherProcesses(t *testing.T) {
 
 // A message that comes while the waiter's statement is under way makes it ask
 // again: the statement may have seen the row before it was freed.
-func TestHintDuringAnAttempt(t *testing.T) {
+func TestNotificationDuringAnAttempt(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := &bus{}
 		l := f.locker(rarely, WithNotifier(b))
@@ -1154,7 +1154,7 @@ func TestHintDuringAnAttempt(t *testing.T) {
 
 // A message that comes before the waiter's next statement costs none of its own;
 // and who was woken is not looked for any more.
-func TestHintBeforeAnAttempt(t *testing.T) {
+func TestNotificationBeforeAnAttempt(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := &bus{}
 		l := f.locker(WithNotifier(b))
@@ -1176,7 +1176,7 @@ func TestHintBeforeAnAttempt(t *testing.T) {
 }
 
 // False messages cost a statement each, no more.
-func TestFalseHints(t *testing.T) {
+func TestFalseNotifications(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := &bus{}
 		l := f.locker(rarely, WithNotifier(b))

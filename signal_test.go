@@ -66,7 +66,7 @@ func get(t testing.TB, got <-chan *mysqllock.Lock) *mysqllock.Lock {
 }
 
 // The release of a lock wakes the process that waits for it.
-func TestRing(t *testing.T) {
+func TestSignal(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		a, b := e.locker(t, rarely), e.locker(t, rarely)
 		k := acquire(t, a, "x", mysqllock.AutoRenew)
@@ -103,7 +103,7 @@ func TestRing(t *testing.T) {
 }
 
 // What frees a lock wakes the waiter, whatever it is.
-func TestRingers(t *testing.T) {
+func TestReleasesThatSignal(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		b := e.locker(t, rarely)
 		for what, free := range map[string]func(a *mysqllock.Locker, k *mysqllock.Lock){
@@ -234,7 +234,7 @@ func TestReservation(t *testing.T) {
 }
 
 // A waiter who has gone does not keep the lock from others.
-func TestGoneWaiters(t *testing.T) {
+func TestWaitersThatLeft(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		a, gone, b := e.locker(t), e.locker(t), e.locker(t)
 		for range 20 {
@@ -501,7 +501,7 @@ func worstStatement(t *testing.T, e env, ctx context.Context) func() time.Durati
 
 // Those who wait are signalled, and those who do not are removed, in every session:
 // ids in the list were misread in some.
-func TestListInSessions(t *testing.T) {
+func TestWaitQueueInSessions(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		look, db := e.locker(t), e.db(t, "")
 		for name := range sessions {
@@ -560,7 +560,7 @@ func TestListInSessions(t *testing.T) {
 
 // A process whose pool is too small to listen gets its turns beside one that wants
 // the lock all the time: it had one in ten seconds.
-func TestTurnsOfASmallPool(t *testing.T) {
+func TestSmallPoolIsServed(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		db := e.db(t, "")
 		db.SetMaxOpenConns(3)
@@ -598,7 +598,7 @@ func TestTurnsOfASmallPool(t *testing.T) {
 
 // A time limit on statements is not taken for a signal: a waiter then asked twenty
 // times a second.
-func TestTimeLimitIsNoRing(t *testing.T) {
+func TestTimeLimitIsNoSignal(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		// Statements of a busy machine take less.
 		param := "max_execution_time=200"
@@ -658,7 +658,7 @@ func TestTimeLimitOfReads(t *testing.T) {
 
 // A waiter who goes while a transaction has the row locked is removed when that
 // ends: the statement passed over the row.
-func TestGoneWaiterOfALockedRow(t *testing.T) {
+func TestWaiterLeavesALockedRow(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		a, gone := e.locker(t), e.locker(t)
 		k := acquire(t, a, "x", mysqllock.AutoRenew)
@@ -685,7 +685,7 @@ func TestGoneWaiterOfALockedRow(t *testing.T) {
 
 // However waits end, by a grant, in time or beside each other, nobody stays listed
 // who does not wait.
-func TestNobodyStaysListed(t *testing.T) {
+func TestNoWaiterStaysEnlisted(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		var lockers []*mysqllock.Locker
 		for range 6 {

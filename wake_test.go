@@ -75,7 +75,7 @@ func nth(n int64, flt fault) fault {
 
 // A release signals the process that has waited longest, and no other: it has the
 // lock in the same moment.
-func TestRingWakesTheFirst(t *testing.T) {
+func TestSignalWakesTheHead(t *testing.T) {
 	for name, c := range map[string]struct {
 		free   func(l *Locker, k *Lock) error
 		counts string
@@ -108,7 +108,7 @@ func TestRingWakesTheFirst(t *testing.T) {
 }
 
 // Processes are served in the order in which they were refused first.
-func TestRingsInOrder(t *testing.T) {
+func TestSignalsInOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		k := f.acquired(f.locker(withSignal), bg, "x", AutoRenew)
 		var waiters []*pending
@@ -173,7 +173,7 @@ func TestStatementsOfAWait(t *testing.T) {
 }
 
 // A process whose signals are not known to arrive looks sooner.
-func TestLooksUntilARingIsHeard(t *testing.T) {
+func TestPollsUntilASignalArrives(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -206,7 +206,7 @@ func TestLooksUntilARingIsHeard(t *testing.T) {
 }
 
 // Also of a wait that has begun.
-func TestRingEndsSoonLooks(t *testing.T) {
+func TestSignalEndsFrequentPolls(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := f.locker(withSignal)
 		for _, name := range []string{"x", "y"} {
@@ -222,7 +222,7 @@ func TestRingEndsSoonLooks(t *testing.T) {
 }
 
 // A shorter interval is kept; of a longer one, each statement sleeps for a part.
-func TestLooksWithAnInterval(t *testing.T) {
+func TestPollsWithAnInterval(t *testing.T) {
 	for interval, listened := range map[time.Duration]string{
 		50 * ms:          "0s 50ms 100ms 150ms 200ms 250ms 300ms",
 		300 * ms:         "0s 100ms 300ms",
@@ -292,7 +292,7 @@ func TestStatementsOfWaiting(t *testing.T) {
 
 // A signal that comes before the process listens, or while it is being listed, is
 // not lost.
-func TestRingBeforeListening(t *testing.T) {
+func TestSignalBeforeListening(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -309,7 +309,7 @@ func TestRingBeforeListening(t *testing.T) {
 }
 
 // Then it was not signalled because it did not sleep: that says nothing of signals.
-func TestRingBeforeListeningProvesNothing(t *testing.T) {
+func TestSignalBeforeListeningProvesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -334,7 +334,7 @@ func TestRingBeforeListeningProvesNothing(t *testing.T) {
 }
 
 // The same while it listens for other names, and goes on to do so.
-func TestRingBesideOtherNames(t *testing.T) {
+func TestSignalBesideOtherNames(t *testing.T) {
 	for n := 1; n <= 2; n++ { // the signal is meant for the one, or has the process look
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -358,7 +358,7 @@ func TestRingBesideOtherNames(t *testing.T) {
 
 // A signal that means another name than the one alone that is watched wakes in
 // vain, and is told from the row.
-func TestRingForManyNames(t *testing.T) {
+func TestSignalForManyNames(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		var held []*Lock
@@ -407,7 +407,7 @@ func TestListenForMoreThanABatch(t *testing.T) {
 }
 
 // What a sleeping waiter is not signalled for, it learns otherwise.
-func TestRowsThatNobodyRingsFor(t *testing.T) {
+func TestRowsWithoutASignal(t *testing.T) {
 	for name, c := range map[string]struct {
 		befall func(f *fakeRepo) // at 1.8 s; the next look is at 2.5 s
 		at     time.Duration
@@ -441,7 +441,7 @@ func TestRowsThatNobodyRingsFor(t *testing.T) {
 }
 
 // A caller that lost his place in the list asks for it again when he looks.
-func TestWaiterIsListedAgain(t *testing.T) {
+func TestWaiterIsEnlistedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -479,7 +479,7 @@ func TestDeadHeads(t *testing.T) {
 
 // Where the dead head hid a waiter of the very process that released, that one is
 // woken without a signal. It had asked in vain just before.
-func TestDeadHeadBeforeOneself(t *testing.T) {
+func TestDeadHeadBeforeALocalWaiter(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withSignal)
 		k := f.acquired(l, bg, "x", AutoRenew)
@@ -497,7 +497,7 @@ func TestDeadHeadBeforeOneself(t *testing.T) {
 
 // A head that can be signalled and does not come keeps the row for 250 ms, and one that
 // can only look for 1.5 s; who takes it then removes it.
-func TestHeadThatDoesNotCome(t *testing.T) {
+func TestHeadThatDoesNotRespond(t *testing.T) {
 	for name, c := range map[string]struct {
 		head     store.Process
 		free, at time.Duration
@@ -617,7 +617,7 @@ func TestWaitWhileReservedWithoutSignal(t *testing.T) {
 }
 
 // Where ringing fails, the waiter looks.
-func TestRingThatFails(t *testing.T) {
+func TestSignalThatFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		flt    fault
 		op     string
@@ -731,7 +731,7 @@ func (f *fakeRepo) silent(opts ...Option) *Locker {
 
 // A process that cannot listen has its place in the line too: what comes free is
 // kept for it until it has looked, and nobody signals.
-func TestSilentWaiter(t *testing.T) {
+func TestPollingWaiter(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b, c := f.locker(withSignal), f.silent(), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -755,7 +755,7 @@ func TestSilentWaiter(t *testing.T) {
 
 // Who was listed as one that can be signalled, and cannot any more, is removed by
 // who signals in vain, sees that, and is listed as what it is.
-func TestWaiterThatGoesSilent(t *testing.T) {
+func TestWaiterThatStopsListening(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b, c := f.locker(withSignal), f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -778,7 +778,7 @@ func TestWaiterThatGoesSilent(t *testing.T) {
 }
 
 // Who cannot listen and goes is removed as well.
-func TestSilentWaiterThatGoes(t *testing.T) {
+func TestPollingWaiterThatLeaves(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b, c := f.locker(withSignal), f.silent(), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -796,7 +796,7 @@ func TestSilentWaiterThatGoes(t *testing.T) {
 
 // Where the pool is used up, the connection that listens is given back as soon as
 // nobody waits.
-func TestLingerInAUsedUpPool(t *testing.T) {
+func TestIdleListenerInAUsedUpPool(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withSignal)
 		f.take("x", time.Hour)
@@ -839,7 +839,7 @@ func TestListenThatFailsLater(t *testing.T) {
 
 // Signals to no end are a time limit on statements, or a bug: then it polls for a
 // while.
-func TestRungForNothing(t *testing.T) {
+func TestFalseSignals(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := f.locker(withSignal)
 		f.take("x", time.Hour)
@@ -872,7 +872,7 @@ func TestRungForNothing(t *testing.T) {
 }
 
 // After a time without listening, it is unknown whether signals arrive.
-func TestDeafnessProvesNothing(t *testing.T) {
+func TestSignalsAreUnprovenAfterAPause(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := f.locker(withSignal)
 		f.take("x", time.Hour)
@@ -909,7 +909,7 @@ func TestEarlierExpiryIsForgotten(t *testing.T) {
 }
 
 // A grant shows that signals are not for nothing.
-func TestRungOftenForSomething(t *testing.T) {
+func TestFrequentSignalsWithGrants(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		f.meet(fails(errDenied), "look")
@@ -924,7 +924,7 @@ func TestRungOftenForSomething(t *testing.T) {
 
 // A waiter that goes is removed the list: by one statement for all that went,
 // and not if another of the process waits.
-func TestWaiterThatGoesIsStruckOff(t *testing.T) {
+func TestWaiterThatLeavesIsRemoved(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		f.acquired(a, bg, "x", AutoRenew)
@@ -946,7 +946,7 @@ func TestWaiterThatGoesIsStruckOff(t *testing.T) {
 
 // A call whose context ends during the statement that lists it is removed when
 // that is answered.
-func TestAbandonedAttemptIsStruckOff(t *testing.T) {
+func TestAbandonedAttemptIsRemoved(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		f.acquired(a, bg, "x", AutoRenew)
@@ -964,7 +964,7 @@ func TestAbandonedAttemptIsStruckOff(t *testing.T) {
 }
 
 // One that was to list and is granted is not listed: there is nothing to unlist.
-func TestAbandonedGrantIsNotListed(t *testing.T) {
+func TestAbandonedGrantIsNotEnlisted(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := f.locker(withSignal)
 		f.take("x", 200*ms)
@@ -984,7 +984,7 @@ func TestAbandonedGrantIsNotListed(t *testing.T) {
 
 // The place in the list passes on with the turn, also to a call that would not be
 // listed itself: it gives it up.
-func TestPlaceInTheListPassesOn(t *testing.T) {
+func TestQueueEntryPassesToTheNextHead(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := f.locker(withSignal)
 		f.take("x", time.Hour)
@@ -1004,7 +1004,7 @@ func TestPlaceInTheListPassesOn(t *testing.T) {
 }
 
 // Many waiters that go at once are removed in batches.
-func TestStruckOffInBatches(t *testing.T) {
+func TestRemovedInBatches(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := f.locker(withSignal)
 		ctx, cancel := context.WithCancel(bg)
@@ -1029,7 +1029,7 @@ func TestStruckOffInBatches(t *testing.T) {
 }
 
 // Of several rows only those that came free are signalled for.
-func TestRingsOnlyForFreeRows(t *testing.T) {
+func TestSignalsOnlyForFreeRows(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b, c := f.locker(withSignal), f.locker(withSignal), f.locker(withSignal)
 		f.acquired(a, bg, "x", AutoRenew)
@@ -1051,7 +1051,7 @@ func TestRingsOnlyForFreeRows(t *testing.T) {
 
 // If the row came free while the waiter was being removed, a process that waits
 // behind it is signalled.
-func TestGoneWaiterPassesTheRingOn(t *testing.T) {
+func TestRemovedWaiterPassesTheSignalOn(t *testing.T) {
 	for name, test := range map[string]struct {
 		names []string
 		look  fault // of the look for names that the statement passed over
@@ -1103,7 +1103,7 @@ func TestGoneWaiterPassesTheRingOn(t *testing.T) {
 
 // Somebody who waits again for a name from which the process has yet to be
 // removed keeps the place; and gives it up when he goes.
-func TestWaiterComesWhileWithdrawing(t *testing.T) {
+func TestWaiterArrivesDuringRemoval(t *testing.T) {
 	for name, wait := range map[string]time.Duration{"waits": 2 * time.Second, "does not wait": 0} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -1134,7 +1134,7 @@ func TestWaiterComesWhileWithdrawing(t *testing.T) {
 }
 
 // Where being removed fails, a caller that signals finds out.
-func TestStrikeThatFails(t *testing.T) {
+func TestRemovalThatFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b, c := f.locker(withSignal), f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -1151,7 +1151,7 @@ func TestStrikeThatFails(t *testing.T) {
 }
 
 // The connection that listens is kept for 3 s after the last waiter went.
-func TestLinger(t *testing.T) {
+func TestIdleListener(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -1185,7 +1185,7 @@ func TestLinger(t *testing.T) {
 }
 
 // A waiter who comes while the connection lingers costs one listening statement.
-func TestStatementsOfLingering(t *testing.T) {
+func TestStatementsOfAnIdleListener(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		for i := range 5 {
@@ -1275,7 +1275,7 @@ func TestCloseEndsTheFirstListening(t *testing.T) {
 
 // A process that waits behind a process that is closed is signalled when it released, and
 // when it was removed.
-func TestCloseRingsTheNext(t *testing.T) {
+func TestCloseSignalsTheNext(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b, c := f.locker(withSignal), f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -1293,7 +1293,7 @@ func TestCloseRingsTheNext(t *testing.T) {
 }
 
 // What is freed in the background signals too.
-func TestBackgroundRings(t *testing.T) {
+func TestBackgroundReleaseSignals(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -1307,7 +1307,7 @@ func TestBackgroundRings(t *testing.T) {
 }
 
 // Without the signal nobody is listed, signalled or removed.
-func TestNobodyRingsWithoutSignal(t *testing.T) {
+func TestNoSignalsWithoutSignal(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(), f.locker()
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -1322,7 +1322,7 @@ func TestNobodyRingsWithoutSignal(t *testing.T) {
 }
 
 // Who comes to wait does not put off the looks for those who do.
-func TestLooksAreNotPutOff(t *testing.T) {
+func TestPollsAreNotPostponed(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker()
 		f.take("x", time.Hour)
@@ -1386,7 +1386,7 @@ func TestWaiterArrivesWhilePollerEnds(t *testing.T) {
 
 // Many processes, each with many waiters: everybody is served, and a release
 // costs a signal. The looks serve nobody.
-func TestRingsAmongMany(t *testing.T) {
+func TestSignalsAmongMany(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		ctx, cancel := context.WithCancelCause(bg)
 		over := errors.New("over")
@@ -1493,7 +1493,7 @@ func TestStatementsOfWaitingForManyNames(t *testing.T) {
 
 // A signal may be for a name that the statement does not ask for, because there are
 // more than it takes.
-func TestRingForMoreThanABatch(t *testing.T) {
+func TestSignalForMoreThanABatch(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal, rarely), f.locker(withSignal, rarely)
 		var held []*Lock
@@ -1513,7 +1513,7 @@ func TestRingForMoreThanABatch(t *testing.T) {
 
 // Who comes again after the statement was sent that removes who went before is
 // removed too, and asks to be listed again.
-func TestStrikeOvertaken(t *testing.T) {
+func TestRemovalOvertakesEnlisting(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal, rarely)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -1531,7 +1531,7 @@ func TestStrikeOvertaken(t *testing.T) {
 
 // One dead process is first in the lists of several rows that come free at once:
 // a caller that is next in each is signalled.
-func TestDeadHeirOfMany(t *testing.T) {
+func TestDeadHeadOfManyRows(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a := f.locker(withSignal)
 		var waiters []*pending
@@ -1553,7 +1553,7 @@ func TestDeadHeirOfMany(t *testing.T) {
 
 // A statement that arrives late lists the process that has the lock: nobody there
 // waits, and a caller that does is signalled.
-func TestHolderIsListed(t *testing.T) {
+func TestHolderIsEnlisted(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal, rarely), f.locker(withSignal, rarely)
 		k := f.acquired(f.locker(withSignal), bg, "x", AutoRenew)

@@ -163,17 +163,17 @@ var mutations = []mutation{
 	{
 		"a cancelled call that waits for its reply is ended", "acquire.go",
 		"defer context.AfterFunc(c.ctx, func() { time.AfterFunc(cancelGrace, a.cancel) })()", "",
-		"TestStay",
+		"TestAttemptOnTheCallersGoroutine",
 	},
 	{
 		"a call that ended during its attempt acquires nothing", "acquire.go",
 		"if err = c.ended(); err == nil || a.err != nil && !store.Transient(a.err) {", "if true {",
-		"TestStay",
+		"TestAttemptOnTheCallersGoroutine",
 	},
 	{
 		"calls run their own attempt only while the database is fast", "attempt.go",
 		"a.err == nil && time.Since(start) < fastReply", "start.Unix() > 0",
-		"TestStay",
+		"TestAttemptOnTheCallersGoroutine",
 	},
 	{
 		"a grant that arrives too late is given back", "hold.go",
@@ -188,7 +188,7 @@ var mutations = []mutation{
 	{
 		"a woken waiter makes another attempt", "attempt.go",
 		"\tcase <-c.waiter.Woken: // this attempt will see its reason\n\tdefault:", "\tdefault:",
-		"TestHintBeforeAnAttempt|TestFalseHints",
+		"TestNotificationBeforeAnAttempt|TestFalseNotifications",
 	},
 	{
 		"a guarded lock is not handed over", "lock.go",
@@ -223,7 +223,7 @@ var mutations = []mutation{
 	{
 		"signal of a release", "internal/wake/wake.go",
 		"if next != 0 && w.Signals() {", "if false {",
-		"TestRingWakesTheFirst",
+		"TestSignalWakesTheHead",
 	},
 	{
 		"poller", "internal/wake/poller.go",
@@ -233,7 +233,7 @@ var mutations = []mutation{
 	{
 		"a removed waiter is enlisted again", "internal/wake/poller.go",
 		"row.Remaining <= 0, p.listener.enabled && !row.Waiting:", "row.Remaining <= 0:",
-		"TestWaiterThatGoesSilent",
+		"TestWaiterThatStopsListening",
 	},
 	{
 		"an attempt behind a locked row is not cut off", "attempt.go",
@@ -278,7 +278,7 @@ var mutations = []mutation{
 	{
 		"a time limit of the session does not end listening", "internal/store/statements.go",
 		"MAX_EXECUTION_TIME(60000)", "NO_INDEX_MERGE()",
-		"TestTimeLimitIsNoRing",
+		"TestTimeLimitIsNoSignal",
 	},
 	{
 		"a loss that Guard finds ends the hold", "guard.go",
