@@ -61,9 +61,9 @@ func newLs(from *source) *cobra.Command {
 		Use:     "ls [--prefix order:] [--watch] [--json]",
 		Aliases: []string{"list"},
 		Short:   "List the locks that are held",
-		Long: `List the locks that are held: by whom, since when, for how long yet without a
-renewal, by how many handles, with which token, and how many processes wait. Times
-are UTC by the clock of the database. Names and holders that hold anything but
+		Long: `List the locks that are held: the holder, since when, how long the lock lasts without
+a renewal, the number of handles as of the last write to the row, the token, and how
+many processes wait. Times are UTC by the clock of the database. Names and holders that hold anything but
 plain text are shown between quotes, with escapes.`,
 		Example: `  mysqllock ls
   mysqllock ls --prefix order:
