@@ -94,6 +94,21 @@ func TestLateRenewalOfASession(t *testing.T) {
 	})
 }
 
+// Nor does one that comes after the end of trust, but before the timer of the loss.
+func TestLateRenewalBeforeALateTimer(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker()
+		k := f.acquired(l, bg, "x", AutoRenew)
+		f.until(35 * time.Second)
+		f.meet(fails(errBroken), "renew")
+		f.until(57500 * time.Millisecond)
+		l.watchdog.session.loss.Stop()
+		f.meet(slow(2*time.Second), "renew")
+		f.until(60500 * time.Millisecond)
+		require.ErrorIs(t, k.Err(), ErrLost)
+	})
+}
+
 // A session that ends in the database, as the table is truncated, ends all of its locks at
 // the next renewal.
 func TestSessionDeleted(t *testing.T) {

@@ -254,7 +254,7 @@ func TestForceUnlockSignal(t *testing.T) {
 		if !testing.Short() {
 			rounds = 200
 		}
-		holder, other := e.locker(t), e.locker(t)
+		holder, other := e.locker(t, mysqllock.WithPollInterval(time.Minute)), e.locker(t)
 		acquire(t, other, "other", mysqllock.AutoRenew)
 		waits, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -273,7 +273,7 @@ func TestForceUnlockSignal(t *testing.T) {
 		}
 		slices.Sort(took)
 		t.Logf("p50 %v, p99 %v, worst %v", took[rounds/2], took[rounds*99/100], took[rounds-1])
-		require.Less(t, took[rounds*99/100], time.Second, "10 s without the signal")
+		require.Less(t, took[rounds*99/100], time.Second, "up to 5 s without the signal")
 	})
 }
 

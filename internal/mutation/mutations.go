@@ -643,7 +643,7 @@ var mutations = []mutation{
 	{
 		"ForceUnlock signals the holder", "internal/store/admin.go",
 		"\t\ts.Signal(ctx, process) // if", "\t\t_ = process // if",
-		"TestForceUnlockReachesTheHolder",
+		"TestForceUnlockSignal",
 	},
 	{
 		"a listener notices a forced release", "internal/store/statements.go",
@@ -663,7 +663,7 @@ var mutations = []mutation{
 	{
 		"a lost session is final", "session.go",
 		"d.session == s && time.Now().Before(s.trusted) && until.After(s.trusted)", "until.After(s.trusted)",
-		"TestLateRenewalOfASession|TestLossOfASession",
+		"TestLateRenewalBeforeALateTimer",
 	},
 	{
 		"the loss of a session is the loss of its locks", "session.go",
