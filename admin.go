@@ -13,9 +13,9 @@ type Info struct {
 	Name                  string
 	Held                  bool          // some owner holds the lock
 	Holder, Owner         string        // label of the process (WithIdentity); opaque id of the acquisition
-	Holds                 int           // open handles, as of the last write to the row
+	Holds                 int           // open handles, as of the last write to the row, which a session does not renew
 	Token                 uint64        // of the holder, or of the last one
-	AcquiredAt, ExpiresAt time.Time     // UTC, by the database's clock
+	AcquiredAt, ExpiresAt time.Time     // UTC, by the database's clock; the end of the lease or of the session that keeps the lock, whichever is later
 	ExpiresIn             time.Duration // by the database's clock, when it was read
 	Waiters               int           // processes in the row's wait queue
 }
@@ -65,11 +65,13 @@ func (l *Locker) CreateTable(ctx context.Context) error {
 }
 
 // ForceUnlock frees name from its holder, and reports whether it was held. A hold of this
-// Locker ends at once. A holder with another Locker, in this process or elsewhere, notices
-// at its next renewal or check, up to a third of its lease later: until then two owners may
-// trust the lock, and only tokens and [Lock.Guard] tell them apart. A holder that unlocks
-// notices then, and hands nothing over within its process, unless the database had replied
-// to it less than 2 ms before the row was freed (see [WithoutHandoff]).
+// Locker ends at once. A holder with another Locker, in this process or elsewhere, is
+// signalled and learns of the loss within milliseconds if that Locker listens, which it does
+// while calls wait for locks; otherwise at its next renewal or check, up to a third of its
+// lease later. Until then two owners may trust the lock, and only tokens and [Lock.Guard]
+// tell them apart. A holder that unlocks notices then, and hands nothing over within its
+// process, unless the database had replied to it less than 2 ms before the row was freed
+// (see [WithoutHandoff]).
 //
 // ForceUnlock waits, until ctx ends, for the transactions that the holder has under
 // Guard. It returns [ErrInvalidName], [ErrNoTable], [ErrClosed], or the error of ctx or
@@ -95,8 +97,10 @@ func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err e
 }
 
 // Purge deletes the rows of locks that have been free for at least idle, and returns how many.
-// Tokens keep rising after it. It works in small transactions and skips locked rows; it needs
-// the DELETE privilege. If it fails midway, it returns how many it had deleted with the error.
+// Tokens keep rising after it. It also deletes, without counting them, the rows of sessions
+// that have been dead for that long. It works in small transactions and skips locked rows; it
+// needs the DELETE privilege. If it fails midway, it returns how many it had deleted with the
+// error.
 func (l *Locker) Purge(ctx context.Context, idle time.Duration) (deleted int64, err error) {
 	err = l.admin(func() error {
 		n, err := l.table.Purge(ctx, max(idle, 0))

@@ -12,7 +12,7 @@ import (
 // Close ends waiting calls with [ErrClosed], releases every lock still held and
 // ends their contexts (cause [ErrClosed]). It waits for the goroutines of the
 // Locker, at most 10 s, and returns an error if locks could not be released: those
-// end with their leases. A statement that waits in the server for a locked row is cut
+// end with their leases, since Close also ends the session that would keep them. A statement that waits in the server for a locked row is cut
 // off; the server ends it within innodb_lock_wait_timeout. Further calls return what
 // the first returned.
 func (l *Locker) Close() error {

@@ -18,12 +18,16 @@
 //
 // # How it works
 //
-// A lock is a row: its holder (owner), until when by the database's clock
-// (lease), with which fencing token, and which processes wait for it, in the order
-// in which they began to. To acquire is one conditional UPDATE, which also tells
-// what is left of the holder's lease if it is refused. A watchdog renews the
-// leases of all locks held with [AutoRenew] at a third of their length, in few
-// statements for all of them.
+// A lock is a row: its holder (owner), until when by the database's clock (lease), the
+// fencing token, and the processes that wait for it, in order of arrival. An acquire is
+// one conditional UPDATE, which also returns what is left of the holder's lease if it is
+// refused.
+//
+// A lock acquired with [AutoRenew] that is a third of a lease old is bound to the session
+// of its Locker, one more row, which says until when the process counts as alive. From
+// then on a watchdog renews that row alone, at each third of the lease, whatever the
+// Locker holds. A session that has expired is dead for good: the next owner marks it so
+// before it takes the lock of a process that has died.
 //
 // Waiters of one process queue in order; only the first asks the database. The
 // process that releases a lock signals the one that has waited longest, through the
@@ -38,7 +42,7 @@
 //
 // A hold is the time for which one owner has a lock, with one token:
 //
-//	          granted               renewed at a third of the lease
+//	          granted               bound, then kept by the session
 //	TryLock ──────────► held ◄───────────────────────────────────┐
 //	   ▲ refused: wait   │  │ └────────────────────────────────────┘
 //	   └─────────────────┘  ├─ last Unlock ──────────────────────► released
@@ -48,17 +52,20 @@
 // # What is guaranteed
 //
 // Mutual exclusion, by the database's clock: of all holds of a name, at most one
-// has a lease that runs. No clock of a client counts: a lease is written and
-// judged by the statement's own UTC_TIMESTAMP(6).
+// has a lease that runs or a session that is alive. No clock of a client counts: both
+// are written and judged by the statement's own UTC_TIMESTAMP(6).
 //
 // A lease that cannot be renewed is reported as lost before another owner can take
-// the lock over: a process trusts a lease from before the request was sent, by its
-// monotonic clock, less a margin: a tenth of a lease of up to 10 seconds, a second, a
-// thousandth of one over 1,000 seconds. A timer ends [Lock.Context] then; that needs
-// no answer from the database. [Lock.Err] and [Lock.Guard] compare the clock
-// themselves, so that a process which was stopped finds itself without its lock at
-// its first question. A lock that was taken away ([Locker.ForceUnlock], a row changed
-// by hand) is reported when its holder next renews or looks.
+// the lock over: a process trusts a lease, and its session, from before the request was
+// sent, by its monotonic clock, less a margin: a tenth of a lease of up to 10 seconds, a
+// second, a thousandth of one over 1,000 seconds. A timer ends [Lock.Context] then; that
+// needs no answer from the database. [Lock.Err] and [Lock.Guard] compare the clock
+// themselves, so that a process that was paused finds the loss at its first call.
+//
+// A lock taken away by [Locker.ForceUnlock] is reported within milliseconds if its
+// holder's process listens for signals, because some call there waits for a lock;
+// otherwise at its next renewal, a third of its lease later at most. A row changed by
+// hand is found when its holder next checks it, once per lease for up to 800 locks.
 //
 // No error leaves a lock behind: a statement whose outcome is not known (the
 // context ended in the middle, the connection broke) is undone in the background,
@@ -92,8 +99,9 @@
 // Context narrow it. A monotonic clock that stands still while the machine is
 // suspended widens it.
 //
-// A database clock that jumps forward ends leases early; set back, it makes a
-// crashed holder's lease last longer by as much. Clocks that are slewed (NTP: by
+// A database clock that jumps forward ends leases and sessions early; set back, it makes
+// those of crashed holders last longer by as much, a session's also for the locks that are
+// bound to it later. Clocks that are slewed (NTP: by
 // 500 ppm at most) do no harm: the margin covers twice that.
 //
 // Goroutines that share an owner share its locks. They do not exclude each other.
@@ -108,7 +116,8 @@
 // While a lock passes on inside a process, the row says what it said when it was
 // last written: the token of the first of these holders, and a lease that may
 // last longer than the present one asked. If the process dies then, others wait
-// for that lease to end, never longer than [WithLease] or what was asked.
+// for that lease, or the session, to end, never longer than [WithLease] or what was
+// asked.
 //
 // A caller that holds a lock and calls TryLock for it again without its context
 // waits for himself, as with a sync.Mutex: pass [Lock.Context] down, or start an
@@ -127,7 +136,8 @@
 // privilege, a session in which locks would be wrong (autocommit=0, a fixed
 // timestamp) are told at once.
 //
-// A lock whose holder died is free when its lease has ended.
+// A lock whose holder died is free when its lease, or the session that keeps it, has
+// ended.
 //
 // # Logs, metrics, traces
 //

@@ -233,7 +233,7 @@ func testRepeatedAcquire(t *testing.T, e env, limit int) {
 	db := e.through(t, proxy)
 	db.SetMaxOpenConns(limit)
 	l, other, third := newLocker(t, db), e.locker(t), e.locker(t)
-	require.NoError(t, acquire(t, l, name, mysqllock.AutoRenew).Unlock()) // the session was looked at
+	require.NoError(t, acquire(t, l, name, mysqllock.AutoRenew).Unlock()) // checks the session
 	granted := func(name string, lease time.Duration) {
 		t.Helper()
 		before, err := other.Inspect(ctx, name)
@@ -261,7 +261,7 @@ func testRepeatedAcquire(t *testing.T, e env, limit int) {
 		require.Len(t, proxy.Queries(), queries, "prepared")
 	}
 
-	// One that waits, and so goes by the list. Those behind it stay listed.
+	// A call that waits, so the wait queue decides. Those behind it stay enlisted.
 	k := acquire(t, other, name, mysqllock.AutoRenew)
 	got := waitingSeenBy(t, other, l, name, 1)
 	var behind <-chan *mysqllock.Lock
@@ -348,7 +348,7 @@ func waitingFor(t *testing.T, l *mysqllock.Locker, name string, lease time.Durat
 }
 
 // A statement that waits for a row outlives its caller: it is undone when it is
-// granted, and that wakes who waits in this process.
+// granted, which wakes the waiters of this process.
 func TestBehindALockedRow(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		l, db := e.locker(t), e.db(t, "")
@@ -378,8 +378,8 @@ func TestBehindALockedRow(t *testing.T) {
 	})
 }
 
-// A database that does not answer: loss is told in time without it, by each
-// fault that a network has.
+// A loss is reported in time without an answer from the database, for each kind of network
+// fault.
 func TestLossNeedsNoAnswer(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		for fault, unlist := range map[string]func(*wire.Proxy, bool){
@@ -399,8 +399,8 @@ func TestLossNeedsNoAnswer(t *testing.T) {
 				kept := acquire(t, l, name+", but for a moment", mysqllock.AutoRenew)
 				require.NoError(t, kept.Unlock())
 
-				// The rival gets the lock as soon as the database gives it to him:
-				// the holder must have been told by then.
+				// The rival gets the lock as soon as the database grants it: by then the
+				// holder's loss must have been reported.
 				unlist(proxy, true)
 				next, err := other.TryLock(ctx, name, 20*time.Second, mysqllock.AutoRenew)
 				require.NoError(t, err)
@@ -420,7 +420,7 @@ func TestLossNeedsNoAnswer(t *testing.T) {
 }
 
 // A lease counts from before the request was sent, however late the answer is:
-// a caller that gets the lock when the database gives it to him finds the holder told.
+// a caller that is granted the lock finds that the holder's loss has been reported.
 func TestLeaseCountsFromTheRequest(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		const lease, delay = 4 * time.Second, 1200 * time.Millisecond
@@ -498,8 +498,8 @@ func TestServerPaused(t *testing.T) {
 	}
 }
 
-// A table that somebody has locked keeps everybody waiting: loss is told in time,
-// and what waits or was sent meanwhile comes right when the table is free.
+// While the table is locked, every statement waits: losses are reported in time, and waiting
+// calls and statements sent meanwhile are served or undone when the table is free.
 func TestLockedTable(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		l, other := e.locker(t, mysqllock.WithLease(1500*time.Millisecond)), e.locker(t)
@@ -574,8 +574,8 @@ func TestKilledConnections(t *testing.T) {
 	})
 }
 
-// MariaDB 11.8 may answer an UPDATE that was killed with "0 rows", as if the row were
-// somebody else's. That is no loss, and leaves no row behind. TestKilledStatement has
+// MariaDB 11.8 may answer an UPDATE that was killed with "0 rows", as if the row had
+// another owner. That is no loss, and leaves no row behind. TestKilledStatement has
 // each case by itself.
 func TestKilledUpdates(t *testing.T) {
 	t.Parallel()
@@ -792,9 +792,8 @@ func TestLossFoundByGuard(t *testing.T) {
 	})
 }
 
-// A Guard that fails delays nobody's grant while its transaction stays open: not
-// that of its own name, not one whose token is the highest of the table. SERIALIZABLE
-// is not promised.
+// A Guard that fails delays no grant while its transaction stays open: not of its own name,
+// nor of one whose token is the highest in the table. SERIALIZABLE is not promised.
 func TestFailedGuardHoldsUpNobody(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		ways := map[string]func(t *testing.T, e env, name string){
@@ -1027,7 +1026,7 @@ func TestForceUnlockWaitsForGuards(t *testing.T) {
 					}
 					forced <- err
 				}()
-				// For longer than the lease, and while it goes on with its work.
+				// For longer than the lease, and while the holder keeps working.
 				for start := time.Now(); time.Since(start) < 5*time.Second; {
 					second := begin()
 					asked := time.Now()
@@ -1071,8 +1070,8 @@ func TestForceUnlockGivenUp(t *testing.T) {
 	})
 }
 
-// Guards that overlap without end do not keep ForceUnlock out: it queues.
-func TestForceUnlockGetsItsTurn(t *testing.T) {
+// Guards that overlap without end do not block ForceUnlock: it queues behind them.
+func TestForceUnlockQueuesBehindGuards(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		k, other, db := acquire(t, e.locker(t), "x", mysqllock.AutoRenew), e.locker(t), e.db(t, "")
 		var wg sync.WaitGroup
@@ -1293,8 +1292,8 @@ func (b *bus) Subscribe(ctx context.Context, released func(string)) error {
 	return ctx.Err()
 }
 
-// What the log says: one error when a lock is lost, one warning when renewals
-// fail, one word when they succeed again, nothing else; and no SQL.
+// The log has one error when a lock is lost, one warning when renewals fail, one info record
+// when they succeed again, and nothing else; and no SQL.
 func TestLog(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		var log logged

@@ -17,9 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// passed is a lock that passed on from one holder to the next, at the present
-// time and without a statement.
-func (f *fakeRepo) passed(l *Locker, name string, from, to time.Duration) (old, k *Lock) {
+// handedOver returns the handles of a lock that one holder handed over to the next, at the
+// present time and without a statement.
+func (f *fakeRepo) handedOver(l *Locker, name string, from, to time.Duration) (old, k *Lock) {
 	f.t.Helper()
 	old = f.acquired(l, bg, name, from)
 	p := f.try(l, bg, name, WaitForever, to)
@@ -96,8 +96,8 @@ func TestHandoffUsesUpItsTokens(t *testing.T) {
 	})
 }
 
-// After 100 ms of passing on it is the turn of others: the lock is released, and
-// asked for again.
+// After 100 ms of handoffs, other processes have a chance: the lock is released, and acquired
+// again.
 func TestHandoffIsBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		times  []time.Duration // of the Unlocks
@@ -153,7 +153,7 @@ func TestHandoffIsBoundedAcrossRanges(t *testing.T) {
 	})
 }
 
-// Two processes that want a lock all the time take turns of 100 ms.
+// Two processes that always want a lock alternate every 100 ms.
 func TestHandoffBetweenProcesses(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		ctx, cancel := context.WithTimeout(bg, 10*time.Second)
@@ -192,8 +192,8 @@ func TestHandoffBetweenProcesses(t *testing.T) {
 	})
 }
 
-// What passes on without a statement, and what takes one because the row does
-// not promise what the next asks.
+// A lease is handed over without a statement, unless the row does not cover what the next
+// holder requests.
 func TestHandoffOfLeases(t *testing.T) {
 	const s, long = time.Second, 15 * time.Minute
 	for name, c := range map[string]struct {
@@ -258,7 +258,7 @@ func TestHandoffOfLeases(t *testing.T) {
 	}
 }
 
-// A lease that passes on is as long as one that the database grants, though the
+// A lease that is handed over is as long as one that the database grants, though the
 // row's own margin is wider.
 func TestHandoffNearTheEndOfALease(t *testing.T) {
 	for lease, at := range map[time.Duration]time.Duration{time.Second: 28500 * ms, 900 * ms: 28950 * ms, 10 * ms: 28995 * ms} {
@@ -275,8 +275,7 @@ func TestHandoffNearTheEndOfALease(t *testing.T) {
 	}
 }
 
-// A lease that could not be renewed for a while is not passed on as one that is
-// kept.
+// A lease that could not be renewed for a while is not handed over as an AutoRenew lease.
 func TestHandoffOfALeaseThatWasNotRenewed(t *testing.T) {
 	for name, c := range map[string]struct {
 		at     time.Duration
@@ -304,8 +303,8 @@ func TestHandoffOfALeaseThatWasNotRenewed(t *testing.T) {
 	}
 }
 
-// The renewals of a lock go on while it passes on, without a gap, and end with
-// its last holder.
+// The renewals of a lock continue across handoffs, without a gap, and end with its last
+// holder.
 func TestRenewalsGoOnAcrossHandoffs(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withHandoff)
@@ -328,7 +327,7 @@ func TestRenewalsGoOnAcrossHandoffs(t *testing.T) {
 	})
 }
 
-// A renewal that is under way as the lock passes on counts for the next holder.
+// A renewal in flight during a handoff counts for the next holder.
 func TestRenewalDuringAHandoff(t *testing.T) {
 	for name, c := range map[string]struct {
 		flt   fault
@@ -366,8 +365,8 @@ func TestRenewalDuringAHandoff(t *testing.T) {
 	}
 }
 
-// A lock that passed on and is lost is told to who has it, in time, and never to
-// who had it.
+// The loss of a lock after a handoff is reported to its holder, in time, and never to the
+// previous one.
 func TestLossAfterAHandoff(t *testing.T) {
 	const s = time.Second
 	for name, c := range map[string]struct {
@@ -384,7 +383,7 @@ func TestLossAfterAHandoff(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
 				l := f.locker(withHandoff, rarely)
 				f.until(5 * s)
-				old, k := f.passed(l, "x", AutoRenew, AutoRenew)
+				old, k := f.handedOver(l, "x", AutoRenew, AutoRenew)
 				next := f.try(l, bg, "x", WaitForever, AutoRenew)
 				c.befall(f)
 				f.requireEnd(k, 5*s+c.at, ErrLost)
@@ -403,8 +402,8 @@ func TestLossAfterAHandoff(t *testing.T) {
 	}
 }
 
-// A fixed lease that passed on is extended and re-entered like any other.
-func TestLeasesOfAPassedOnLock(t *testing.T) {
+// A fixed lease that was handed over is extended and re-entered like any other.
+func TestLeasesOfAHandedOverLock(t *testing.T) {
 	const s = time.Second
 	for name, c := range map[string]struct {
 		change   func(t *testing.T, k *Lock) // at 2 s
@@ -423,7 +422,7 @@ func TestLeasesOfAPassedOnLock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
 				l := f.locker(withHandoff)
-				_, k := f.passed(l, "x", AutoRenew, 5*s)
+				_, k := f.handedOver(l, "x", AutoRenew, 5*s)
 				f.until(2 * s)
 				c.change(t, k)
 				f.requireEnd(k, c.until, ErrLost)
@@ -439,11 +438,12 @@ func TestLeasesOfAPassedOnLock(t *testing.T) {
 	}
 }
 
-// A fixed lease that passed on is looked at after a third of what was asked.
-func TestPassedOnLeaseTakenAway(t *testing.T) {
+// The row of a fixed lease that was handed over is checked after a third of the requested
+// time.
+func TestHandedOverLeaseTakenAway(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withHandoff)
-		_, k := f.passed(l, "x", AutoRenew, 9*time.Second)
+		_, k := f.handedOver(l, "x", AutoRenew, 9*time.Second)
 		f.until(2 * time.Second)
 		f.take("x", time.Hour)
 		f.requireEnd(k, 3*time.Second, ErrLost)
@@ -452,7 +452,7 @@ func TestPassedOnLeaseTakenAway(t *testing.T) {
 
 // And then again, after a third of the time for which it is yet trusted; one that was
 // extended like one that was granted.
-func TestPassedOnLeaseIsLookedAt(t *testing.T) {
+func TestHandedOverLeaseIsChecked(t *testing.T) {
 	const s = time.Second
 	for name, c := range map[string]struct {
 		extend time.Duration // at 1 s
@@ -465,7 +465,7 @@ func TestPassedOnLeaseIsLookedAt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
 				l := f.locker(withHandoff)
-				_, k := f.passed(l, "x", AutoRenew, 9*s)
+				_, k := f.handedOver(l, "x", AutoRenew, 9*s)
 				f.until(s)
 				if c.extend > 0 {
 					require.NoError(t, k.Extend(bg, c.extend))
@@ -490,11 +490,11 @@ func reentered(lease time.Duration, unlock bool) func(*testing.T, *Lock) {
 	}
 }
 
-// A re-entry that asks for more than the row promises has it renewed.
-func TestReentryBeyondAPassedOnLease(t *testing.T) {
+// A re-entry that requests more than the row promises has it renewed.
+func TestReentryBeyondAHandedOverLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withHandoff)
-		_, k := f.passed(l, "x", AutoRenew, 5*time.Second)
+		_, k := f.handedOver(l, "x", AutoRenew, 5*time.Second)
 		reentered(40*time.Second, false)(t, k)
 		<-k.Context().Done()
 		require.GreaterOrEqual(t, f.now(), 39*time.Second)
@@ -503,11 +503,11 @@ func TestReentryBeyondAPassedOnLease(t *testing.T) {
 	})
 }
 
-// An AutoRenew handle that re-enters a fixed lease that passed on keeps it.
-func TestReentryKeepsAPassedOnLock(t *testing.T) {
+// An AutoRenew handle that re-enters a fixed lease after a handoff keeps it.
+func TestReentryKeepsAHandedOverLock(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withHandoff)
-		_, k := f.passed(l, "x", AutoRenew, 5*time.Second)
+		_, k := f.handedOver(l, "x", AutoRenew, 5*time.Second)
 		f.until(4 * time.Second)
 		inner, err := l.TryLock(k.Context(), "x", 0, AutoRenew)
 		require.NoError(t, err)
@@ -519,8 +519,8 @@ func TestReentryKeepsAPassedOnLock(t *testing.T) {
 	})
 }
 
-// What an Extend brings that was under way as its handle was unlocked is the
-// next holder's, who knows nothing of it and is not bound by what was asked.
+// The result of an Extend that was in flight when its handle was unlocked belongs to the next
+// holder, and what the Extend requested does not bind that one.
 func TestExtendDuringAHandoff(t *testing.T) {
 	for lease, until := range map[time.Duration]time.Duration{AutoRenew: 0, 20 * time.Second: 50*ms + 19*time.Second} {
 		t.Run(lease.String(), func(t *testing.T) {
@@ -546,7 +546,7 @@ func TestExtendDuringAHandoff(t *testing.T) {
 	}
 }
 
-// If that Extend finds the row lost, the next holder is told.
+// If that Extend finds the row lost, the loss is reported to the next holder.
 func TestExtendDuringAHandoffFindsTheRowLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withHandoff)
@@ -564,8 +564,8 @@ func TestExtendDuringAHandoffFindsTheRowLost(t *testing.T) {
 	})
 }
 
-// The statement that replaces a lease that does not suffice can meet anything a
-// statement can. What was passed on is then freed, and the call asks anew.
+// The statement that replaces a lease that does not suffice can fail in every way. The lock
+// that was handed over is then released, and the call makes another attempt.
 func TestReplacementThatFails(t *testing.T) {
 	const s = time.Second
 	for name, c := range map[string]struct {
@@ -627,8 +627,8 @@ func TestReplacementThatFails(t *testing.T) {
 	}
 }
 
-// A replacement that fails for good: the call fails, and nothing is held, by the
-// caller or by who left it.
+// If a replacement fails for good, the call fails, and neither the caller nor the previous
+// holder has the lock.
 func TestReplacementThatIsDenied(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l, other := f.locker(withHandoff, rarely), f.locker()
@@ -685,12 +685,12 @@ func TestReplacementOfARowTakenAway(t *testing.T) {
 	})
 }
 
-// A lease that passed on through a shorter one, and was kept by a re-entry, is
-// the next holder's as a whole.
+// A lease that was handed over through a shorter one, and was kept by a re-entry, belongs to
+// the next holder as a whole.
 func TestHandoffForgetsAShorterLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withHandoff)
-		_, k := f.passed(l, "x", AutoRenew, 5*time.Second)
+		_, k := f.handedOver(l, "x", AutoRenew, 5*time.Second)
 		kept, err := l.TryLock(k.Context(), "x", 0, AutoRenew)
 		require.NoError(t, err)
 		require.NoError(t, k.Unlock())
@@ -708,18 +708,18 @@ func TestHandoffForgetsAShorterLease(t *testing.T) {
 	})
 }
 
-// What is asked of a lease that passed on and has ended sets no timer.
-func TestEndedPassedOnLeaseStaysEnded(t *testing.T) {
+// A request for a lease that was handed over and has ended sets no timer.
+func TestEndedHandedOverLeaseStaysEnded(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withHandoff)
-		_, k := f.passed(l, "x", AutoRenew, 5*time.Second)
+		_, k := f.handedOver(l, "x", AutoRenew, 5*time.Second)
 		require.NoError(t, k.Unlock())
 		l.watchdog.request(k.hold.lease, k.requested, 1)
 		require.False(t, k.hold.lease.timer.Stop(), "a timer was left running")
 	})
 }
 
-// The caller goes while the row is being replaced.
+// The caller leaves while the row is being replaced.
 func TestAbandonedReplacement(t *testing.T) {
 	const s = time.Second
 	for name, c := range map[string]struct {
@@ -766,8 +766,8 @@ func TestAbandonedReplacement(t *testing.T) {
 	}
 }
 
-// The context of the next in line ends in the moment in which the lock passes on
-// to it: it has the lock or not, and if not, the next but one has it or nobody.
+// The context of the next waiter ends during the handoff: it has the lock or not, and if not,
+// the waiter behind it has the lock, or the lock is free.
 func TestHandoffToACallThatEnds(t *testing.T) {
 	const s = time.Second
 	for name, end := range map[string]func(cancel context.CancelFunc, old *Lock){
@@ -889,8 +889,8 @@ func TestCloseDuringAReplacement(t *testing.T) {
 	}
 }
 
-// A lease that is lost on its way from one holder to the next is nobody's loss:
-// the next takes the row anew.
+// A lease that is lost during a handoff is reported to no holder: the next one acquires the
+// row again.
 func TestLeaseThatEndsInAHandoff(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withHandoff, rarely)
@@ -919,7 +919,7 @@ func TestLeaseThatEndsInAHandoff(t *testing.T) {
 	})
 }
 
-// Waiters that share the owner to whom the lock passed on re-enter it.
+// Waiters that share the owner to which the lock was handed over re-enter it.
 func TestHandoffToAnOwner(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withHandoff)
@@ -947,11 +947,11 @@ func TestHandoffToAnOwner(t *testing.T) {
 	})
 }
 
-// Who does not wait is refused though the lock passes on, and sends nothing.
+// A call with wait 0 is refused during a handoff, and sends nothing.
 func TestNoWaitBesideAHandoff(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withHandoff)
-		_, k := f.passed(l, "x", AutoRenew, AutoRenew)
+		_, k := f.handedOver(l, "x", AutoRenew, AutoRenew)
 		f.try(l, bg, "x", 0, AutoRenew).refused(0, ErrNotAcquired)
 		p := f.try(l, bg, "x", WaitForever, 2*time.Hour)
 		f.anew()
@@ -985,17 +985,17 @@ func TestNoWaitBesideAHandoff(t *testing.T) {
 
 // A transaction may be under the guard of a lock that is unlocked: the next holder
 // has to ask the database, which knows.
-func TestGuardedLockIsNotPassedOn(t *testing.T) {
+func TestGuardedLockIsNotHandedOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withHandoff)
-		l.table = emptyTable(t) // Guard asks on the caller's transaction
+		l.table = emptyTable(t) // Guard sends its statement in the caller's transaction
 		db := sql.OpenDB(new(queries))
 		defer db.Close()
 		tx, err := db.Begin()
 		require.NoError(t, err)
 		defer tx.Rollback()
 
-		_, k := f.passed(l, "x", AutoRenew, AutoRenew)
+		_, k := f.handedOver(l, "x", AutoRenew, AutoRenew)
 		require.NoError(t, k.Guard(bg, tx))
 		p := f.try(l, bg, "x", WaitForever, AutoRenew)
 		f.anew()
@@ -1013,13 +1013,12 @@ func TestGuardedLockIsNotPassedOn(t *testing.T) {
 	})
 }
 
-// A lock that passed on is guarded by the token that the row has: its own is in
-// no row.
-func TestGuardOfAPassedOnLock(t *testing.T) {
+// A lock that was handed over is guarded by the token in the row: its own is in no row.
+func TestGuardOfAHandedOverLock(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withHandoff)
 		l.table = emptyTable(t)
-		old, k := f.passed(l, "x", AutoRenew, AutoRenew)
+		old, k := f.handedOver(l, "x", AutoRenew, AutoRenew)
 		var q queries
 		db := sql.OpenDB(&q)
 		defer db.Close()

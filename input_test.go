@@ -92,7 +92,7 @@ var hostile = []string{
 	strings.Repeat("\u202e", 85), strings.Repeat("'", 255), strings.Repeat(`\`, 255), strings.Repeat("a", 254) + " ", strings.Repeat("a", 5000),
 }
 
-// valid is what the documentation says of names and labels.
+// valid reports whether a name or label is valid as documented.
 func valid(s string) bool {
 	if len(s) < 1 || len(s) > 255 || !utf8.ValidString(s) {
 		return false
@@ -364,7 +364,7 @@ func testTable(t *testing.T, db *sql.DB, l *mysqllock.Locker, table string) {
 	require.NoError(t, err)
 	require.NoError(t, k.Guard(ctx, tx))
 	require.NoError(t, tx.Commit())
-	_, err = l.TryLock(ctx, "x", 10*time.Millisecond, mysqllock.AutoRenew) // asks, waits, is removed
+	_, err = l.TryLock(ctx, "x", 10*time.Millisecond, mysqllock.AutoRenew) // is refused, waits, is removed
 	require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
 	other := newLocker(t, db, mysqllock.WithTable(table))
 	_, err = other.TryLock(ctx, "x", 10*time.Millisecond, mysqllock.AutoRenew)
@@ -395,8 +395,8 @@ func testTable(t *testing.T, db *sql.DB, l *mysqllock.Locker, table string) {
 // refused.
 var refusing = []string{"autocommit=0", "timestamp=1000000000", "tx_read_only=1", "transaction_read_only=1"}
 
-// Whatever a DSN asks of its sessions, and in whatever mixture, locks are right
-// or refused; bits choose from sessions and refusing.
+// With any mixture of session settings in a DSN, locks are right or refused; bits choose from
+// sessions and refusing.
 func FuzzSession(f *testing.F) {
 	names := slices.Sorted(maps.Keys(sessions))
 	var all uint64
@@ -651,8 +651,7 @@ func testLease(t *testing.T, db *sql.DB, other *mysqllock.Locker, wait, lease, l
 	requireHeld(t, other, "x", false)
 }
 
-// sub is a - b, also where that is longer than a Duration can be by what the
-// clock went on.
+// sub returns a - b, also where that exceeds a Duration by the time that has passed.
 func sub(a, b time.Time) time.Duration {
 	return time.Duration(a.UnixMicro()-b.UnixMicro()) * time.Microsecond
 }
@@ -685,7 +684,7 @@ func TestLongNameInAnError(t *testing.T) {
 }
 
 // A row may promise more than a time.Duration can hold: by hand, or by a lease
-// of centuries whose clock went on.
+// of centuries after some time.
 func TestLeaseOfMillennia(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		db, l, other := e.db(t, ""), e.locker(t), e.locker(t)

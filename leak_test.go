@@ -35,7 +35,7 @@ func pairs(t *testing.T) int {
 type footprint struct {
 	goroutines  int
 	heap        int64 // bytes
-	connections int   // of the database's clients, but for the one that asks
+	connections int   // of the database's clients, except this query's
 	prepared    int   // statements on the server
 	rows        int   // of the table, but for the high-water row
 }
@@ -253,7 +253,7 @@ func TestLockersOnOnePool(t *testing.T) {
 		require.Zero(t, db.Stats().InUse)
 		eventually(t, "goroutines", func() bool { return runtime.NumGoroutine() <= goroutines })
 
-		// One that is in use for long keeps them to its end, and Close goes on.
+		// A connection in use for long keeps them until it ends, and Close continues.
 		l := newLocker(t, db)
 		often(l)
 		giveBack := all()

@@ -44,8 +44,8 @@ func TestSessionThatDoesNotBegin(t *testing.T) {
 }
 
 // The loss of a session is the loss of the locks that depend on it, at the end of its
-// lease less the margin. A lock with a lease of its own goes on, and the next session keeps
-// it.
+// lease less the margin. A lock with a lease of its own stays held, and the next session
+// keeps it.
 func TestLossOfASession(t *testing.T) {
 	for name, flt := range map[string]fault{"fails": fails(errBroken), "hangs": hangs, "mute": mute} {
 		t.Run(name, func(t *testing.T) {

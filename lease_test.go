@@ -158,12 +158,12 @@ func TestForceUnlockReachesTheHolder(t *testing.T) {
 			old     bool // kept by the session
 			listens bool
 		}{
-			"new, listens":   {mysqllock.AutoRenew, false, true},
-			"old, listens":   {mysqllock.AutoRenew, true, true},
-			"fixed, listens": {time.Hour, false, true},
-			"new, deaf":      {mysqllock.AutoRenew, false, false},
-			"old, deaf":      {mysqllock.AutoRenew, true, false},
-			"fixed, deaf":    {6 * time.Second, false, false},
+			"new, listens":           {mysqllock.AutoRenew, false, true},
+			"old, listens":           {mysqllock.AutoRenew, true, true},
+			"fixed, listens":         {time.Hour, false, true},
+			"new, does not listen":   {mysqllock.AutoRenew, false, false},
+			"old, does not listen":   {mysqllock.AutoRenew, true, false},
+			"fixed, does not listen": {6 * time.Second, false, false},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -223,8 +223,8 @@ func TestForceUnlockThatDies(t *testing.T) {
 	})
 }
 
-// The holder looks at its rows before ForceUnlock, which waits for a guard, frees one, and
-// knows of it at once all the same.
+// The holder checks its rows before a ForceUnlock that waits for a guard frees one of them, and
+// learns of the loss at once nevertheless.
 func TestForceUnlockBehindAGuardIsReported(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		holder, other := e.locker(t), e.locker(t)
@@ -246,8 +246,8 @@ func TestForceUnlockBehindAGuardIsReported(t *testing.T) {
 	})
 }
 
-// The time until a holder that listens knows of a ForceUnlock. Its p99 is to be below
-// 100 ms on a machine that has nothing else to do.
+// The time until a holder that listens learns of a ForceUnlock. Its p99 is below 100 ms on an
+// idle machine.
 func TestForceUnlockSignal(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		rounds := 40

@@ -313,7 +313,7 @@ func TestContextOfTheLock(t *testing.T) {
 		cancel()
 		<-k.Context().Done()
 		require.ErrorIs(t, context.Cause(k.Context()), context.Canceled)
-		// The lock goes on: held, trusted and renewed.
+		// The lock stays held, trusted and renewed.
 		renewals := l.Stats().Renewals
 		eventually(t, "two renewals", func() bool { return l.Stats().Renewals >= renewals+2 })
 		require.NoError(t, k.Err())
@@ -517,8 +517,7 @@ func TestDo(t *testing.T) {
 	})
 }
 
-// Whether its work was done under the lock is what Do has to tell, also if it was
-// Close that ended the lock.
+// Do reports whether its work was done under the lock, also if Close ended the lock.
 func TestDoWhileClosing(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		failed := errors.New("failed")
@@ -613,7 +612,7 @@ func TestPurge(t *testing.T) {
 	})
 }
 
-// Purge waits for no row that somebody has locked, also where it deletes so many
+// Purge waits for no locked row, also where it deletes so many
 // that the optimizer would rather read the whole table: while it waits, first grants
 // wait for it.
 func TestPurgeBesideALockedRow(t *testing.T) {
@@ -821,7 +820,7 @@ func isolation(e env, level string) string {
 	return "transaction_isolation=%27" + level + "%27"
 }
 
-// What an observer is told agrees with the table, and with what the caller sees.
+// What an observer reports agrees with the table, and with what the caller sees.
 func TestObserved(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		acquires, holds := make(chan mysqllock.AcquireInfo, 100), make(chan mysqllock.HoldInfo, 100)

@@ -50,7 +50,7 @@ func TestQueueIsFirstComeFirstServed(t *testing.T) {
 	})
 }
 
-// However many wait in a process, one asks, and then one looks.
+// However many calls wait in a process, one sends attempts, and one poller reads.
 func TestThousandWaitersCostWhatOneCosts(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		const n = 1000
@@ -104,7 +104,7 @@ func TestWaiterThatGivesUp(t *testing.T) {
 	})
 }
 
-// A waiter asks again in the moment in which the holder's lease ends.
+// A waiter makes another attempt as soon as the holder's lease ends.
 func TestWaiterAsksAtTheHoldersExpiry(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(rarely)
@@ -181,8 +181,8 @@ func TestPoller(t *testing.T) {
 	})
 }
 
-// What the poller met is the waiter's to know.
-func TestPollerErrorIsTold(t *testing.T) {
+// The waiter gets the error that the poller met.
+func TestPollerErrorIsReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		look, acquire fault
 		at            time.Duration
@@ -329,8 +329,8 @@ func TestNoWaitBehindAnAttemptOfItsOwner(t *testing.T) {
 	})
 }
 
-// A caller goes when its context ends. What its statement brings later is given
-// back, and the turn passes on.
+// A call returns when its context ends. A grant that its statement brings later is given back,
+// and the next waiter becomes the head.
 func TestAbandonedAttempt(t *testing.T) {
 	const s = time.Second
 	for name, c := range map[string]struct {
@@ -415,9 +415,9 @@ func TestWaitRunsOutInAnAttempt(t *testing.T) {
 	}
 }
 
-// While the database is quick, the first statement of a call is sent on the
-// goroutine of the caller, who stays for the answer for a moment.
-func TestStay(t *testing.T) {
+// While the database is fast, the first statement of a call is sent on the caller's goroutine,
+// and a cancelled call waits up to cancelGrace for its reply.
+func TestAttemptOnTheCallersGoroutine(t *testing.T) {
 	const s = time.Second
 	for name, c := range map[string]struct {
 		fault      fault
@@ -518,7 +518,7 @@ func TestPanicInTheDriver(t *testing.T) {
 }
 
 // A transaction has the row locked: the statement is left behind, and undone
-// when it is granted. That wakes who waits.
+// when it is granted, which wakes the waiters.
 func TestRowLockedByATransaction(t *testing.T) {
 	for name, c := range map[string]struct{ ends, granted time.Duration }{
 		"a moment": {2 * time.Second, 2 * time.Second},
@@ -726,7 +726,7 @@ func TestErrorsOfAttempts(t *testing.T) {
 	}
 }
 
-// An error is told only if it is why the wait ran out.
+// An error is returned only if it is why the wait ran out.
 func TestErrorThatHasPassed(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker()
@@ -738,8 +738,7 @@ func TestErrorThatHasPassed(t *testing.T) {
 	})
 }
 
-// An answer that takes longer than the lease is no grant: it is given back, and
-// the call goes on.
+// A grant whose answer takes longer than the lease is given back, and the call continues.
 func TestGrantThatComesTooLate(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer, release fault
@@ -772,8 +771,7 @@ func TestGrantThatComesTooLate(t *testing.T) {
 	}
 }
 
-// Unlock frees the row though its answers get lost, and goes on in the background
-// where it could not.
+// Unlock frees the row even if replies are lost, and continues in the background if it cannot.
 func TestUnlockThatFails(t *testing.T) {
 	const s = time.Second
 	for name, c := range map[string]struct {
@@ -815,7 +813,7 @@ func TestUnlockThatFails(t *testing.T) {
 	}
 }
 
-// The background goes on until the lease has ended, which may be long.
+// The background retries until the lease has ended, which may be long.
 func TestUnlockBehindALongTransaction(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(rarely)
@@ -831,7 +829,7 @@ func TestUnlockBehindALongTransaction(t *testing.T) {
 	})
 }
 
-// Unlock tells if the lease had been taken away, and frees nobody else's.
+// Unlock reports a lease that was taken away, and frees no other acquisition.
 func TestUnlockOfARowTakenAway(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker()
@@ -967,15 +965,15 @@ func TestCloseWhenAllHangs(t *testing.T) {
 	})
 }
 
-// An attempt that is not answered in time is undone all the same. Close says so
-// if that cannot be made sure of.
+// An attempt that is not answered in time is undone nevertheless. Close returns an error if it
+// cannot make sure of that.
 func TestCloseUndoesAttempts(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault fault
 		told  bool
 	}{
 		"executed":      {mute, false},
-		"who knows":     {hangs, true},
+		"no answer":     {hangs, true},
 		"never arrived": {fails(store.NotSent{Err: errBroken}), false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -995,8 +993,8 @@ func TestCloseUndoesAttempts(t *testing.T) {
 	}
 }
 
-// Close tries once more to free what could not be freed so far.
-func TestCloseFreesOrphans(t *testing.T) {
+// Close makes another attempt at each pending release.
+func TestCloseDrainsPendingReleases(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := &bus{}
 		l, other := f.locker(WithNotifier(b)), f.locker(rarely, WithNotifier(b))
@@ -1013,7 +1011,7 @@ func TestCloseFreesOrphans(t *testing.T) {
 }
 
 // It does so on another connection if the first is dead.
-func TestCloseFreesOrphansThoughOneTryHangs(t *testing.T) {
+func TestCloseRetriesAReleaseThatHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker()
 		k := f.acquired(l, bg, "x", AutoRenew)
@@ -1029,9 +1027,9 @@ func TestCloseFreesOrphansThoughOneTryHangs(t *testing.T) {
 	})
 }
 
-// Also one whose row a transaction has locked, if that ends in time; else it says
-// so.
-func TestCloseFreesLockedOrphans(t *testing.T) {
+// Close also drains the release of a row that a transaction has locked, if that ends in time;
+// otherwise it returns an error.
+func TestCloseDrainsReleasesOfLockedRows(t *testing.T) {
 	for name, c := range map[string]struct {
 		locked, closed time.Duration
 	}{
@@ -1132,9 +1130,9 @@ func TestNotifierWakesOtherProcesses(t *testing.T) {
 	}
 }
 
-// A message that comes while the waiter's statement is under way makes it ask
-// again: the statement may have seen the row before it was freed.
-func TestHintDuringAnAttempt(t *testing.T) {
+// A message that arrives while the waiter's statement is in flight makes it try again: the
+// statement may have seen the row before it was freed.
+func TestNotificationDuringAnAttempt(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := &bus{}
 		l := f.locker(rarely, WithNotifier(b))
@@ -1152,9 +1150,9 @@ func TestHintDuringAnAttempt(t *testing.T) {
 	})
 }
 
-// A message that comes before the waiter's next statement costs none of its own;
-// and who was woken is not looked for any more.
-func TestHintBeforeAnAttempt(t *testing.T) {
+// A message that arrives before the waiter's next statement costs none of its own, and the
+// poller does not read for a waiter that was woken.
+func TestNotificationBeforeAnAttempt(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := &bus{}
 		l := f.locker(WithNotifier(b))
@@ -1175,8 +1173,8 @@ func TestHintBeforeAnAttempt(t *testing.T) {
 	})
 }
 
-// False messages cost a statement each, no more.
-func TestFalseHints(t *testing.T) {
+// Each false message costs one statement, no more.
+func TestFalseNotifications(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := &bus{}
 		l := f.locker(rarely, WithNotifier(b))
@@ -1230,7 +1228,7 @@ func TestPublishThatHangs(t *testing.T) {
 }
 
 // A process that is restored from an image of its memory has the process id of the
-// one that went on, and everything else that a process remembers. Each has its own
+// original, which keeps running, and everything else that a process remembers. Each has its own
 // acquisitions nevertheless.
 func TestRestoredProcess(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// witness is what an observer was told, in order. Its hooks take every mutex of the
+// A witness records the calls of an observer, in order. Its hooks take every mutex of the
 // Locker: a caller that called them with one would hang.
 type witness struct {
 	mu    sync.Mutex
@@ -57,7 +57,7 @@ func (s *witness) note(format string, args ...any) {
 	s.lines = append(s.lines, fmt.Sprintf(format, args...))
 }
 
-// take returns what was told since the last time.
+// take returns what was recorded since the last time.
 func (s *witness) take() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +74,7 @@ func (s *witness) observer(id string) Observer {
 			return context.WithValue(ctx, seenKey{id}, "in "+name)
 		},
 		AcquireEnd: func(ctx context.Context, i AcquireInfo) {
-			s.note("%s %s %s %v after %v, token %d, passed on %v", id, i.Name, i.Outcome(), ctx.Value(seenKey{id}), i.Waited, i.Token, i.PassedOn)
+			s.note("%s %s %s %v after %v, token %d, handed over %v", id, i.Name, i.Outcome(), ctx.Value(seenKey{id}), i.Waited, i.Token, i.PassedOn)
 		},
 		HoldEnd: func(ctx context.Context, i HoldInfo) {
 			s.note("%s %s %s %v after %v, token %d", id, i.Name, i.Outcome(), ctx.Value(seenKey{id}), i.Held, i.Token)
@@ -96,11 +96,11 @@ func TestObserver(t *testing.T) {
 		ctx := WithOwner(bg)
 		a := f.acquired(l, ctx, "x", AutoRenew)
 		require.Nil(t, a.Context().Value(seenKey{"o"}), "the caller's context stays as it was")
-		require.Equal(t, []string{"o start x", "o x acquired in x after 0s, token 256, passed on false"}, s.take())
+		require.Equal(t, []string{"o start x", "o x acquired in x after 0s, token 256, handed over false"}, s.take())
 
 		again := f.acquired(l, ctx, "x", AutoRenew)
 		require.NoError(t, again.Unlock())
-		require.Equal(t, []string{"o start x", "o x reentered in x after 0s, token 256, passed on false"}, s.take())
+		require.Equal(t, []string{"o start x", "o x reentered in x after 0s, token 256, handed over false"}, s.take())
 
 		f.try(l, bg, "x", 0, AutoRenew).refused(0, ErrNotAcquired)
 		ended, cancel := context.WithCancel(bg)
@@ -111,9 +111,9 @@ func TestObserver(t *testing.T) {
 		_, err := l.TryLock(bg, "", 0, AutoRenew)
 		require.ErrorIs(t, err, ErrInvalidName)
 		require.Equal(t, []string{
-			"o start x", "o x not_acquired in x after 0s, token 0, passed on false",
-			"o start x", "o x not_acquired in x after 1s, token 0, passed on false",
-			"o start ", "o  error in  after 0s, token 0, passed on false",
+			"o start x", "o x not_acquired in x after 0s, token 0, handed over false",
+			"o start x", "o x not_acquired in x after 1s, token 0, handed over false",
+			"o start ", "o  error in  after 0s, token 0, handed over false",
 		}, s.take())
 
 		p = f.try(l, bg, "x", WaitForever, AutoRenew)
@@ -122,7 +122,7 @@ func TestObserver(t *testing.T) {
 		b := p.granted(3 * time.Second)
 		require.ElementsMatch(t, []string{
 			"o start x",
-			"o x acquired in x after 2s, token 257, passed on true",
+			"o x acquired in x after 2s, token 257, handed over true",
 			"o x released in x after 3s, token 256",
 		}, s.take())
 		require.ErrorIs(t, again.Unlock(), ErrNotHeld)
@@ -136,14 +136,14 @@ func TestObserver(t *testing.T) {
 		f.take("x", time.Hour)
 		require.ErrorIs(t, k.Unlock(), ErrLost)
 		require.Equal(t, []string{
-			"o start x", "o x acquired in x after 0s, token 512, passed on false",
+			"o start x", "o x acquired in x after 0s, token 512, handed over false",
 			"o x lost in x after 0s, token 512",
 		}, s.take())
 
 		f.acquired(l, bg, "y", time.Second)
 		f.until(5 * time.Second) // the trust ended 100 ms before
 		require.Equal(t, []string{
-			"o start y", "o y acquired in y after 0s, token 769, passed on false",
+			"o start y", "o y acquired in y after 0s, token 769, handed over false",
 			"o y lost in y after 900ms, token 769",
 		}, s.take())
 
@@ -151,7 +151,7 @@ func TestObserver(t *testing.T) {
 		k = f.acquired(l, bg, "y", AutoRenew)
 		require.ErrorIs(t, k.Unlock(), errDenied)
 		require.Equal(t, []string{
-			"o start y", "o y acquired in y after 0s, token 1025, passed on false",
+			"o start y", "o y acquired in y after 0s, token 1025, handed over false",
 			"o y error in y after 0s, token 1025",
 		}, s.take())
 
@@ -160,9 +160,9 @@ func TestObserver(t *testing.T) {
 		_, err = l.TryLock(bg, "z", 0, AutoRenew)
 		require.ErrorIs(t, err, ErrClosed)
 		require.Equal(t, []string{
-			"o start z", "o z acquired in z after 0s, token 1281, passed on false",
+			"o start z", "o z acquired in z after 0s, token 1281, handed over false",
 			"o z closed in z after 0s, token 1281",
-			"o start z", "o z error in z after 0s, token 0, passed on false",
+			"o start z", "o z error in z after 0s, token 0, handed over false",
 		}, s.take())
 	})
 }
@@ -185,7 +185,7 @@ func TestObservedStatement(t *testing.T) {
 	})
 }
 
-// Several observers are told in order, each with its own context; functions may be nil.
+// Several observers are called in order, each with its own context; functions may be nil.
 func TestObservers(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		s := &witness{}
@@ -193,7 +193,7 @@ func TestObservers(t *testing.T) {
 		require.NoError(t, f.acquired(l, bg, "x", AutoRenew).Unlock())
 		require.Equal(t, []string{
 			"a start x", "b start x",
-			"a x acquired in x after 0s, token 256, passed on false", "b x acquired in x after 0s, token 256, passed on false",
+			"a x acquired in x after 0s, token 256, handed over false", "b x acquired in x after 0s, token 256, handed over false",
 			"a x released in x after 0s, token 256", "b x released in x after 0s, token 256",
 		}, s.take())
 	})
@@ -303,7 +303,7 @@ func TestLogOfAnOutage(t *testing.T) {
 	})
 }
 
-// Each loss that Stats counts is one error, which tells why.
+// Each loss that Stats counts is one error record, with its reason.
 func TestLogOfALoss(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l, r := f.logged()
@@ -368,7 +368,7 @@ func TestLogOfANotifier(t *testing.T) {
 	})
 }
 
-// Do says what became of an Unlock that failed.
+// Do logs an Unlock that failed.
 func TestLogOfDo(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l, r := f.logged()

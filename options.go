@@ -38,10 +38,10 @@ func WithTable(name string) Option {
 	}
 }
 
-// WithLease sets the lease that the watchdog keeps for [AutoRenew]; it is
-// renewed each third of it. The default is [DefaultLease], the least 1 s. A
-// longer one survives longer outages of the database, a shorter one frees the
-// locks of a process that died sooner.
+// WithLease sets the lease that the watchdog keeps for [AutoRenew], by one statement each
+// third of it, whatever the Locker holds. The default is [DefaultLease], the least 1 s. A
+// longer lease survives longer outages of the database; a shorter one frees the locks of a
+// crashed process sooner.
 func WithLease(d time.Duration) Option {
 	return func(c *config) error {
 		if d < minAutoLease {

@@ -60,7 +60,7 @@ type fakeRow struct {
 	session store.SessionID
 }
 
-// nextWaiter is who has waited longest, 0 if nobody waits.
+// nextWaiter returns the head of the wait queue, 0 if that is empty.
 func (r fakeRow) nextWaiter() store.Process {
 	if r.waiters == "" {
 		return 0
@@ -72,12 +72,12 @@ func (r fakeRow) nextWaiter() store.Process {
 	return store.Process(p)
 }
 
-// lists tells whether a process waits, by either of its ids.
+// lists reports whether a process waits, by either of its ids.
 func (r fakeRow) lists(p store.Process) bool {
 	return strings.Contains(r.waiters, p.String()) || strings.Contains(r.waiters, p.Polling().String())
 }
 
-// full tells whether the list takes nobody more.
+// full reports whether the wait queue is full.
 func (r fakeRow) full() bool { return len(r.waiters) > 1000 }
 
 // handoverSilent is how long a row is kept for a process that can only look.
@@ -86,7 +86,7 @@ const handoverSilent = 1500 * time.Millisecond
 // keptUntil is when nothing keeps the row any more.
 func (f *fakeRepo) keptUntil(r fakeRow) time.Time { return later(r.expires, f.sessions[r.session]) }
 
-// forMe tells whether a process may take the row.
+// forMe reports whether a process may take the row.
 func (f *fakeRepo) forMe(r fakeRow, p store.Process, now time.Time) bool {
 	since, kept := r.expires, store.ReservedFor
 	if r.freed.After(since) {
@@ -123,13 +123,13 @@ func none(_ context.Context, serve func()) error { serve(); return nil }
 // fails: the statement is not executed.
 func fails(err error) fault { return func(context.Context, func()) error { return err } }
 
-// hangs: the statement does not arrive, and nobody says so.
+// hangs: the statement does not arrive, and there is no error.
 func hangs(ctx context.Context, _ func()) error { <-ctx.Done(); return ctx.Err() }
 
 // cut: the answer is lost with the connection.
 func cut(_ context.Context, serve func()) error { serve(); return errBroken }
 
-// mute: the answer is lost, and nobody says so.
+// mute: the answer is lost, and there is no error.
 func mute(ctx context.Context, serve func()) error { serve(); return hangs(ctx, nil) }
 
 // late: the statement takes d to arrive, whether or not anybody waits for it.
@@ -215,7 +215,7 @@ func (f *fakeRepo) until(at time.Duration) {
 	synctest.Wait()
 }
 
-// sent tells when the statements of a kind were sent, and for how many rows.
+// sent returns when the statements of a kind were sent, and for how many rows.
 func (f *fakeRepo) sent(op string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -232,7 +232,7 @@ func (f *fakeRepo) sent(op string) string {
 	return strings.Join(times, " ")
 }
 
-// counts tells how many statements of each kind were sent.
+// counts returns how many statements of each kind were sent.
 func (f *fakeRepo) counts() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -389,9 +389,8 @@ func (f *fakeRepo) requireEnd(k *Lock, at time.Duration, why error) {
 	require.Equal(f.t, why, k.Err())
 }
 
-// send is a statement: execute is what it does to the table, if it comes to
-// that, and now the time by which it judges. Once it has arrived it goes on,
-// whether or not anybody still waits for the answer.
+// send is a statement: execute is what it does to the table, if it arrives, and now the time
+// by which it judges. Once it has arrived it is executed, even if its caller has left.
 func send[T any](ctx context.Context, f *fakeRepo, op string, names []string, execute func(now time.Time) T) (answer T, sent time.Time, err error) {
 	sent = time.Now()
 	if ctx.Err() != nil {
@@ -481,8 +480,8 @@ func (f side) Probe(ctx context.Context, c store.Claim) (store.RowState, error) 
 	return state, err
 }
 
-// prolong lets the row of a claim run for lease from now on, and tells whether
-// that is the claim's and whether it has changed. The caller holds mu.
+// prolong extends the row of a claim to lease from now on, and reports whether the row is the
+// claim's and whether it has changed. The caller holds mu.
 func (f *fakeRepo) prolong(c store.Claim, now time.Time, lease time.Duration, holds int, session store.SessionID) (mine, changed bool) {
 	old := f.rows[c.Name]
 	if old.owner != c.Owner {
@@ -777,8 +776,8 @@ func TestRenewalOutlivesTheCallersContext(t *testing.T) {
 	})
 }
 
-// requireLost requires that the handle is lost at that time, and says so
-// everywhere: until its Unlock, after it, and when its owner comes again.
+// requireLost requires that the handle is lost at that time, and that every method reports
+// so: until its Unlock, after it, and when its owner re-enters.
 func (f *fakeRepo) requireLost(k *Lock, owner context.Context, at time.Duration) {
 	f.t.Helper()
 	f.requireEnd(k, at, ErrLost)
@@ -848,8 +847,8 @@ func TestLossWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// The timer of a loss may get its turn on the processor late: after a pause of
-// the whole process, say. Who asks is told nevertheless.
+// The timer of a loss may fire late, as after a pause of the whole process. Err and the other
+// methods report the loss in time nevertheless.
 func TestLossWithALateTimer(t *testing.T) {
 	for name, ask := range map[string]func(f *fakeRepo, k *Lock, owner context.Context) error{
 		"Err":    func(_ *fakeRepo, k *Lock, _ context.Context) error { return k.Err() },
@@ -881,8 +880,7 @@ func TestLossWithALateTimer(t *testing.T) {
 	}
 }
 
-// A timer that goes off as its lease is prolonged loses nothing, and goes off
-// again.
+// A timer that fires as its lease is prolonged loses nothing, and fires again.
 func TestLossTimerThatIsTooEarly(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker()
@@ -908,7 +906,7 @@ func TestEndedLeaseStaysEnded(t *testing.T) {
 	})
 }
 
-// After Close every handle says ErrClosed, also one that was lost or unlocked.
+// After Close every handle returns ErrClosed, also one that was lost or unlocked.
 func TestHandlesAfterClose(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker()
@@ -978,7 +976,7 @@ func TestRenewalThatFindsTheRowLost(t *testing.T) {
 				require.False(t, next.over())
 				f.requireLost(k, owner, 10*time.Second)
 				synctest.Wait()
-				require.Equal(t, name != "taken", next.over(), "the turn has passed on")
+				require.Equal(t, name != "taken", next.over(), "the next waiter is served")
 				f.until(35 * time.Second)
 				require.Equal(t, "10s*2 20s 30s", f.sent("renew"))
 				require.Equal(t, "10s*2", strings.Fields(f.sent("look"))[0])
@@ -990,8 +988,8 @@ func TestRenewalThatFindsTheRowLost(t *testing.T) {
 	}
 }
 
-// An answer that comes after the loss changes nothing for the handle, and the
-// row that was prolonged to nobody's use is freed for the next.
+// An answer that arrives after the loss changes nothing for the handle, and the row that it
+// prolonged is freed for the next owner.
 func TestLateRenewalDoesNotRevive(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l, other := f.locker(WithPollInterval(time.Hour)), f.locker()
@@ -1109,7 +1107,7 @@ func TestMargin(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		k := f.acquired(f.locker(WithLease(time.Second)), bg, "x", AutoRenew)
 		require.NoError(t, k.Extend(bg, time.Hour))
-		f.until(30 * time.Minute) // looked at since, which prolongs no trust
+		f.until(30 * time.Minute) // checked since, which prolongs no trust
 		f.meet(hangs, "renew", "look", "releaseAll")
 		f.until(time.Hour - 3700*ms)
 		require.NoError(t, k.Err())
@@ -1144,7 +1142,7 @@ func TestHoldsAreWritten(t *testing.T) {
 	})
 }
 
-// A fixed lease ends by itself: it is never renewed, only looked at.
+// A fixed lease ends by itself: its row is never renewed, only checked.
 func TestFixedLeaseEnds(t *testing.T) {
 	for lease, looks := range map[time.Duration]string{
 		10 * time.Millisecond: "",
@@ -1168,8 +1166,8 @@ func TestFixedLeaseEnds(t *testing.T) {
 	}
 }
 
-// A fixed lease that was taken away by force is told when it is looked at, or by
-// its own end if that is nearer.
+// A fixed lease that was taken away by force is reported when its row is checked, or at its own
+// end if that is earlier.
 func TestFixedLeaseTakenAway(t *testing.T) {
 	for lease, told := range map[time.Duration]time.Duration{
 		30 * time.Second:       10 * time.Second,
@@ -1236,7 +1234,7 @@ func TestAnotherOwnerDoesNotReenter(t *testing.T) {
 	})
 }
 
-// A handle's lease is what it asks of the hold, which lasts as long as any asks.
+// A handle's lease is what it requests of the hold, which lasts as long as any requests.
 func TestLeasesOfAHold(t *testing.T) {
 	const s = time.Second
 	type step struct {
@@ -1291,7 +1289,7 @@ func TestLeasesOfAHold(t *testing.T) {
 					}
 				}
 				if c.until > 0 {
-					// The row is promised for so long, and the handles are good until then, less the margin.
+					// The row is promised until then, and the handles are good until then, less the margin.
 					f.until(c.until*9/10 - s)
 					require.NoError(t, open[0].Err())
 					if f.rows["x"].session == 0 {
@@ -1389,8 +1387,8 @@ func TestExtendThatFails(t *testing.T) {
 	}
 }
 
-// An Extend that came too late, or was not heard of again, does not revive the
-// handle, and does not keep the row from others.
+// An Extend that arrived too late, or was never answered, does not revive the handle, and does
+// not keep the row from others.
 func TestLateExtendHoldsNothing(t *testing.T) {
 	for name, flt := range map[string]fault{"late": slow(time.Second), "mute": mute, "cut": first(1, cut, hangs)} {
 		t.Run(name, func(t *testing.T) {

@@ -307,7 +307,7 @@ func TestServerTooOld(t *testing.T) {
 	}
 }
 
-// Errors are told as what they are.
+// Errors match the sentinel of their class, and only that.
 func TestErrors(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		_, err := e.locker(t, mysqllock.WithTable("other")).TryLock(ctx, "x", time.Minute, mysqllock.AutoRenew)
@@ -328,7 +328,7 @@ func TestErrors(t *testing.T) {
 		_, err = l.List(ctx)
 		require.ErrorIs(t, err, mysqllock.ErrNoTable)
 
-		// A waiter is told, too, when the table goes away under it.
+		// A waiter also gets the error when the table is dropped.
 		_, err = e.db(t, "").Exec("RENAME TABLE hidden TO mysqllock")
 		require.NoError(t, err)
 		acquire(t, e.locker(t), "y", mysqllock.AutoRenew)
@@ -514,7 +514,7 @@ func TestRowLocks(t *testing.T) {
 			for _, name := range []string{"b1", "b 'hex' ☃", "y", "stuck", "~"} {
 				locks = append(locks, acquire(t, l, fmt.Sprint(name, rows), mysqllock.AutoRenew))
 			}
-			// Somebody's transaction has one of our rows, and one of nobody's.
+			// A transaction has locked one of our rows, and one that is free.
 			tx, err := db.Begin()
 			require.NoError(t, err)
 			for _, name := range []string{locks[3].Name(), ""} {
@@ -540,8 +540,8 @@ func TestRowLocks(t *testing.T) {
 	})
 }
 
-// First grants, grants of purged names and grants of known names, all at once:
-// everybody gets his turn, and nothing but turns costs a statement.
+// First grants, grants of purged names and grants of known names, all at once: every call is
+// served, and nothing but acquires and releases costs a statement.
 func TestContention(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		var wg sync.WaitGroup

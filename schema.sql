@@ -15,7 +15,7 @@ CREATE TABLE IF NOT EXISTS mysqllock (
   token       BIGINT UNSIGNED NOT NULL DEFAULT 0
               COMMENT 'fencing token, the first of 256 that the holder may give out; rises with every change of owner, never falls',
   acquired_at DATETIME(6)     NOT NULL DEFAULT '1970-01-01'
-              COMMENT 'UTC, by the clock of this server, like the two below',
+              COMMENT 'UTC, by the clock of this server, like expires_at and released_at',
   session     BIGINT UNSIGNED NOT NULL DEFAULT 0
               COMMENT 'the session of the owner''s process that keeps the lock beyond expires_at, 0 if none; in the row of a session, its number',
   expires_at  DATETIME(6)     NOT NULL DEFAULT '1970-01-01'

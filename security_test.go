@@ -90,9 +90,9 @@ func secrets(word string) []string {
 	}
 }
 
-// Whatever fails, and with the most talkative log, nobody reads the password;
-// and a hostile name makes no line of its own.
-func TestNoSecretsAreTold(t *testing.T) {
+// No error or log record contains the password, whatever fails and at every log level; and a
+// hostile name adds no line of its own.
+func TestNoSecretsInErrorsAndLogs(t *testing.T) {
 	const hostile = "\u202e'; DROP TABLE mysqllock; -- \u2028level=ERROR msg=\"forged\" %s"
 	ways := map[string]func(c *mysql.Config, p *wire.Proxy){
 		"nothing":           func(*mysql.Config, *wire.Proxy) {},
@@ -144,7 +144,7 @@ func TestNoSecretsAreTold(t *testing.T) {
 					_, err = l.List(short)
 					tell(err)
 					tell(l.CreateTable(short))
-					if k != nil { // and then the network goes
+					if k != nil { // and then the network fails
 						require.NoError(t, l.Do(ctx, "done", time.Second, mysqllock.AutoRenew, func(context.Context) error { return nil }))
 						proxy.Refuse(true)
 						proxy.Cut()
@@ -189,13 +189,13 @@ func TestNoSecretsAreTold(t *testing.T) {
 	})
 }
 
-// A row as far as it says who has the lock.
+// A rowState is the part of a row that decides who has the lock.
 type rowState struct {
 	Owner, Expires, Released string
 	Token                    uint64
 }
 
-// released tells whether the id was ended; the row is as long as before.
+// released reports whether the id was ended; the row is as long as before.
 func (r rowState) released() bool { return len(r.Owner) > 20 && r.Owner[0] == '-' }
 
 func rowsOf(t *testing.T, db *sql.DB) map[string]rowState {
@@ -234,7 +234,7 @@ func TestOnlyTheHolderReleases(t *testing.T) {
 		live := map[string]*mysqllock.Lock{} // as the rows say
 		var stale []*mysqllock.Lock
 		of := map[*mysqllock.Lock]*mysqllock.Locker{}
-		// deceived tells whether a Locker has yet to learn that it lost the name.
+		// deceived reports whether a Locker has yet to learn that it lost the name.
 		deceived := func(l *mysqllock.Locker, name string) bool {
 			return slices.ContainsFunc(stale, func(k *mysqllock.Lock) bool { return of[k] == l && k.Name() == name && k.Err() == nil })
 		}
@@ -283,7 +283,7 @@ func TestOnlyTheHolderReleases(t *testing.T) {
 				require.NoError(t, err)
 				if k := live[name]; k != nil {
 					retire(name)
-					if deceived(lockers[n], name) { // and nobody of this process asks the database
+					if deceived(lockers[n], name) { // and no call of this process asks the database
 						_, err := db.Exec("UPDATE mysqllock SET owner = 'stranger', expires_at = '2999-01-01', token = token + 256 WHERE name = CAST(? AS BINARY)", name)
 						require.NoError(t, err)
 						require.ErrorIs(t, k.Unlock(), mysqllock.ErrLost)

@@ -131,7 +131,7 @@ func TestTransactionEndedByTheServer(t *testing.T) {
 		db, other := e.db(t, ""), e.db(t, "")
 		db.SetMaxOpenConns(1)
 		l := newLocker(t, db)
-		require.NoError(t, acquire(t, l, "x", mysqllock.AutoRenew).Unlock()) // it has looked at the session
+		require.NoError(t, acquire(t, l, "x", mysqllock.AutoRenew).Unlock()) // checks the session
 		_, err := other.Exec("CREATE TABLE d (id INT PRIMARY KEY, n INT NOT NULL)")
 		require.NoError(t, err)
 		_, err = other.Exec("INSERT INTO d VALUES (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0), (7, 0), (8, 0)")

@@ -66,7 +66,7 @@ func get(t testing.TB, got <-chan *mysqllock.Lock) *mysqllock.Lock {
 }
 
 // The release of a lock wakes the process that waits for it.
-func TestRing(t *testing.T) {
+func TestSignal(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		a, b := e.locker(t, rarely), e.locker(t, rarely)
 		k := acquire(t, a, "x", mysqllock.AutoRenew)
@@ -102,8 +102,8 @@ func TestRing(t *testing.T) {
 	})
 }
 
-// What frees a lock wakes the waiter, whatever it is.
-func TestRingers(t *testing.T) {
+// Every way to free a lock wakes the waiter.
+func TestReleasesThatSignal(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		b := e.locker(t, rarely)
 		for what, free := range map[string]func(a *mysqllock.Locker, k *mysqllock.Lock){
@@ -153,8 +153,8 @@ func TestConnectionsOfWaiting(t *testing.T) {
 		for i := range 50 {
 			got = append(got, waiting(t, b, fmt.Sprint(i), 1))
 		}
-		// A row says that it is waited for before the answer to the attempt is read:
-		// the last attempts may still have their connections.
+		// The row shows a waiter before the answer to its attempt has been read: the last
+		// attempts may still have their connections.
 		eventually(t, "one that listens", func() bool { return db.Stats().InUse == 1 })
 		for range 200 {
 			time.Sleep(5 * time.Millisecond)
@@ -195,7 +195,7 @@ func TestOrder(t *testing.T) {
 			require.NotNil(t, k)
 			require.Greater(t, k.Token(), last)
 			if next > 0 {
-				// For so long it is kept for who is first, whom a busy machine may have held up.
+				// The row is reserved that long for the head, which a busy machine may delay.
 				t.Log("out of turn", next, time.Since(freed))
 				require.Greater(t, time.Since(freed), 250*time.Millisecond, "out of turn")
 			}
@@ -208,7 +208,7 @@ func TestOrder(t *testing.T) {
 // A lock that came free is kept for a caller that is first in line, but not for long.
 func TestReservation(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
-		// Somebody who can be signalled, and never comes.
+		// A process that can be signalled, and never responds.
 		conn, err := e.db(t, "").Conn(ctx)
 		require.NoError(t, err)
 		defer conn.Close()
@@ -233,8 +233,8 @@ func TestReservation(t *testing.T) {
 	})
 }
 
-// A waiter who has gone does not keep the lock from others.
-func TestGoneWaiters(t *testing.T) {
+// A waiter that has left does not keep the lock from others.
+func TestWaitersThatLeft(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		a, gone, b := e.locker(t), e.locker(t), e.locker(t)
 		for range 20 {
@@ -244,14 +244,14 @@ func TestGoneWaiters(t *testing.T) {
 				require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
 			}
 			require.NoError(t, k.Unlock())
-			// A statement of the one who has gone that was not answered in time may be
-			// granted first, and be undone: without a wait, b would rightly be refused.
+			// A statement of the waiter that left may be granted first, and be undone:
+			// without a wait, b would rightly be refused.
 			require.NoError(t, acquire(t, b, "x", mysqllock.AutoRenew).Unlock())
 		}
 		eventually(t, "still listed", func() bool { return requireHeld(t, a, "x", false).Waiters == 0 })
 
-		// One who went without a word is removed by the first who finds out. Whom it
-		// kept waiting has heard a signal before, and does not look sooner.
+		// A process that ended without being removed is removed by the first one that
+		// notices. The one behind it has received a signal before, and does not poll sooner.
 		b = e.locker(t, rarely)
 		k := acquire(t, a, "x", mysqllock.AutoRenew)
 		got := waiting(t, b, "x", 1)
@@ -291,8 +291,8 @@ func TestWithoutSignal(t *testing.T) {
 	})
 }
 
-// A lock passes on between goroutines of one process without a statement, but for
-// a look if none was sent for 2 ms.
+// A lock is handed over between goroutines of one process without a statement, except for a
+// read if none was sent for 2 ms.
 func TestHandoff(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		l := e.locker(t)
@@ -340,7 +340,7 @@ func TestHandoff(t *testing.T) {
 	})
 }
 
-// A lock that passed on is guarded, extended and lost like any other.
+// A lock that was handed over is guarded, extended and lost like any other.
 func TestHandoffIsAHold(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		l, other, db := e.locker(t), e.locker(t), e.db(t, "")
@@ -499,9 +499,9 @@ func worstStatement(t *testing.T, e env, ctx context.Context) func() time.Durati
 	return func() time.Duration { return <-worst }
 }
 
-// Those who wait are signalled, and those who do not are removed, in every session:
-// ids in the list were misread in some.
-func TestListInSessions(t *testing.T) {
+// Waiters are signalled, and processes that do not wait are removed, in every database session:
+// ids in the wait queue were misread in some.
+func TestWaitQueueInSessions(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		look, db := e.locker(t), e.db(t, "")
 		for name := range sessions {
@@ -528,7 +528,7 @@ func TestListInSessions(t *testing.T) {
 				}
 				a, b := newLocker(t, e.session(t, p, name), rarely), newLocker(t, e.session(t, p, name), rarely)
 
-				// Behind two that died; the second is told by the statement that removes the first.
+				// Behind two that died; the statement that removes the first returns the second.
 				k := acquire(t, a, lock, mysqllock.AutoRenew)
 				set("55555555555555555556666666666666666666")
 				got := wait(b, 3)
@@ -544,7 +544,7 @@ func TestListInSessions(t *testing.T) {
 				require.ErrorIs(t, k.Unlock(), mysqllock.ErrLost)
 				k = get(t, got)
 
-				// Past the time of one who does not come: who takes the row removes it.
+				// After the reservation of a head that does not respond: the next holder removes it.
 				require.NoError(t, k.Unlock())
 				set("5555555555555555555")
 				eventually(t, "not granted", func() bool {
@@ -558,9 +558,9 @@ func TestListInSessions(t *testing.T) {
 	})
 }
 
-// A process whose pool is too small to listen gets its turns beside one that wants
-// the lock all the time: it had one in ten seconds.
-func TestTurnsOfASmallPool(t *testing.T) {
+// A process whose pool is too small to listen is served beside one that always wants the lock:
+// it had the lock once in ten seconds.
+func TestSmallPoolIsServed(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		db := e.db(t, "")
 		db.SetMaxOpenConns(3)
@@ -596,9 +596,9 @@ func TestTurnsOfASmallPool(t *testing.T) {
 	})
 }
 
-// A time limit on statements is not taken for a signal: a waiter then asked twenty
-// times a second.
-func TestTimeLimitIsNoRing(t *testing.T) {
+// A time limit on statements is not taken for a signal: a waiter then sent twenty
+// statements a second.
+func TestTimeLimitIsNoSignal(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		// Statements of a busy machine take less.
 		param := "max_execution_time=200"
@@ -625,8 +625,8 @@ func TestTimeLimitIsNoRing(t *testing.T) {
 	})
 }
 
-// Nor does it end what the library reads for itself: a waiter was told of an error
-// of the database where somebody held the lock.
+// Nor does it end the library's own reads: a waiter got an error of the database although
+// another owner held the lock.
 func TestTimeLimitOfReads(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		param := "max_execution_time=50"
@@ -656,9 +656,9 @@ func TestTimeLimitOfReads(t *testing.T) {
 	})
 }
 
-// A waiter who goes while a transaction has the row locked is removed when that
-// ends: the statement passed over the row.
-func TestGoneWaiterOfALockedRow(t *testing.T) {
+// A waiter that leaves while a transaction has the row locked is removed when that ends: the
+// first statement skipped the row.
+func TestWaiterLeavesALockedRow(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		a, gone := e.locker(t), e.locker(t)
 		k := acquire(t, a, "x", mysqllock.AutoRenew)
@@ -683,9 +683,8 @@ func TestGoneWaiterOfALockedRow(t *testing.T) {
 	})
 }
 
-// However waits end, by a grant, in time or beside each other, nobody stays listed
-// who does not wait.
-func TestNobodyStaysListed(t *testing.T) {
+// However waits end, no process stays enlisted that does not wait.
+func TestNoWaiterStaysEnlisted(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		var lockers []*mysqllock.Locker
 		for range 6 {

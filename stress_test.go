@@ -39,11 +39,10 @@ func soak(t *testing.T) time.Duration {
 	return d
 }
 
-// A job is what a worker process is told: which turns to take, where, and what
-// it is called there.
+// A job is the input of a worker process: which cycles to run, where, and under which label.
 type job struct{ Turns, DSN, Label string }
 
-// A report is what a worker says in the end.
+// A report is the output of a worker.
 type report struct {
 	Turns, Guarded, Lost int64
 	Errors               []string
@@ -143,8 +142,8 @@ func (w *worker) acquire(ctx context.Context, lease time.Duration) (*mysqllock.L
 	return k, err
 }
 
-// The register shows two holders at once: who enters must find nobody inside and
-// what the last one left, read without a lock; who leaves must find himself.
+// The register shows two holders at once: a holder that enters must find no other inside and
+// the value that the last one left, read without a lock; one that leaves must find itself.
 const (
 	createRegister = `CREATE TABLE register (id INT PRIMARY KEY, inside VARCHAR(255) NOT NULL, turns INT NOT NULL)`
 	createTurns    = `CREATE TABLE turns (id INT PRIMARY KEY AUTO_INCREMENT, token BIGINT UNSIGNED NOT NULL UNIQUE, worker VARCHAR(255) NOT NULL)`
@@ -639,7 +638,7 @@ func testRandomCancel(t *testing.T, e env, proxy *wire.Proxy) {
 	require.Empty(t, list)
 }
 
-// cancelledAtRandom tells whether it got the lock, which it gives back.
+// cancelledAtRandom reports whether it got the lock, which it gives back.
 func cancelledAtRandom(t *testing.T, l *mysqllock.Locker, name string, lease time.Duration, proxy *wire.Proxy) bool {
 	// Mostly within the time of a statement, however busy the machine is.
 	moment := func() time.Duration { return rand.N(5 * time.Millisecond << rand.N(8)) }

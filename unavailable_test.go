@@ -323,7 +323,7 @@ func TestStatementsBehindLockedRows(t *testing.T) {
 }
 
 // The same for locks that have no row yet. Their statements need the high-water
-// row, which a Purge has locked, and the gap in the index where the row is to be.
+// row, which a Purge has locked, and the gap in the index where the row will be.
 func TestFirstGrantsBehindLockedRows(t *testing.T) {
 	onOwnServers(t, func(t *testing.T, e env) {
 		_, err := e.locker(t).Purge(ctx, time.Hour)
@@ -448,7 +448,7 @@ func crowdBehindLockedRows(t *testing.T, e env, server *sql.DB, tx *sql.Tx, pref
 	}
 }
 
-// A statement that was cut off behind a locked row goes on to wait in the server.
+// A statement that was cut off behind a locked row keeps waiting in the server.
 // Until it has ended there, the pool opens no connection in place of the one that
 // it was sent on.
 func TestConnectionCutOffBehindALockedRow(t *testing.T) {
@@ -610,8 +610,8 @@ func TestCutOffBehindALockedRowThatIsHeld(t *testing.T) {
 	})
 }
 
-// A waiter that met an outage and was then told by a probe that a transaction has the
-// row locked reports that.
+// A waiter that met an outage, and whose probe then found the row locked by a transaction,
+// reports the latter.
 func TestBusyAfterAnOutage(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		k := acquire(t, e.locker(t), "x", 3*time.Second)

@@ -143,8 +143,8 @@ func TestGuardBesideAnUncommittedChange(t *testing.T) {
 	})
 }
 
-// A ForceUnlock that sees a holder who is not committed yet, and waits for a guard
-// as this one does, asks again from time to time, not all the time.
+// A ForceUnlock that sees a holder whose grant is not committed, and waits for the same guard
+// as that grant, retries from time to time, not all the time.
 func TestForceUnlockBesideAnUncommittedHolder(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		k := acquire(t, e.locker(t), "x", mysqllock.AutoRenew)

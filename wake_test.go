@@ -18,10 +18,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// dead is a process that waits, as the rows say, and has died.
+// dead is a process in the wait queue of a row that has died.
 const dead store.Process = 5123456789012345678
 
-// list adds a process to those who wait for a row.
+// list appends a process to the wait queue of a row.
 func (f *fakeRepo) list(name string, p store.Process) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -30,7 +30,7 @@ func (f *fakeRepo) list(name string, p store.Process) {
 	f.rows[name] = r
 }
 
-// listed tells which processes wait, as the row says.
+// listed returns the wait queue of a row.
 func (f *fakeRepo) listed(name string) []store.Process {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -41,21 +41,21 @@ func (f *fakeRepo) listed(name string) []store.Process {
 	return all
 }
 
-// awake makes a process one that can be signalled, and never comes.
+// awake makes a process one that can be signalled, and never responds.
 func (f *fakeRepo) awake(p store.Process) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.listeners[p] = make(chan struct{}, 1)
 }
 
-// listens tells whether a process can be signalled.
+// listens reports whether a process can be signalled.
 func (f *fakeRepo) listens(p store.Process) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.listeners[p] != nil
 }
 
-// anew has counts and sent tell only of what is sent from now on.
+// anew makes counts and sent start again from now.
 func (f *fakeRepo) anew() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -73,15 +73,15 @@ func nth(n int64, flt fault) fault {
 	}
 }
 
-// A release signals the process that has waited longest, and no other: it has the
-// lock in the same moment.
-func TestRingWakesTheFirst(t *testing.T) {
+// A release signals the process that has waited longest, and no other; that one has the lock
+// at once.
+func TestSignalWakesTheHead(t *testing.T) {
 	for name, c := range map[string]struct {
 		free   func(l *Locker, k *Lock) error
 		counts string
 	}{
 		"Unlock": {func(_ *Locker, k *Lock) error { return k.Unlock() }, "acquire 1, release 1, signal 1"},
-		// It releases two, and so has to look for whom to signal.
+		// It releases two, and so must read whom to signal.
 		"Close": {func(l *Locker, _ *Lock) error { return l.Close() }, "acquire 2, look 1, releaseAll 1, signal 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestRingWakesTheFirst(t *testing.T) {
 }
 
 // Processes are served in the order in which they were refused first.
-func TestRingsInOrder(t *testing.T) {
+func TestSignalsInOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		k := f.acquired(f.locker(withSignal), bg, "x", AutoRenew)
 		var waiters []*pending
@@ -126,8 +126,8 @@ func TestRingsInOrder(t *testing.T) {
 	})
 }
 
-// What a wait costs: an attempt, another to be listed, and one when signalled. Where
-// others were refused lately, the first lists.
+// The cost of a wait: an attempt, another to be enlisted, and one when signalled. If others
+// were refused lately, the first attempt enlists.
 func TestStatementsOfAWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
@@ -147,7 +147,7 @@ func TestStatementsOfAWait(t *testing.T) {
 		f.anew()
 		f.try(b, bg, "x", 0, AutoRenew).refused(50*ms, ErrNotAcquired)
 		require.Equal(t, "acquire 1", f.counts())
-		require.Empty(t, f.listed("x"), "who does not wait is not listed")
+		require.Empty(t, f.listed("x"), "a call with wait 0 is not enlisted")
 		f.try(b, bg, "x", 10*ms, AutoRenew).refused(60*ms, ErrNotAcquired)
 		synctest.Wait()
 		require.Equal(t, "acquire 2, listen 1, unlist 1", f.counts(), "it waited for the grant before")
@@ -172,8 +172,8 @@ func TestStatementsOfAWait(t *testing.T) {
 	})
 }
 
-// A process whose signals are not known to arrive looks sooner.
-func TestLooksUntilARingIsHeard(t *testing.T) {
+// A process whose signals are not known to arrive polls sooner.
+func TestPollsUntilASignalArrives(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -183,7 +183,7 @@ func TestLooksUntilARingIsHeard(t *testing.T) {
 		require.NoError(t, k.Unlock())
 		k = p.granted(4 * time.Second)
 
-		// A signal was heard.
+		// A signal has arrived.
 		f.until(10 * time.Second)
 		require.NoError(t, k.Unlock())
 		f.acquired(a, bg, "x", 30*time.Second)
@@ -205,8 +205,8 @@ func TestLooksUntilARingIsHeard(t *testing.T) {
 	})
 }
 
-// Also of a wait that has begun.
-func TestRingEndsSoonLooks(t *testing.T) {
+// A signal during a wait ends the frequent polls as well.
+func TestSignalEndsFrequentPolls(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := f.locker(withSignal)
 		for _, name := range []string{"x", "y"} {
@@ -222,7 +222,7 @@ func TestRingEndsSoonLooks(t *testing.T) {
 }
 
 // A shorter interval is kept; of a longer one, each statement sleeps for a part.
-func TestLooksWithAnInterval(t *testing.T) {
+func TestPollsWithAnInterval(t *testing.T) {
 	for interval, listened := range map[time.Duration]string{
 		50 * ms:          "0s 50ms 100ms 150ms 200ms 250ms 300ms",
 		300 * ms:         "0s 100ms 300ms",
@@ -244,9 +244,9 @@ func TestLooksWithAnInterval(t *testing.T) {
 	}
 }
 
-// A process that waits sends one statement a second, for whatever it waits, and
-// one or two when the leases end that it was told of. Where no signal was heard, it
-// looks sooner after that too.
+// A process that waits sends one statement a second for all its names, and one or two when
+// the leases that it knows of end. If no signal has arrived yet, it polls sooner after that,
+// too.
 func TestStatementsOfWaiting(t *testing.T) {
 	for name, c := range map[string]struct {
 		names     int
@@ -286,9 +286,9 @@ func TestStatementsOfWaiting(t *testing.T) {
 	}
 }
 
-// A signal that comes before the process listens, or while it is being listed, is
-// not lost.
-func TestRingBeforeListening(t *testing.T) {
+// A signal that arrives before the process listens, or while it is being enlisted, is not
+// lost.
+func TestSignalBeforeListening(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -304,8 +304,8 @@ func TestRingBeforeListening(t *testing.T) {
 	})
 }
 
-// Then it was not signalled because it did not sleep: that says nothing of signals.
-func TestRingBeforeListeningProvesNothing(t *testing.T) {
+// It was not signalled because it did not sleep, which proves nothing about signals.
+func TestSignalBeforeListeningProvesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -329,8 +329,8 @@ func TestRingBeforeListeningProvesNothing(t *testing.T) {
 	})
 }
 
-// The same while it listens for other names, and goes on to do so.
-func TestRingBesideOtherNames(t *testing.T) {
+// The same while it listens for other names, and continues to do so.
+func TestSignalBesideOtherNames(t *testing.T) {
 	for n := 1; n <= 2; n++ { // the signal is meant for the one, or has the process look
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -352,9 +352,9 @@ func TestRingBesideOtherNames(t *testing.T) {
 	}
 }
 
-// A signal that means another name than the one alone that is watched wakes in
-// vain, and is told from the row.
-func TestRingForManyNames(t *testing.T) {
+// A signal for another name than the only one that is watched is a false wake-up, which the
+// row shows.
+func TestSignalForManyNames(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		var held []*Lock
@@ -381,8 +381,8 @@ func TestRingForManyNames(t *testing.T) {
 	})
 }
 
-// Of more names than one statement takes, those that were not listened for are
-// looked at when the statement ends.
+// With more names than one statement takes, the rows of the others are read when the
+// statement ends.
 func TestListenForMoreThanABatch(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withSignal)
@@ -402,8 +402,8 @@ func TestListenForMoreThanABatch(t *testing.T) {
 	})
 }
 
-// What a sleeping waiter is not signalled for, it learns otherwise.
-func TestRowsThatNobodyRingsFor(t *testing.T) {
+// A sleeping waiter that is not signalled finds the row free by itself.
+func TestRowsWithoutASignal(t *testing.T) {
 	for name, c := range map[string]struct {
 		befall func(f *fakeRepo) // at 1.8 s; the next look is at 2.5 s
 		at     time.Duration
@@ -436,8 +436,8 @@ func TestRowsThatNobodyRingsFor(t *testing.T) {
 	}
 }
 
-// A caller that lost his place in the list asks for it again when he looks.
-func TestWaiterIsListedAgain(t *testing.T) {
+// A waiter that is missing from the wait queue is enlisted again when it polls.
+func TestWaiterIsEnlistedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -452,8 +452,7 @@ func TestWaiterIsListedAgain(t *testing.T) {
 	})
 }
 
-// Processes that died in the line are removed, and the first that lives is
-// signalled.
+// Dead processes in the wait queue are removed, and the first one alive is signalled.
 func TestDeadHeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
@@ -473,9 +472,9 @@ func TestDeadHeads(t *testing.T) {
 	})
 }
 
-// Where the dead head hid a waiter of the very process that released, that one is
-// woken without a signal. It had asked in vain just before.
-func TestDeadHeadBeforeOneself(t *testing.T) {
+// If the waiter behind the dead head is in the process that released, it is woken without a
+// signal. It had been refused just before.
+func TestDeadHeadBeforeALocalWaiter(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withSignal)
 		k := f.acquired(l, bg, "x", AutoRenew)
@@ -491,9 +490,9 @@ func TestDeadHeadBeforeOneself(t *testing.T) {
 	})
 }
 
-// A head that can be signalled and does not come keeps the row for 250 ms, and one that
-// can only look for 1.5 s; who takes it then removes it.
-func TestHeadThatDoesNotCome(t *testing.T) {
+// The row is reserved for a head that can be signalled and does not respond for 250 ms, and
+// for one that can only poll for 1.5 s; the process that then takes the row removes it.
+func TestHeadThatDoesNotRespond(t *testing.T) {
 	for name, c := range map[string]struct {
 		head     store.Process
 		free, at time.Duration
@@ -524,8 +523,8 @@ func TestHeadThatDoesNotCome(t *testing.T) {
 	}
 }
 
-// Who does not wait asks again while the row is kept for somebody, and tells the
-// truth: refused if that one came, granted if not.
+// A call with wait 0 retries while the row is reserved: it is refused if the head takes the
+// row, and granted otherwise.
 func TestNoWaitWhileReserved(t *testing.T) {
 	for name, c := range map[string]struct {
 		head     store.Process
@@ -569,8 +568,8 @@ func TestNoWaitWhileReserved(t *testing.T) {
 	}
 }
 
-// A waiter that waits behind one for whom the row is kept has himself listed, and then leaves
-// it to the signal and the looks.
+// A waiter behind one for which the row is reserved is enlisted, and then relies on the signal
+// and on polls.
 func TestWaitWhileReserved(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
@@ -598,7 +597,7 @@ func TestWaitWhileReserved(t *testing.T) {
 	})
 }
 
-// A waiter that waits and cannot be signalled asks again when the row is no longer kept.
+// A waiter that cannot be signalled makes another attempt when the reservation ends.
 func TestWaitWhileReservedWithoutSignal(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(rarely)
@@ -612,8 +611,8 @@ func TestWaitWhileReservedWithoutSignal(t *testing.T) {
 	})
 }
 
-// Where ringing fails, the waiter looks.
-func TestRingThatFails(t *testing.T) {
+// If signalling fails, the waiter polls.
+func TestSignalThatFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		flt    fault
 		op     string
@@ -646,7 +645,7 @@ func TestRingThatFails(t *testing.T) {
 	}
 }
 
-// A process whose connection that listens was broken takes another at once.
+// A process whose listener's connection broke opens another at once.
 func TestListenThatFailsOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
@@ -660,7 +659,7 @@ func TestListenThatFailsOnce(t *testing.T) {
 	})
 }
 
-// One that cannot listen polls for a second, then for two, four and so on, up to a
+// A process that cannot listen polls for a second, then for two, four and so on, up to a
 // minute, until it can.
 func TestListenThatFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -684,7 +683,7 @@ func TestListenThatFails(t *testing.T) {
 	})
 }
 
-// A pool without a connection to spare is not asked again for a minute.
+// A pool without a spare connection is not tried again for a minute.
 func TestListenInASmallPool(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withSignal)
@@ -697,7 +696,7 @@ func TestListenInASmallPool(t *testing.T) {
 	})
 }
 
-// One that is used up at the moment is asked again after a second.
+// A pool that is used up at the moment is tried again after a second.
 func TestListenInAUsedUpPool(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
@@ -725,9 +724,9 @@ func (f *fakeRepo) silent(opts ...Option) *Locker {
 	return l
 }
 
-// A process that cannot listen has its place in the line too: what comes free is
-// kept for it until it has looked, and nobody signals.
-func TestSilentWaiter(t *testing.T) {
+// A process that cannot listen is in the wait queue, too: a free row is reserved for it until
+// it has polled, and no signal is sent.
+func TestPollingWaiter(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b, c := f.locker(withSignal), f.silent(), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -749,9 +748,9 @@ func TestSilentWaiter(t *testing.T) {
 	})
 }
 
-// Who was listed as one that can be signalled, and cannot any more, is removed by
-// who signals in vain, sees that, and is listed as what it is.
-func TestWaiterThatGoesSilent(t *testing.T) {
+// A process that is enlisted as a listener and has stopped listening is removed by the process
+// whose signal fails, notices that, and is enlisted as one that polls.
+func TestWaiterThatStopsListening(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b, c := f.locker(withSignal), f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -769,12 +768,12 @@ func TestWaiterThatGoesSilent(t *testing.T) {
 		f.until(2600 * ms)
 		require.Equal(t, []store.Process{b.process.Polling()}, f.listed("x"))
 		require.NoError(t, k.Unlock())
-		p.granted(2800 * ms) // as one who begins to watch, it looks sooner
+		p.granted(2800 * ms) // it has just begun to watch, and so polls sooner
 	})
 }
 
-// Who cannot listen and goes is removed as well.
-func TestSilentWaiterThatGoes(t *testing.T) {
+// A waiter that cannot listen and leaves is removed as well.
+func TestPollingWaiterThatLeaves(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b, c := f.locker(withSignal), f.silent(), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -790,9 +789,8 @@ func TestSilentWaiterThatGoes(t *testing.T) {
 	})
 }
 
-// Where the pool is used up, the connection that listens is given back as soon as
-// nobody waits.
-func TestLingerInAUsedUpPool(t *testing.T) {
+// If the pool is used up, the listener's connection is given back with the last waiter.
+func TestIdleListenerInAUsedUpPool(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker(withSignal)
 		f.take("x", time.Hour)
@@ -807,7 +805,7 @@ func TestLingerInAUsedUpPool(t *testing.T) {
 	})
 }
 
-// A failure in the middle: the looks are soon, whatever the interval is.
+// After a failure in the middle of a wait, polls are frequent, whatever the interval is.
 func TestListenThatFailsLater(t *testing.T) {
 	for name, interval := range map[string]time.Duration{"1 s": time.Second, "1 min": time.Minute} {
 		t.Run(name, func(t *testing.T) {
@@ -833,9 +831,9 @@ func TestListenThatFailsLater(t *testing.T) {
 	}
 }
 
-// Signals to no end are a time limit on statements, or a bug: then it polls for a
+// Many false signals are a time limit on statements, or a bug: then the process polls for a
 // while.
-func TestRungForNothing(t *testing.T) {
+func TestFalseSignals(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := f.locker(withSignal)
 		f.take("x", time.Hour)
@@ -868,7 +866,7 @@ func TestRungForNothing(t *testing.T) {
 }
 
 // After a time without listening, it is unknown whether signals arrive.
-func TestDeafnessProvesNothing(t *testing.T) {
+func TestSignalsAreUnprovenAfterAPause(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := f.locker(withSignal)
 		f.take("x", time.Hour)
@@ -888,8 +886,7 @@ func TestDeafnessProvesNothing(t *testing.T) {
 	})
 }
 
-// Who asks anew, because he was signalled in vain, forgets when the lease would have
-// ended of which he knew.
+// An attempt after a false signal forgets the expiry that was known before.
 func TestEarlierExpiryIsForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := f.locker(withSignal)
@@ -904,8 +901,8 @@ func TestEarlierExpiryIsForgotten(t *testing.T) {
 	})
 }
 
-// A grant shows that signals are not for nothing.
-func TestRungOftenForSomething(t *testing.T) {
+// A grant shows that signals are genuine.
+func TestFrequentSignalsWithGrants(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		f.meet(fails(errDenied), "look")
@@ -918,9 +915,9 @@ func TestRungOftenForSomething(t *testing.T) {
 	})
 }
 
-// A waiter that goes is removed the list: by one statement for all that went,
-// and not if another of the process waits.
-func TestWaiterThatGoesIsStruckOff(t *testing.T) {
+// Waiters that leave are removed from the wait queue by one statement for all of them, but not
+// while another waiter of the process remains.
+func TestWaiterThatLeavesIsRemoved(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		f.acquired(a, bg, "x", AutoRenew)
@@ -940,9 +937,9 @@ func TestWaiterThatGoesIsStruckOff(t *testing.T) {
 	})
 }
 
-// A call whose context ends during the statement that lists it is removed when
-// that is answered.
-func TestAbandonedAttemptIsStruckOff(t *testing.T) {
+// A call whose context ends during the statement that enlists it is removed when that has been
+// answered.
+func TestAbandonedAttemptIsRemoved(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		f.acquired(a, bg, "x", AutoRenew)
@@ -959,8 +956,8 @@ func TestAbandonedAttemptIsStruckOff(t *testing.T) {
 	})
 }
 
-// One that was to list and is granted is not listed: there is nothing to unlist.
-func TestAbandonedGrantIsNotListed(t *testing.T) {
+// An abandoned attempt that is granted has not been enlisted: there is nothing to remove.
+func TestAbandonedGrantIsNotEnlisted(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := f.locker(withSignal)
 		f.take("x", 200*ms)
@@ -978,9 +975,9 @@ func TestAbandonedGrantIsNotListed(t *testing.T) {
 	})
 }
 
-// The place in the list passes on with the turn, also to a call that would not be
-// listed itself: it gives it up.
-func TestPlaceInTheListPassesOn(t *testing.T) {
+// The process's entry in the wait queue passes to its next head, also to a call that would not
+// be enlisted itself: that one removes it.
+func TestQueueEntryPassesToTheNextHead(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := f.locker(withSignal)
 		f.take("x", time.Hour)
@@ -999,8 +996,8 @@ func TestPlaceInTheListPassesOn(t *testing.T) {
 	})
 }
 
-// Many waiters that go at once are removed in batches.
-func TestStruckOffInBatches(t *testing.T) {
+// Many waiters that leave at once are removed in batches.
+func TestRemovedInBatches(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		b := f.locker(withSignal)
 		ctx, cancel := context.WithCancel(bg)
@@ -1024,8 +1021,8 @@ func TestStruckOffInBatches(t *testing.T) {
 	})
 }
 
-// Of several rows only those that came free are signalled for.
-func TestRingsOnlyForFreeRows(t *testing.T) {
+// Of several rows, only those that are free cause a signal.
+func TestSignalsOnlyForFreeRows(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b, c := f.locker(withSignal), f.locker(withSignal), f.locker(withSignal)
 		f.acquired(a, bg, "x", AutoRenew)
@@ -1045,9 +1042,9 @@ func TestRingsOnlyForFreeRows(t *testing.T) {
 	})
 }
 
-// If the row came free while the waiter was being removed, a process that waits
-// behind it is signalled.
-func TestGoneWaiterPassesTheRingOn(t *testing.T) {
+// If the row becomes free while a waiter is being removed, the process behind it is
+// signalled.
+func TestRemovedWaiterPassesTheSignalOn(t *testing.T) {
 	for name, test := range map[string]struct {
 		names []string
 		look  fault // of the look for names that the statement passed over
@@ -1097,9 +1094,9 @@ func TestGoneWaiterPassesTheRingOn(t *testing.T) {
 	}
 }
 
-// Somebody who waits again for a name from which the process has yet to be
-// removed keeps the place; and gives it up when he goes.
-func TestWaiterComesWhileWithdrawing(t *testing.T) {
+// A call that waits again for a name, before the process is removed from its wait queue, keeps
+// the entry, and gives it up when it leaves.
+func TestWaiterArrivesDuringRemoval(t *testing.T) {
 	for name, wait := range map[string]time.Duration{"waits": 2 * time.Second, "does not wait": 0} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -1129,8 +1126,8 @@ func TestWaiterComesWhileWithdrawing(t *testing.T) {
 	}
 }
 
-// Where being removed fails, a caller that signals finds out.
-func TestStrikeThatFails(t *testing.T) {
+// If the removal fails, the next process that signals notices.
+func TestRemovalThatFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b, c := f.locker(withSignal), f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -1146,8 +1143,8 @@ func TestStrikeThatFails(t *testing.T) {
 	})
 }
 
-// The connection that listens is kept for 3 s after the last waiter went.
-func TestLinger(t *testing.T) {
+// The listener's connection is kept for 3 s after the last waiter has left.
+func TestIdleListener(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -1161,7 +1158,7 @@ func TestLinger(t *testing.T) {
 		require.False(t, f.listens(b.process))
 		require.Equal(t, "0s", f.sent("listen"))
 
-		// A waiter within the 3 s goes on with the connection.
+		// A waiter within the 3 s uses the same connection.
 		f.until(10 * time.Second)
 		require.NoError(t, k.Unlock())
 		for i := range 5 {
@@ -1180,8 +1177,8 @@ func TestLinger(t *testing.T) {
 	})
 }
 
-// A waiter who comes while the connection lingers costs one listening statement.
-func TestStatementsOfLingering(t *testing.T) {
+// A waiter that arrives while the listener is idle costs one listening statement.
+func TestStatementsOfAnIdleListener(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		for i := range 5 {
@@ -1206,7 +1203,7 @@ type closing struct {
 	counts string        // of Close
 }
 
-// lastWord is how long Close waits for those who signal and unlist.
+// lastWord is how long Close waits for signals and removals.
 const lastWord = time.Second
 
 func (c closing) run(t *testing.T, f *fakeRepo) {
@@ -1240,8 +1237,8 @@ func (c closing) run(t *testing.T, f *fakeRepo) {
 	require.Equal(t, c.counts, f.counts())
 }
 
-// Close ends the listening at once, in whatever state that is, and has the
-// process removed.
+// Close ends the listener at once, in every state, and removes the process from the wait
+// queues.
 func TestCloseEndsListening(t *testing.T) {
 	for name, c := range map[string]closing{
 		"listening":                {4600 * ms, false, WaitForever, nil, 0, "signal 1, unlist 1"},
@@ -1259,7 +1256,7 @@ func TestCloseEndsListening(t *testing.T) {
 	}
 }
 
-// So does it with the first statement that listens.
+// Close also ends the first statement of a listener.
 func TestCloseEndsTheFirstListening(t *testing.T) {
 	for name, c := range map[string]closing{
 		"looks soon": {10 * ms, false, WaitForever, nil, 0, "signal 1, unlist 1"},
@@ -1269,9 +1266,9 @@ func TestCloseEndsTheFirstListening(t *testing.T) {
 	}
 }
 
-// A process that waits behind a process that is closed is signalled when it released, and
-// when it was removed.
-func TestCloseRingsTheNext(t *testing.T) {
+// A process behind one whose Locker is closed is signalled when that has released its lock,
+// and when it was removed.
+func TestCloseSignalsTheNext(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b, c := f.locker(withSignal), f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -1288,8 +1285,8 @@ func TestCloseRingsTheNext(t *testing.T) {
 	})
 }
 
-// What is freed in the background signals too.
-func TestBackgroundRings(t *testing.T) {
+// A release in the background signals, too.
+func TestBackgroundReleaseSignals(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -1302,8 +1299,8 @@ func TestBackgroundRings(t *testing.T) {
 	})
 }
 
-// Without the signal nobody is listed, signalled or removed.
-func TestNobodyRingsWithoutSignal(t *testing.T) {
+// Without the signal no process is enlisted, signalled or removed.
+func TestNoSignalsWithoutSignal(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(), f.locker()
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -1317,8 +1314,8 @@ func TestNobodyRingsWithoutSignal(t *testing.T) {
 	})
 }
 
-// Who comes to wait does not put off the looks for those who do.
-func TestLooksAreNotPutOff(t *testing.T) {
+// A new waiter does not postpone the polls for the others.
+func TestPollsAreNotPostponed(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		l := f.locker()
 		f.take("x", time.Hour)
@@ -1380,9 +1377,9 @@ func TestWaiterArrivesWhilePollerEnds(t *testing.T) {
 	}
 }
 
-// Many processes, each with many waiters: everybody is served, and a release
-// costs a signal. The looks serve nobody.
-func TestRingsAmongMany(t *testing.T) {
+// Many processes, each with many waiters: every waiter is served, and a release costs a
+// signal. Polls serve no waiter.
+func TestSignalsAmongMany(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		ctx, cancel := context.WithCancelCause(bg)
 		over := errors.New("over")
@@ -1424,8 +1421,8 @@ func TestRingsAmongMany(t *testing.T) {
 	})
 }
 
-// A proxy may send the statement that listens to a replica that lags: what it says
-// is free is not. So much is believed, and then the process polls for 10 s.
+// A proxy may send the listening statement to a replica that lags, which shows rows as free
+// that are not. After a few such wake-ups the process polls for 10 s.
 func TestListenToAReplica(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		f.take("x", time.Hour)
@@ -1451,7 +1448,7 @@ func (s stale) Listen(ctx context.Context, names []string, d time.Duration) (sto
 	return store.Wakeup{Name: names[0]}, err
 }
 
-// Leases of different lengths cost no more: a look asks for all of them.
+// Leases of different lengths cost no more: one poll reads all their rows.
 func TestStatementsOfWaitingForManyNames(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts  []Option
@@ -1483,9 +1480,9 @@ func TestStatementsOfWaitingForManyNames(t *testing.T) {
 	}
 }
 
-// A signal may be for a name that the statement does not ask for, because there are
-// more than it takes.
-func TestRingForMoreThanABatch(t *testing.T) {
+// A signal may be for a name that is not in the listening statement, because there are more
+// than it takes.
+func TestSignalForMoreThanABatch(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal, rarely), f.locker(withSignal, rarely)
 		var held []*Lock
@@ -1503,9 +1500,9 @@ func TestRingForMoreThanABatch(t *testing.T) {
 	})
 }
 
-// Who comes again after the statement was sent that removes who went before is
-// removed too, and asks to be listed again.
-func TestStrikeOvertaken(t *testing.T) {
+// A waiter that arrives after the statement was sent that removes the last one is removed,
+// too, and is enlisted again.
+func TestRemovalOvertakesEnlisting(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal, rarely)
 		k := f.acquired(a, bg, "x", AutoRenew)
@@ -1521,9 +1518,9 @@ func TestStrikeOvertaken(t *testing.T) {
 	})
 }
 
-// One dead process is first in the lists of several rows that come free at once:
-// a caller that is next in each is signalled.
-func TestDeadHeirOfMany(t *testing.T) {
+// One dead process is the head of several rows that become free at once: the process behind it
+// in each is signalled.
+func TestDeadHeadOfManyRows(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a := f.locker(withSignal)
 		var waiters []*pending
@@ -1543,9 +1540,9 @@ func TestDeadHeirOfMany(t *testing.T) {
 	})
 }
 
-// A statement that arrives late lists the process that has the lock: nobody there
-// waits, and a caller that does is signalled.
-func TestHolderIsListed(t *testing.T) {
+// A statement that arrives late enlists the process that holds the lock, where no call waits:
+// a process that does wait is signalled.
+func TestHolderIsEnlisted(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal, rarely), f.locker(withSignal, rarely)
 		k := f.acquired(f.locker(withSignal), bg, "x", AutoRenew)

@@ -61,9 +61,9 @@ func newLs(from *source) *cobra.Command {
 		Use:     "ls [--prefix order:] [--watch] [--json]",
 		Aliases: []string{"list"},
 		Short:   "List the locks that are held",
-		Long: `List the locks that are held: by whom, since when, for how long yet without a
-renewal, by how many handles, with which token, and how many processes wait. Times
-are UTC by the clock of the database. Names and holders that hold anything but
+		Long: `List the locks that are held: the holder, since when, how long the lock lasts without
+a renewal, the number of handles as of the last write to the row, the token, and how
+many processes wait. Times are UTC by the clock of the database. Names and holders that hold anything but
 plain text are shown between quotes, with escapes.`,
 		Example: `  mysqllock ls
   mysqllock ls --prefix order:
@@ -213,11 +213,12 @@ func (s *source) lastHold(ctx context.Context, name string) (*lastHold, error) {
 	defer db.Close()
 	var last lastHold
 	var acquired, expires, released int64
-	err = db.QueryRowContext(ctx, `SELECT holder,
-  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', acquired_at),
-  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at),
-  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', released_at)
-FROM `+table+` WHERE name = ? AND expires_at <= UTC_TIMESTAMP(6)`, []byte(name)).Scan(&last.Holder, &acquired, &expires, &released)
+	err = db.QueryRowContext(ctx, `SELECT l.holder,
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', l.acquired_at),
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', GREATEST(l.expires_at, COALESCE(s.expires_at, l.expires_at))),
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', l.released_at)
+FROM `+table+` AS l LEFT JOIN `+table+` AS s ON s.name = CONCAT(x'00', LEFT(l.owner, 19)) AND s.session = l.session
+WHERE l.name = ? AND l.expires_at <= UTC_TIMESTAMP(6) AND COALESCE(s.expires_at <= UTC_TIMESTAMP(6), TRUE)`, []byte(name)).Scan(&last.Holder, &acquired, &expires, &released)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	} else if err != nil {

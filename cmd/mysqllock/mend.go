@@ -19,12 +19,13 @@ func newUnlock(from *source) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "unlock --force NAME [--yes]",
 		Short: "Free a lock, whatever process holds it",
-		Long: `Free a lock, whatever process holds it. The holder notices when it next renews its
-lease, a third of which may pass: until then it works on, and the next holder
-next works beside it. mysqllock run ends its COMMAND then. A holder that is dead
-needs no unlock: its lock is free when its lease has ended.
+		Long: `Free a lock, whatever process holds it. The holder learns of it within milliseconds if
+its process waits for another lock, and so can be signalled; otherwise at its next
+renewal, after a third of its lease at most. Until then it keeps working, beside the
+next holder. mysqllock run ends its COMMAND when it learns of the loss. A holder that
+is dead needs no unlock: its lock is free when its lease has ended.
 
-It asks first; where there is no terminal to ask on, it wants --yes.`,
+The command asks first; without a terminal it requires --yes.`,
 		Example: `  mysqllock unlock --force nightly-report
   mysqllock unlock --force nightly-report --yes`,
 		Args:              cobra.ExactArgs(1),

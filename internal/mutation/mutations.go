@@ -128,7 +128,7 @@ var mutations = []mutation{
 	{
 		"a lost lease stays lost", "lease.go",
 		"if !ls.ended && time.Now().Before(ls.end()) && until.After(ls.trusted) {", "if until.After(ls.trusted) {",
-		"TestLateRenewalDoesNotRevive|TestEndedLeaseStaysEnded|TestEndedPassedOnLeaseStaysEnded",
+		"TestLateRenewalDoesNotRevive|TestEndedLeaseStaysEnded|TestEndedHandedOverLeaseStaysEnded",
 	},
 	{
 		"a renewal that failed is tried again", "renew.go",
@@ -141,7 +141,7 @@ var mutations = []mutation{
 		"TestRenewalThatFindsTheRowLost",
 	},
 	{
-		"a lease that the row does not cover is not passed on", "lease.go",
+		"a lease that the row does not cover is not handed over", "lease.go",
 		"case !w.auto && (ls.promised.Before(w.until) || ls.trusted.Before(w.until.Add(-margin(length)))):", "case false:",
 		"TestHandoffOfLeases|TestHandoffNearTheEndOfALease",
 	},
@@ -163,20 +163,20 @@ var mutations = []mutation{
 	{
 		"a cancelled call that waits for its reply is ended", "acquire.go",
 		"defer context.AfterFunc(c.ctx, func() { time.AfterFunc(cancelGrace, a.cancel) })()", "",
-		"TestStay",
+		"TestAttemptOnTheCallersGoroutine",
 	},
 	{
 		"a call that ended during its attempt acquires nothing", "acquire.go",
 		"if err = c.ended(); err == nil || a.err != nil && !store.Transient(a.err) {", "if true {",
-		"TestStay",
+		"TestAttemptOnTheCallersGoroutine",
 	},
 	{
 		"calls run their own attempt only while the database is fast", "attempt.go",
 		"a.err == nil && time.Since(start) < fastReply", "start.Unix() > 0",
-		"TestStay",
+		"TestAttemptOnTheCallersGoroutine",
 	},
 	{
-		"a grant that comes too late is none", "hold.go",
+		"a grant that arrives too late is given back", "hold.go",
 		"late := !time.Now().Before(trustedUntil(a.grant.Sent, a.request.Lease))", "late := false",
 		"TestGrantThatComesTooLate",
 	},
@@ -186,14 +186,14 @@ var mutations = []mutation{
 		"TestLossWithALateTimer|TestLossIsLearnt|TestHandles",
 	},
 	{
-		"an attempt looks again after it was woken", "attempt.go",
+		"a woken waiter makes another attempt", "attempt.go",
 		"\tcase <-c.waiter.Woken: // this attempt will see its reason\n\tdefault:", "\tdefault:",
-		"TestHintBeforeAnAttempt|TestFalseHints",
+		"TestNotificationBeforeAnAttempt|TestFalseNotifications",
 	},
 	{
-		"a guarded lock is not passed on", "lock.go",
+		"a guarded lock is not handed over", "lock.go",
 		"if !guarded && l.handOff(t) {", "if _ = guarded; l.handOff(t) {",
-		"TestGuardedLockIsNotPassedOn",
+		"TestGuardedLockIsNotHandedOver",
 	},
 	{
 		"tokens of a range are used up", "handoff.go",
@@ -206,7 +206,7 @@ var mutations = []mutation{
 		"TestHandoffIsBounded",
 	},
 	{
-		"a waiter that leaves lets the next one ask", "handoff.go",
+		"a waiter that leaves wakes the next", "handoff.go",
 		"left, last := w.Leave()\n", "left, last := w.TakeOffer(), true\n",
 		"TestWaiterThatGivesUp|TestAbandonedAttempt",
 	},
@@ -223,7 +223,7 @@ var mutations = []mutation{
 	{
 		"signal of a release", "internal/wake/wake.go",
 		"if next != 0 && w.Signals() {", "if false {",
-		"TestRingWakesTheFirst",
+		"TestSignalWakesTheHead",
 	},
 	{
 		"poller", "internal/wake/poller.go",
@@ -231,9 +231,9 @@ var mutations = []mutation{
 		"TestPoller",
 	},
 	{
-		"a removed waiter is listed again", "internal/wake/poller.go",
+		"a removed waiter is enlisted again", "internal/wake/poller.go",
 		"row.Remaining <= 0, p.listener.enabled && !row.Waiting:", "row.Remaining <= 0:",
-		"TestWaiterThatGoesSilent",
+		"TestWaiterThatStopsListening",
 	},
 	{
 		"an attempt behind a locked row is not cut off", "attempt.go",
@@ -246,7 +246,7 @@ var mutations = []mutation{
 		"TestStatementsBehindLockedRows",
 	},
 	{
-		"a connection that was cut off keeps its place", "internal/store/acquire.go",
+		"a connection that was cut off keeps its slot", "internal/store/acquire.go",
 		"left, err = true, &abandonedWait{err, b.Claim, acquireWaits}", "err = errors.New(err.Error())",
 		"TestConnectionCutOffBehindALockedRow",
 	},
@@ -266,7 +266,7 @@ var mutations = []mutation{
 		"TestLockThatIsBusy/./(row_locked|guarded)",
 	},
 	{
-		"the entry of the guard index is passed over too", "internal/store/statements.go",
+		"a locked entry of the guard index is skipped too", "internal/store/statements.go",
 		"STRAIGHT_JOIN {t} AS g FORCE INDEX (guard) ON g.token = p.token AND g.name = p.name\n", "\n",
 		"TestStatementsBehindLockedRows",
 	},
@@ -278,7 +278,7 @@ var mutations = []mutation{
 	{
 		"a time limit of the session does not end listening", "internal/store/statements.go",
 		"MAX_EXECUTION_TIME(60000)", "NO_INDEX_MERGE()",
-		"TestTimeLimitIsNoRing",
+		"TestTimeLimitIsNoSignal",
 	},
 	{
 		"a loss that Guard finds ends the hold", "guard.go",
@@ -286,7 +286,7 @@ var mutations = []mutation{
 		"TestLossFoundByGuard",
 	},
 	{
-		"Guard looks before it locks", "internal/store/guard.go",
+		"Guard reads before it locks", "internal/store/guard.go",
 		"lock(sqlGuard); found", "lock(sqlGuardNow); found",
 		"TestFailedGuardHoldsUpNobody",
 	},
@@ -311,7 +311,7 @@ var mutations = []mutation{
 		"TestForceUnlockGivenUp",
 	},
 	{
-		"ForceUnlock goes on waiting", "internal/store/admin.go",
+		"ForceUnlock keeps waiting", "internal/store/admin.go",
 		"case err == errGuarded:", "case false:",
 		"TestForceUnlockWaitsForGuards",
 	},
@@ -331,7 +331,7 @@ var mutations = []mutation{
 		"TestTransactionEndedByTheServer",
 	},
 	{
-		"a connection with an open transaction is passed over", "internal/store/conn.go",
+		"a connection with an open transaction is skipped", "internal/store/conn.go",
 		"!inTransaction(conn) || s.PoolInUse() {", "!inTransaction(conn) || true {",
 		"TestTransactionLeftOpenInALargerPool",
 	},
@@ -401,12 +401,12 @@ var mutations = []mutation{
 		"TestRepeatedAcquire",
 	},
 	{
-		"waiters stay listed behind an acquire that is sent twice", "internal/store/statements.go",
+		"waiters stay enlisted behind an acquire that is sent twice", "internal/store/statements.go",
 		" OR {r}expires_at > ` + sqlNow + `, {r}waiters, SUBSTRING", ", {r}waiters, SUBSTRING",
 		"TestRepeatedAcquire",
 	},
 	{
-		"a row that a batch passes over is renewed by itself", "renew.go",
+		"a row that a batch skips is renewed by itself", "renew.go",
 		"if ls.single || d.single == maxSingle || d.ctx.Err() != nil {", "if ls.single || d.single < maxSingle {",
 		"TestRowPassedOver",
 	},
@@ -416,17 +416,17 @@ var mutations = []mutation{
 		"TestRowPassedOver|TestUncommittedRenewal",
 	},
 	{
-		"Close releases one by one what a batch passes over", "internal/undo/release.go",
+		"Close releases one by one what a batch skips", "internal/undo/release.go",
 		"releaseEach(ctx, repo, slices.Clone(left), func", "releaseEach(ctx, repo, nil, func",
 		"TestKilledStatement",
 	},
 	{
-		"the background releases one by one what a batch passes over", "internal/undo/undo.go",
+		"the background releases one by one what a batch skips", "internal/undo/undo.go",
 		"if skipped, err := r.release(r.group.Ctx, part); err == nil {", "if skipped, err := r.release(r.group.Ctx, part); false && err == nil {",
 		"TestKilledStatement",
 	},
 	{
-		"a look prolongs no trust", "renew.go",
+		"a read prolongs no trust", "renew.go",
 		"case len(o.renewed)+len(o.longer) == count:", "case true:",
 		"TestUncommittedRenewal",
 	},
@@ -436,22 +436,22 @@ var mutations = []mutation{
 		"TestUncommittedChangeOfOwner",
 	},
 	{
-		"a row is looked at before a handoff", "handoff.go",
+		"a row is checked before a handoff", "handoff.go",
 		"t.waiter.HasNext() && l.confirmed(t.lease) &&", "t.waiter.HasNext() &&",
 		"TestHandoffOfARowTakenAway",
 	},
 	{
-		"an Unlock that matched nothing looks at the row", "hold.go",
+		"an Unlock that matched nothing reads the row", "hold.go",
 		"if err == nil && !freed || errors.Is(err, store.ErrRowLocked) {", "if errors.Is(err, store.ErrRowLocked) {",
 		"TestKilledStatement",
 	},
 	{
-		"an Extend that matched nothing looks at the row", "hold.go",
+		"an Extend that matched nothing reads the row", "hold.go",
 		"if err == nil && !mine || errors.Is(err, store.ErrRowLocked) {", "if lost = err == nil && !mine; errors.Is(err, store.ErrRowLocked) {",
 		"TestKilledStatement",
 	},
 	{
-		"a release that waits for a row keeps its place", "internal/store/hold.go",
+		"a release that waits for a row keeps its slot", "internal/store/hold.go",
 		"kept = err != nil && ctx.Err() != nil && !errors.Is(err, driver.ErrBadConn); kept {", "kept = err == driver.ErrSkip && errors.Is(err, driver.ErrBadConn); kept {",
 		"TestHoldersBehindLockedRows",
 	},
@@ -463,7 +463,7 @@ var mutations = []mutation{
 	{
 		"a statement beyond its time ends when the pool has a connection", "internal/store/conn.go",
 		"if long.Err() == nil && s.PoolInUse() {", "if long.Err() == nil {",
-		"TestPatience",
+		"TestTimeLimitWhileThePoolIsInUse",
 	},
 	{
 		"a renewal does not wait for another that hangs", "renew.go",
@@ -486,12 +486,12 @@ var mutations = []mutation{
 		"TestPoolOfOne",
 	},
 	{
-		"a hold that has ended is not in the way", "internal/outage/outage.go",
+		"a hold that has ended does not refuse a call", "internal/outage/outage.go",
 		"= true, true, granted, nil, nil", "= true, true, false, nil, nil",
 		"TestDatabaseThatCannotBeAskedAfterAHold",
 	},
 	{
-		"a call that does not wait has the error of the one that does", "acquire.go",
+		"a call with wait 0 returns the error of the call that waits", "acquire.go",
 		"if err := evidence.LookErr(); err != nil {", "if err := evidence.LookErr(); false {",
 		"TestDatabaseThatCannotBeAskedBesideAWaiter",
 	},
@@ -501,17 +501,17 @@ var mutations = []mutation{
 		"TestGuardBesideAnUncommittedChange",
 	},
 	{
-		"ForceUnlock pauses before it asks again", "internal/store/admin.go",
+		"ForceUnlock pauses before it retries", "internal/store/admin.go",
 		"pause = min(2*pause, 100*time.Millisecond)", "pause = 0",
 		"TestForceUnlockBesideAnUncommittedHolder",
 	},
 	{
-		"a statement on a dead connection gives up its place", "internal/store/waiting.go",
+		"a statement on a dead connection gives up its slot", "internal/store/waiting.go",
 		"left := sent && isTimeout(err) && !over", "left := sent && isTimeout(err); _ = over",
-		"TestPlaceOfAStatementOnADeadConnection",
+		"TestSlotOfAStatementOnADeadConnection",
 	},
 	{
-		"a cut-off statement keeps its place behind a held row, too", "internal/store/waiting.go",
+		"a cut-off statement keeps its slot behind a held row, too", "internal/store/waiting.go",
 		"(err != nil || state >= RowLocked)", "(err != nil || state == RowLocked)",
 		"TestCutOffBehindALockedRowThatIsHeld",
 	},
@@ -526,7 +526,7 @@ var mutations = []mutation{
 		"TestBusyAfterAnOutage",
 	},
 	{
-		"first grants that wait in the server have few places", "internal/store/acquire.go",
+		"first grants that wait in the server have few slots", "internal/store/acquire.go",
 		"s.rowWaits.enterFirst(ctx, b.Name, s.slots(firstGrantWaits))", "s.rowWaits.enterFirst(ctx, b.Name, 1000)",
 		"TestFirstGrantsBehindLockedRows",
 	},
@@ -581,12 +581,12 @@ var mutations = []mutation{
 		"TestSessionKeepsBoundRows",
 	},
 	{
-		"so does an acquire that joins the wait queue", "internal/store/statements.go",
+		"an acquire that joins the wait queue finds rows that a session keeps", "internal/store/statements.go",
 		"sqlUnbound = `{r}session IN (0, {dead})`", "sqlUnbound = `{r}session <> {dead} + 1`",
 		"TestBoundRowIsNotTakenByAWaiter",
 	},
 	{
-		"a contender looks at the session", "internal/store/session.go",
+		"a contender reads the session", "internal/store/session.go",
 		"case session.Micros > 0:", "case session.Micros > 0 && b.Name == \"\":",
 		"TestSessionKeepsBoundRows",
 	},
@@ -646,7 +646,7 @@ var mutations = []mutation{
 		"TestForceUnlockThatDies",
 	},
 	{
-		"and reports again after the commit", "internal/store/admin.go",
+		"ForceUnlock reports again after the commit", "internal/store/admin.go",
 		"s.markForced(ctx, process) == nil {\n\t\ts.Signal", "process > 0 {\n\t\ts.Signal",
 		"TestForceUnlockBehindAGuardIsReported",
 	},
@@ -711,7 +711,7 @@ var mutations = []mutation{
 		"TestReleaseOfABoundRow",
 	},
 	{
-		"also if the reply to the binding was lost", "renew.go",
+		"it is repeated also if the reply to the binding was lost", "renew.go",
 		"ls.mayBeBound = ls.mayBeBound || b.session != nil", "ls.mayBeBound = ls.session != nil",
 		"TestReleaseOfARowBoundByALostReply",
 	},

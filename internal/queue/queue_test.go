@@ -58,7 +58,7 @@ func TestFirstInFirstOut(t *testing.T) {
 	require.False(t, s.Has("x"))
 }
 
-// What a head leaves goes to the next waiter that takes it.
+// An offer that a head leaves belongs to the next waiter that takes it.
 func TestOffers(t *testing.T) {
 	s := New[int, string]()
 	a := join(t, s, 1, false)

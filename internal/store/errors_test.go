@@ -104,7 +104,7 @@ func TestErrorClasses(t *testing.T) {
 			for _, err := range []error{err, fmt.Errorf("while: %w", err), describe(err)} {
 				require.Equal(t, c.class, classOf(err), "%s", c.reason)
 			}
-			// An error that came before the statement was sent says nothing of it.
+			// An error from before the statement was sent is no result of it.
 			require.False(t, OutcomeUnknown(NotSent{err}))
 			require.Equal(t, c.class&^undone, classOf(NotSent{err}))
 		})
@@ -128,8 +128,7 @@ func TestErrorClasses(t *testing.T) {
 	}
 }
 
-// Servers without SKIP LOCKED are refused; a version that says nothing of that is
-// not.
+// Servers without SKIP LOCKED are refused; an unknown version is not.
 func TestTooOld(t *testing.T) {
 	for version, want := range map[string]bool{
 		"8.0.46": false, "8.4.9-log": false, "9.7.4": false, "8.0.30-cluster": false, "10.0.1": false, "8.0.36-28.1": false,

@@ -34,9 +34,9 @@ func (d *deadEnd) ExecContext(ctx context.Context, query string, _ []driver.Name
 	return nil, ctx.Err()
 }
 
-// A statement on a dead connection, of which another one finds that it does not wait
-// for its row, gives up its place: the next may wait for the row.
-func TestPlaceOfAStatementOnADeadConnection(t *testing.T) {
+// A statement on a dead connection gives up its slot once another one finds that it does not
+// wait for its row: the next may wait for the row.
+func TestSlotOfAStatementOnADeadConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := sql.OpenDB(new(deadEnd))
 		defer db.Close()
@@ -45,9 +45,9 @@ func TestPlaceOfAStatementOnADeadConnection(t *testing.T) {
 		tbl.sessionsChecked.Store(true)
 		defer tbl.Close()
 		c := Claim{"x", "owner"}
-		gone, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		brief, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
-		_, _, err = tbl.Extend(gone, c, 30*time.Second, 0, 0)
+		_, _, err = tbl.Extend(brief, c, 30*time.Second, 0, 0)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		time.Sleep(2 * time.Second)
 		require.False(t, tbl.rowWaits.enter(holdWaits, "x", 4), "it goes on")
@@ -60,9 +60,9 @@ func TestPlaceOfAStatementOnADeadConnection(t *testing.T) {
 	})
 }
 
-// A statement on behalf of what is held goes on beyond its time while the pool is
-// used up, and ends as soon as there is another connection to try.
-func TestPatience(t *testing.T) {
+// A statement for a held lock continues beyond its time limit while the pool is in use, and
+// ends as soon as another connection is free.
+func TestTimeLimitWhileThePoolIsInUse(t *testing.T) {
 	const s = time.Second
 	for name, c := range map[string]struct {
 		from, until time.Duration // the pool is used up
@@ -125,7 +125,7 @@ func (l *leaving) RowsAffected() (int64, error) {
 	return 1, nil
 }
 
-// A renewal counts its rows before its connection goes back to the pool: a Result waits
+// A renewal counts its rows before its connection is returned to the pool: a Result waits
 // for whatever statement runs there next, for 50 s if that waits for a row.
 func TestRenewalLeavesItsConnection(t *testing.T) {
 	db := sql.OpenDB(new(leaving))

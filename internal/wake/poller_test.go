@@ -7,7 +7,7 @@ import (
 )
 
 // The poller does not end if a waiter came as it was about to.
-func TestPollerStaysForWhoCame(t *testing.T) {
+func TestPollerStaysForANewWaiter(t *testing.T) {
 	p := &poller{running: true, watched: map[string]*watch{"x": {}}}
 	require.False(t, p.stop())
 	require.True(t, p.running)
