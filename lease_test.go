@@ -261,3 +261,50 @@ func TestPurgeOfSessions(t *testing.T) {
 		require.NoError(t, k.Unlock())
 	})
 }
+
+// bound waits until a session keeps so many rows.
+func (e env) bound(t *testing.T, rows int) {
+	db := e.db(t, "")
+	eventually(t, "rows bound to a session", func() bool {
+		var n int
+		require.NoError(t, db.QueryRow("SELECT COUNT(*) FROM mysqllock WHERE session <> 0 AND name > x'01'").Scan(&n))
+		return n == rows
+	})
+}
+
+// The statement by which the next owner of the process takes a row over matches nothing in
+// a session that lost its autocommit. The row is released all the same: its session, which
+// keeps another lock, would keep it for ever.
+func TestBoundRowThatCannotBeReplaced(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		db := e.db(t, "")
+		db.SetMaxOpenConns(8)
+		l := newLocker(t, db, mysqllock.WithLease(3*time.Second))
+		kept, k := acquire(t, l, "kept", mysqllock.AutoRenew), acquire(t, l, "x", mysqllock.AutoRenew)
+		e.bound(t, 2)
+		next := make(chan error, 1)
+		go func() {
+			k, err := l.TryLock(ctx, "x", 20*time.Second, time.Minute) // longer than the row's lease
+			if err == nil {
+				err = k.Unlock()
+			}
+			next <- err
+		}()
+		eventually(t, "a waiter", func() bool { return l.Stats().Waiting == 1 })
+		set := func(autocommit string) {
+			conn, err := db.Conn(ctx)
+			require.NoError(t, err)
+			_, err = conn.ExecContext(ctx, "SET autocommit = "+autocommit)
+			require.NoError(t, err)
+			require.NoError(t, conn.Close())
+		}
+		set("0")
+		require.NoError(t, k.Unlock())
+		if err := <-next; err != nil {
+			require.ErrorContains(t, err, "autocommit")
+		}
+		set("1")
+		requireFree(t, e.locker(t), "x")
+		require.NoError(t, kept.Err())
+	})
+}
