@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mysqllock/mysqllock"
+	"github.com/mysqllock/mysqllock/internal/mysqltest"
 	"github.com/mysqllock/mysqllock/internal/wire"
 )
 
@@ -304,6 +305,27 @@ func TestBoundRowThatCannotBeReplaced(t *testing.T) {
 			require.ErrorContains(t, err, "autocommit")
 		}
 		set("1")
+		requireFree(t, e.locker(t), "x")
+		require.NoError(t, kept.Err())
+	})
+}
+
+// Guard finds no row in another database, and its pool does not answer. The hold is lost
+// then, and its row released: the session, which keeps another lock, would keep it for ever.
+func TestBoundRowThatGuardDoesNotFind(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		proxy := wire.New(t, e.server.Addr())
+		l := newLocker(t, e.through(t, proxy), mysqllock.WithLease(8*time.Second))
+		kept, k := acquire(t, l, "kept", mysqllock.AutoRenew), acquire(t, l, "x", mysqllock.AutoRenew)
+		e.bound(t, 2)
+		elsewhere := env{server: e.server, database: mysqltest.NewDatabase(t, e.server)}
+		require.NoError(t, elsewhere.locker(t).CreateTable(ctx))
+		tx, err := elsewhere.db(t, "").BeginTx(ctx, nil)
+		require.NoError(t, err)
+		defer tx.Rollback()
+		proxy.Freeze(true)
+		require.ErrorIs(t, k.Guard(ctx, tx), mysqllock.ErrLost)
+		proxy.Freeze(false)
 		requireFree(t, e.locker(t), "x")
 		require.NoError(t, kept.Err())
 	})
