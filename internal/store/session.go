@@ -153,7 +153,10 @@ func (s *Store) markForced(ctx context.Context, p Process) error {
 	if p == 0 || p == s.self {
 		return nil
 	}
-	_, _, err := s.change(ctx, false, s.command(sqlMarkForced, "keeper", literal(sessionRow(p.String()))))
+	marked, _, err := s.change(ctx, false, s.command(sqlMarkForced, "keeper", literal(sessionRow(p.String()))))
+	if err == nil && marked == 0 { // it changes the row always
+		err = ErrAutocommit
+	}
 	return err
 }
 
