@@ -330,3 +330,47 @@ func TestBoundRowThatGuardDoesNotFind(t *testing.T) {
 		require.NoError(t, kept.Err())
 	})
 }
+
+// A statement that waits in the server for a locked row leaves the reserved connection to
+// the renewals of the session, while the application has all others.
+func TestNoWaitOnTheReservedConnection(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		for what, wait := range map[string]func(kept, locked *mysqllock.Lock) error{
+			"extend":  func(kept, _ *mysqllock.Lock) error { return kept.Extend(ctx, time.Second) },
+			"release": func(_, locked *mysqllock.Lock) error { locked.Unlock(); return nil },
+		} {
+			t.Run(what, func(t *testing.T) {
+				t.Parallel()
+				e := env{server: e.server, database: mysqltest.NewDatabase(t, e.server)}
+				require.NoError(t, e.locker(t).CreateTable(ctx))
+				db := e.db(t, "")
+				db.SetMaxOpenConns(2)
+				l := newLocker(t, db, mysqllock.WithLease(3*time.Second))
+				kept, locked := acquire(t, l, "kept", mysqllock.AutoRenew), (*mysqllock.Lock)(nil)
+				row := "kept"
+				if what == "release" {
+					row, locked = "locked", acquire(t, l, "locked", mysqllock.AutoRenew)
+				}
+				eventually(t, "a session", func() bool { return l.Stats().Renewals > 1 })
+				all, err := db.Conn(ctx)
+				require.NoError(t, err)
+				tx, err := e.db(t, "").BeginTx(ctx, nil)
+				require.NoError(t, err)
+				defer tx.Rollback()
+				_, err = tx.Exec("SELECT name FROM mysqllock WHERE name = '" + row + "' FOR UPDATE")
+				require.NoError(t, err)
+				done := make(chan error, 1)
+				go func() { done <- wait(kept, locked) }()
+				time.Sleep(8 * time.Second)
+				require.NoError(t, kept.Err())
+				require.NoError(t, tx.Rollback())
+				require.NoError(t, all.Close())
+				require.NoError(t, <-done)
+				if locked != nil {
+					requireFree(t, e.locker(t), "locked")
+				}
+				require.NoError(t, kept.Unlock())
+			})
+		}
+	})
+}

@@ -191,7 +191,7 @@ func (r *releaser) freeEach(claims []store.Claim) {
 		p.single = true
 		r.single++
 		r.done.Go(func() {
-			ctx, cancel := context.WithTimeout(r.ctx, r.bound)
+			ctx, cancel := context.WithTimeout(store.NotHeld(r.ctx), r.bound)
 			freed, next, err := r.repo.Release(ctx, c)
 			cancel()
 			r.mu.Lock()

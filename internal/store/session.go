@@ -37,6 +37,7 @@ func sessionRow(process string) string { return "\x00" + process }
 // BeginSession begins a session, which must be later than every one before. After an error
 // it may have begun, or begin yet.
 func (s *Store) BeginSession(ctx context.Context, id SessionID, lease time.Duration) (sent time.Time, err error) {
+	s.bound.Store(false)
 	var answer int64
 	cmd := s.command(sqlBeginSession, "label", s.label, "id", id.String(), "lease", micros(lease))
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
