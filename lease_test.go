@@ -374,3 +374,27 @@ func TestNoWaitOnTheReservedConnection(t *testing.T) {
 		}
 	})
 }
+
+// While the application has all other connections, a session does not begin: its INSERT may
+// wait for a transaction that has locked the gap, and no row could be renewed meanwhile.
+func TestSessionThatCannotBegin(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		db := e.db(t, "")
+		db.SetMaxOpenConns(2)
+		l := newLocker(t, db, mysqllock.WithLease(3*time.Second))
+		k := acquire(t, l, "x", mysqllock.AutoRenew)
+		other, err := db.Conn(ctx)
+		require.NoError(t, err)
+		tx, err := e.db(t, "").BeginTx(ctx, nil)
+		require.NoError(t, err)
+		defer tx.Rollback()
+		_, err = tx.Exec("SELECT name FROM mysqllock WHERE name = 'a' FOR UPDATE") // there is none
+		require.NoError(t, err)
+		time.Sleep(6 * time.Second)
+		require.NoError(t, k.Err())
+		require.NoError(t, tx.Rollback())
+		require.NoError(t, other.Close())
+		e.bound(t, 1)
+		require.NoError(t, k.Unlock())
+	})
+}

@@ -38,6 +38,9 @@ func sessionRow(process string) string { return "\x00" + process }
 // it may have begun, or begin yet.
 func (s *Store) BeginSession(ctx context.Context, id SessionID, lease time.Duration) (sent time.Time, err error) {
 	s.bound.Store(false)
+	if s.poolShort() {
+		return time.Now(), NotSent{errNoSpare}
+	}
 	var answer int64
 	cmd := s.command(sqlBeginSession, "label", s.label, "id", id.String(), "lease", micros(lease))
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
@@ -49,6 +52,10 @@ func (s *Store) BeginSession(ctx context.Context, id SessionID, lease time.Durat
 	}
 	return sent, err
 }
+
+// A statement that inserts a row may wait for a transaction that has locked the gap, and
+// the rows could not be renewed meanwhile.
+var errNoSpare = errors.New("the pool has no connection to spare at the moment")
 
 // ErrSessionDead means that a session has expired, or was ended.
 var ErrSessionDead = errors.New("the session has expired")
