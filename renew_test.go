@@ -1676,3 +1676,25 @@ func (f *fakeRepo) checkTrust(k *Lock) {
 		assert.Greater(f.t, time.Until(f.keptUntil(r)), time.Duration(0))
 	}
 }
+
+// Many locks that are lost at once are released at one time. Only the first of them makes
+// the releaser look at all.
+func TestManyReleasesAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker()
+		at := time.Now().Add(time.Minute)
+		l.releaser.add(store.Claim{Name: "first", Owner: "o"}, untilReleased, false, at)
+		synctest.Wait()
+		for i := range 100 {
+			l.releaser.add(store.Claim{Name: fmt.Sprint(i), Owner: "o"}, untilReleased, false, at)
+			require.Empty(t, l.releaser.added)
+		}
+		l.releaser.add(store.Claim{Name: "sooner", Owner: "o"}, untilReleased, false, at.Add(-30*time.Second))
+		time.Sleep(31 * time.Second)
+		synctest.Wait()
+		require.Equal(t, "30s", f.sent("releaseAll"))
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		require.Equal(t, "30s 1m0s*101", f.sent("releaseAll"))
+	})
+}

@@ -28,6 +28,7 @@ type releaser struct {
 	pending map[store.Claim]*pendingRelease
 	single  int           // releases of one row in flight
 	running bool          // the goroutine runs; it ends when nothing is pending
+	next    time.Time     // when the first one is due, as far as the goroutine knows
 	added   chan struct{} // capacity 1
 }
 
@@ -69,9 +70,11 @@ func (r *releaser) add(c store.Claim, lease time.Duration, mayBeGranted bool, fr
 	defer r.mu.Unlock()
 	r.pending[c] = &pendingRelease{lease: lease, mayBeGranted: mayBeGranted, due: from}
 	if r.running {
-		notify(r.added)
+		if from.Before(r.next) { // else each of many would have all of them looked at
+			notify(r.added)
+		}
 	} else if r.ctx.Err() == nil {
-		r.running = true
+		r.running, r.next = true, from
 		r.done.Go(r.run)
 	}
 }
@@ -136,7 +139,7 @@ func (r *releaser) due() (due []store.Claim, next time.Time) {
 			next = p.due
 		}
 	}
-	r.running = !next.IsZero()
+	r.running, r.next = !next.IsZero(), next
 	return due, next
 }
 
