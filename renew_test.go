@@ -1698,3 +1698,17 @@ func TestManyReleasesAtOnce(t *testing.T) {
 		require.Equal(t, "30s 1m0s*101", f.sent("releaseAll"))
 	})
 }
+
+// A session whose row is locked again and again, as by many forced releases at once, is
+// tried often: it must be found unlocked once.
+func TestSessionRowLockedAgainAndAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker(WithLease(time.Second))
+		k := f.acquired(l, bg, "x", AutoRenew)
+		f.until(400 * time.Millisecond) // bound
+		f.meet(first(20, fails(store.ErrRowLocked), none), "renew")
+		f.until(10 * time.Second)
+		require.NoError(t, k.Err())
+		require.NoError(t, k.Unlock())
+	})
+}
