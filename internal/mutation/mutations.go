@@ -10,69 +10,68 @@ type mutation struct {
 
 var mutations = []mutation{
 	{
-		"owner check in release", "internal/store/statements.go",
-		"sqlFree + ` WHERE name = {name} AND owner IN ({owner}, {released}) AND @@autocommit`", "sqlFree + ` WHERE name = {name} AND LENGTH({owner}) + LENGTH({released}) > 0 AND @@autocommit`",
+		"owner check in release", "internal/store/sql/release.sql",
+		"AND owner IN ({owner}, {released}) AND", "AND LENGTH({owner}) + LENGTH({released}) > 0 AND",
 		"TestOnlyTheHolderReleases",
 	},
 	{
-		"owner check in renewal and release of many", "internal/store/statements.go",
-		"sqlPick + `owner IN ({owners})` + sqlPicked", "sqlPick + `'' NOT IN ({owners})` + sqlPicked",
+		"owner check in renewal and release of many", "internal/store/sql/fragments/pick_owned.sql",
+		"AND owner IN ({owners}) AND", "AND '' NOT IN ({owners}) AND",
 		"TestLossIsLearnt",
 	},
 	{
-		"owner check in Extend", "internal/store/statements.go",
-		"WHERE name = {name} AND owner = {owner} AND @@autocommit`\n\n\t// The derived table", "WHERE name = {name} AND LENGTH({owner}) > 0 AND @@autocommit`\n\n\t// The derived table",
+		"owner check in Extend", "internal/store/sql/extend.sql",
+		"AND owner = {owner} AND", "AND LENGTH({owner}) > 0 AND",
 		"TestOnlyTheHolderReleases",
 	},
 	{
-		"expiry check in acquire", "internal/store/statements.go",
-		"AND IF(expires_at <= ` + sqlNow + ` AND session IN (0, {dead}) AND waiters = x'', 1,", "AND IF(session IN (0, {dead}) AND waiters = x'', 1,",
+		"expiry check in acquire", "internal/store/sql/take.sql",
+		"AND IF(expires_at <= {>now} AND session IN", "AND IF(session IN",
 		"TestWait|TestAcquireAndRelease",
 	},
 	{
-		"order of the waiting processes in acquire", "internal/store/statements.go",
+		"order of the waiting processes in acquire", "internal/store/sql/take.sql",
 		" AND waiters = x'', 1,", ", 1,",
 		"TestReservation|TestOrder",
 	},
 	{
-		"UTC", "internal/store/statements.go",
-		`sqlNow = "UTC_TIMESTAMP(6)"`, `sqlNow = "NOW(6)"`,
+		"UTC", "internal/store/sql/fragments/now.sql",
+		"UTC_TIMESTAMP(6)", "NOW(6)",
 		"TestSessions/./time_zone",
 	},
 	{
-		"microseconds", "internal/store/statements.go",
-		`sqlNow = "UTC_TIMESTAMP(6)"`, `sqlNow = "UTC_TIMESTAMP()"`,
+		"microseconds", "internal/store/sql/fragments/now.sql",
+		"UTC_TIMESTAMP(6)", "UTC_TIMESTAMP()",
 		"TestSessions/./default",
 	},
 	{
-		"token above the one before", "internal/store/statements.go",
-		"token = LAST_INSERT_ID(GREATEST(token + 256, ` + sqlMicros + `)), acquired_at = ` + sqlNow + `,\n  expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND, session = 0\nWHERE name = {name} AND @@autocommit AND IF(",
-		"token = LAST_INSERT_ID(` + sqlMicros + `), acquired_at = ` + sqlNow + `,\n  expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND, session = 0\nWHERE name = {name} AND @@autocommit AND IF(",
+		"token above the one before", "internal/store/sql/take.sql",
+		"LAST_INSERT_ID(GREATEST(token + 256, {>now_micros}))", "LAST_INSERT_ID({>now_micros})",
 		"TestTokens",
 	},
 	{
-		"token above the clock", "internal/store/statements.go",
-		`sqlMicros = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', " + sqlNow + ")"`, `sqlMicros = "0"`,
+		"token above the clock", "internal/store/sql/fragments/now_micros.sql",
+		"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {>now})", "0",
 		"TestTokens",
 	},
 	{
-		"token above those that were purged", "internal/store/statements.go",
-		"GREATEST(COALESCE(` + sqlHighWaterAlias + `.token, 0) + 256, ` + sqlMicros + `)", "` + sqlMicros + `",
+		"token above those that were purged", "internal/store/sql/insert.sql",
+		"GREATEST(COALESCE(`high water`.token, 0) + 256, {>now_micros})", "{>now_micros}",
 		"TestTokens|TestPurge",
 	},
 	{
-		"high-water row raised by Purge", "internal/store/statements.go",
+		"high-water row raised by Purge", "internal/store/sql/raise.sql",
 		"SET token = GREATEST(token, {token}) WHERE name = x''", "SET token = token WHERE {token} AND name = x''",
 		"TestTokens|TestPurge",
 	},
 	{
-		"first grants wait for Purge", "internal/store/statements.go",
-		"WHERE s.trusted\nLOCK IN SHARE MODE\nON DUPLICATE", "WHERE s.trusted\nON DUPLICATE",
+		"first grants wait for Purge", "internal/store/sql/insert.sql",
+		"LOCK IN SHARE MODE\n", "",
 		"TestFirstGrantWaitsForPurge",
 	},
 	{
-		"autocommit checked by the statements", "internal/store/statements.go",
-		"WHERE name = {name} AND @@autocommit AND IF(", "WHERE name = {name} AND IF(",
+		"autocommit checked by the statements", "internal/store/sql/take.sql",
+		"WHERE name = {name} AND @@autocommit\n", "WHERE name = {name}\n",
 		"TestSessionsRefused",
 	},
 	{
@@ -81,28 +80,28 @@ var mutations = []mutation{
 		"TestSessionsRefused",
 	},
 	{
-		"locked rows are skipped", "internal/store/statements.go",
-		"AND @@autocommit\n  LIMIT {count} FOR UPDATE SKIP LOCKED\n) AS mine", "AND @@autocommit\n  LIMIT {count} FOR UPDATE\n) AS mine",
+		"locked rows are skipped", "internal/store/sql/fragments/pick_owned.sql",
+		"LIMIT {count} FOR UPDATE SKIP LOCKED", "LIMIT {count} FOR UPDATE",
 		"TestRowLocks|TestGuard|TestTenThousandHeld",
 	},
 	{
-		"a late renewal does not shorten a newer one", "internal/store/statements.go",
-		"SET {holds}{bind}l.expires_at = GREATEST(l.expires_at, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND)`", "SET {holds}{bind}l.expires_at = ` + sqlNow + ` + INTERVAL {lease} MICROSECOND`",
+		"a late renewal does not shorten a newer one", "internal/store/sql/renew.sql",
+		"GREATEST(l.expires_at, {>new_lease})", "{>new_lease}",
 		"TestRenewalKeepsALongerLease",
 	},
 	{
-		"lock of the guard", "internal/store/statements.go",
-		"AND l.name = seen.name LOCK IN SHARE MODE`", "AND l.name = seen.name`",
+		"lock of the guard", "internal/store/sql/guard.sql",
+		"\nLOCK IN SHARE MODE", "",
 		"TestGuard$",
 	},
 	{
-		"token checked by the guard", "internal/store/statements.go",
-		"FORCE INDEX (guard) WHERE token = {token} AND name = {name} LIMIT 1\n) AS seen", "FORCE INDEX (guard) WHERE {token} AND name = {name} LIMIT 1\n) AS seen",
+		"token checked by the guard", "internal/store/sql/guard.sql",
+		"WHERE token = {token} AND", "WHERE {token} AND",
 		"TestGuard$",
 	},
 	{
-		"ForceUnlock moves the token", "internal/store/statements.go",
-		"`UPDATE {t} SET token = token + 256, owner", "`UPDATE {t} SET owner",
+		"ForceUnlock moves the token", "internal/store/sql/force.sql",
+		"SET token = token + 256, owner", "SET owner",
 		"TestForceUnlock$|TestGuard$",
 	},
 	{
@@ -266,8 +265,8 @@ var mutations = []mutation{
 		"TestLockThatIsBusy/./(row_locked|guarded)",
 	},
 	{
-		"a locked entry of the guard index is skipped too", "internal/store/statements.go",
-		"STRAIGHT_JOIN {t} AS g FORCE INDEX (guard) ON g.token = p.token AND g.name = p.name\n", "\n",
+		"a locked entry of the guard index is skipped too", "internal/store/sql/fragments/unlocked.sql",
+		"STRAIGHT_JOIN {t} AS g FORCE INDEX (guard) ON g.token = p.token AND g.name = p.name\n", "",
 		"TestStatementsBehindLockedRows",
 	},
 	{
@@ -276,7 +275,7 @@ var mutations = []mutation{
 		"TestListeningInALimitedPool",
 	},
 	{
-		"a time limit of the session does not end listening", "internal/store/statements.go",
+		"a time limit of the session does not end listening", "internal/store/sql/fragments/select_unlimited.sql",
 		"MAX_EXECUTION_TIME(60000)", "NO_INDEX_MERGE()",
 		"TestTimeLimitIsNoSignal",
 	},
@@ -306,7 +305,7 @@ var mutations = []mutation{
 		"TestGuardNeedsATransaction",
 	},
 	{
-		"the server ends a wait of ForceUnlock", "internal/store/statements.go",
+		"the server ends a wait of ForceUnlock", "internal/store/sql/seize.sql",
 		"SET STATEMENT max_statement_time = 1 FOR */ SELECT /*+ MAX_EXECUTION_TIME(1000) */", "SET STATEMENT max_statement_time = 60 FOR */ SELECT /*+ MAX_EXECUTION_TIME(60000) */",
 		"TestForceUnlockGivenUp",
 	},
@@ -327,7 +326,7 @@ var mutations = []mutation{
 	},
 	{
 		"an open transaction is checked with the server", "internal/store/settings.go",
-		"if _, err := conn.ExecContext(ctx, \"DO 0\"); err != nil {", "if err := ctx.Err(); err != nil {",
+		"if _, err := conn.ExecContext(ctx, sqlAskStatus); err != nil {", "if err := ctx.Err(); err != nil {",
 		"TestTransactionEndedByTheServer",
 	},
 	{
@@ -351,7 +350,7 @@ var mutations = []mutation{
 		"TestLostBackend",
 	},
 	{
-		"a release that is sent twice recognizes the row that it freed", "internal/store/statements.go",
+		"a release that is sent twice recognizes the row that it freed", "internal/store/sql/release.sql",
 		"owner IN ({owner}, {released})", "owner IN ({owner}, {owner})",
 		"TestRepeatedRelease",
 	},
@@ -361,17 +360,17 @@ var mutations = []mutation{
 		"TestRepeatedRelease",
 	},
 	{
-		"a lock that was taken away by force is not found released", "internal/store/statements.go",
-		"owner = INSERT(owner, 1, 1, _ascii'!'), ` + sqlFreed", "owner = INSERT(owner, 1, 1, _ascii'-'), ` + sqlFreed",
+		"a lock that was taken away by force is not found released", "internal/store/sql/force.sql",
+		"_ascii'!'", "_ascii'-'",
 		"TestRepeatedRelease",
 	},
 	{
-		"an acquire that is sent twice recognizes its grant", "internal/store/statements.go",
-		"IF(owner = {owner} AND expires_at > ", "IF(owner = {owner} AND 0 > ",
+		"an acquire that is sent twice recognizes its grant", "internal/store/sql/take.sql",
+		"IF(owner = {owner} AND expires_at > {>now},", "IF(owner = {owner} AND 0 > {>now},",
 		"TestRepeatedAcquire",
 	},
 	{
-		"a replacement that is sent twice recognizes its grant", "internal/store/statements.go",
+		"a replacement that is sent twice recognizes its grant", "internal/store/sql/replace.sql",
 		"owner IN ({replaces}, {owner})", "owner IN ({from}, {from})",
 		"TestRepeatedAcquire",
 	},
@@ -386,8 +385,8 @@ var mutations = []mutation{
 		"TestServerTooOld",
 	},
 	{
-		"no time limit for what the library reads", "internal/store/statements.go",
-		"sqlLook = sqlUnlimited + `", "sqlLook = `SELECT",
+		"no time limit for what the library reads", "internal/store/sql/look.sql",
+		"{>select_unlimited}", "SELECT",
 		"TestTimeLimitOfReads",
 	},
 	{
@@ -401,8 +400,8 @@ var mutations = []mutation{
 		"TestRepeatedAcquire",
 	},
 	{
-		"waiters stay enlisted behind an acquire that is sent twice", "internal/store/statements.go",
-		" OR {r}expires_at > ` + sqlNow + `, {r}waiters, SUBSTRING", ", {r}waiters, SUBSTRING",
+		"waiters stay enlisted behind an acquire that is sent twice", "internal/store/sql/fragments/waiters_after_take.sql",
+		" OR {r}expires_at > {>now}, {r}waiters,", ", {r}waiters,",
 		"TestRepeatedAcquire",
 	},
 	{
@@ -431,8 +430,8 @@ var mutations = []mutation{
 		"TestUncommittedRenewal",
 	},
 	{
-		"a change of owner that is not committed is no loss", "internal/store/statements.go",
-		"`SET TRANSACTION ISOLATION LEVEL READ COMMITTED`", "`DO 0`",
+		"a change of owner that is not committed is no loss", "internal/store/sql/read_committed.sql",
+		"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "DO 0",
 		"TestUncommittedChangeOfOwner",
 	},
 	{
@@ -536,8 +535,8 @@ var mutations = []mutation{
 		"TestFirstGrantsBehindLockedRows",
 	},
 	{
-		"Purge deletes without waiting for rows that others have locked", "internal/store/statements.go",
-		"AND {condition} LIMIT {count} FOR UPDATE SKIP LOCKED", "AND {condition} LIMIT {count} FOR UPDATE",
+		"Purge deletes without waiting for rows that others have locked", "internal/store/sql/delete.sql",
+		"LIMIT {count} FOR UPDATE SKIP LOCKED", "LIMIT {count} FOR UPDATE",
 		"TestPurgeBesideALockedRow",
 	},
 	{
@@ -556,18 +555,18 @@ var mutations = []mutation{
 		"TestFirstGrantPassesItsSlotOn",
 	},
 	{
-		"a session that has expired stays dead", "internal/store/statements.go",
-		"sqlAlive        = `name = {session} AND session = {id} AND expires_at > ` + sqlNow", "sqlAlive        = `name = {session} AND session = {id}`",
+		"a session that has expired stays dead", "internal/store/sql/fragments/alive.sql",
+		" AND expires_at > {>now}", "",
 		"TestDeadSessionStaysDead",
 	},
 	{
-		"a copy of the statement that began a session does not revive it", "internal/store/statements.go",
-		"{t}.session = {id} AND {t}.expires_at > ` + sqlNow + `)`", "{t}.session = {id})`",
+		"a copy of the statement that began a session does not revive it", "internal/store/sql/fragments/session_begins.sql",
+		"{t}.session = {id} AND {t}.expires_at > {>now})", "{t}.session = {id})",
 		"TestDeadSessionStaysDead",
 	},
 	{
-		"a session does not begin after a later one", "internal/store/statements.go",
-		"sqlSessionBegins = `({t}.session < {id} OR", "sqlSessionBegins = `({t}.session <> {id} OR",
+		"a session does not begin after a later one", "internal/store/sql/fragments/session_begins.sql",
+		"({t}.session < {id} OR", "({t}.session <> {id} OR",
 		"TestDeadSessionStaysDead",
 	},
 	{
@@ -576,13 +575,13 @@ var mutations = []mutation{
 		"TestLateBinding",
 	},
 	{
-		"an acquire finds rows that a session keeps", "internal/store/statements.go",
-		"AND IF(expires_at <= ` + sqlNow + ` AND session IN (0, {dead}) AND waiters", "AND IF(expires_at <= ` + sqlNow + ` AND waiters",
+		"an acquire finds rows that a session keeps", "internal/store/sql/take.sql",
+		"IF(expires_at <= {>now} AND session IN (0, {dead}) AND waiters", "IF(expires_at <= {>now} AND waiters",
 		"TestSessionKeepsBoundRows",
 	},
 	{
-		"an acquire that joins the wait queue finds rows that a session keeps", "internal/store/statements.go",
-		"sqlUnbound = `{r}session IN (0, {dead})`", "sqlUnbound = `{r}session <> {dead} + 1`",
+		"an acquire that joins the wait queue finds rows that a session keeps", "internal/store/sql/fragments/unbound.sql",
+		"{r}session IN (0, {dead})", "{r}session <> {dead} + 1",
 		"TestBoundRowIsNotTakenByAWaiter",
 	},
 	{
@@ -596,33 +595,33 @@ var mutations = []mutation{
 		"TestTakeoverIsFinal",
 	},
 	{
-		"only a session that has expired is marked dead", "internal/store/statements.go",
-		"AND session = {id} AND expires_at <= ` + sqlNow + ` AND @@autocommit`", "AND session = {id} AND @@autocommit`",
+		"only a session that has expired is marked dead", "internal/store/sql/mark_dead.sql",
+		" AND expires_at <= {>now}", "",
 		"TestClockSetBackBeforeATakeover",
 	},
 	{
-		"a new holder is not bound to the session of the last", "internal/store/statements.go",
-		"  session = IF(` + sqlAvailable + `, 0, {r}session),\n", "",
+		"a new holder is not bound to the session of the last", "internal/store/sql/fragments/set_take_or_enlist.sql",
+		"session = IF({>available}, 0, {r}session),\n", "",
 		"TestTakeoverIsFinal",
 	},
 	{
-		"a copy of an acquire leaves the row bound", "internal/store/statements.go",
-		"session = IF(` + sqlAvailable + `, 0, {r}session)", "session = IF(` + sqlAvailable + ` OR {r}owner = {owner}, 0, {r}session)",
+		"a copy of an acquire leaves the row bound", "internal/store/sql/fragments/set_take_or_enlist.sql",
+		"session = IF({>available}, 0, {r}session)", "session = IF({>available} OR {r}owner = {owner}, 0, {r}session)",
 		"TestCopiesAfterTheBinding",
 	},
 	{
-		"a copy of the statement that began a session does not shorten it", "internal/store/statements.go",
-		"GREATEST({t}.expires_at, ` + sqlNow + ` + INTERVAL {lease} MICROSECOND), {t}.expires_at)", "` + sqlNow + ` + INTERVAL {lease} MICROSECOND, {t}.expires_at)",
+		"a copy of the statement that began a session does not shorten it", "internal/store/sql/begin_session.sql",
+		"GREATEST({t}.expires_at, {>new_lease})", "{>new_lease}",
 		"TestCopiesAfterTheBinding",
 	},
 	{
-		"a released row is bound to no session", "internal/store/statements.go",
-		"{r}session = 0, {r}expires_at = '1970-01-01'`", "{r}expires_at = '1970-01-01'`",
+		"a released row is bound to no session", "internal/store/sql/fragments/set_freed.sql",
+		"{r}session = 0,\n", "",
 		"TestSessionKeepsBoundRows",
 	},
 	{
-		"a session is renewed without waiting for its row", "internal/store/statements.go",
-		"` AND @@autocommit LIMIT 1 FOR UPDATE SKIP LOCKED\n) AS mine STRAIGHT_JOIN {t} AS p", "` AND @@autocommit LIMIT 1 FOR UPDATE\n) AS mine STRAIGHT_JOIN {t} AS p",
+		"a session is renewed without waiting for its row", "internal/store/sql/renew_session.sql",
+		"LIMIT 1 FOR UPDATE SKIP LOCKED", "LIMIT 1 FOR UPDATE",
 		"TestSessionRowLocked",
 	},
 	{
@@ -631,8 +630,8 @@ var mutations = []mutation{
 		"TestSessionRowLocked",
 	},
 	{
-		"Purge deletes no lock that a session keeps", "internal/store/statements.go",
-		"` + sqlIdle + ` AND s.name IS NULL ORDER", "` + sqlIdle + ` ORDER",
+		"Purge deletes no lock that a session keeps", "internal/store/sql/idle_names.sql",
+		" AND s.name IS NULL", "",
 		"TestPurgeOfSessions",
 	},
 	{
@@ -656,7 +655,7 @@ var mutations = []mutation{
 		"TestForceUnlockSignal",
 	},
 	{
-		"a listener notices a forced release", "internal/store/statements.go",
+		"a listener notices a forced release", "internal/store/sql/listen.sql",
 		"NOT a.demoted AND a.forced = {forced}, SLEEP", "NOT a.demoted, SLEEP",
 		"TestForcedReleaseIsReported",
 	},

@@ -41,7 +41,7 @@ func TestReadme(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	var shown, want []string
-	for _, m := range regexp.MustCompile(`(?m)^\| (.+) \| [\w/]+\.go \| Test`).FindAllStringSubmatch(string(page), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\| (.+) \| [\w/]+\.(?:go|sql) \| Test`).FindAllStringSubmatch(string(page), -1) {
 		shown = append(shown, m[1])
 	}
 	for _, m := range mutations {

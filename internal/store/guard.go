@@ -62,7 +62,7 @@ func (s *Store) stillOwned(ctx context.Context, c Claim) (bool, error) {
 // requireTransaction returns an error if tx, of an unknown type, has no open transaction:
 // without one, a savepoint ends with the statement that sets it.
 func (s *Store) requireTransaction(ctx context.Context, tx queryer) error {
-	for _, statement := range []string{"SAVEPOINT mysqllock_guard", "RELEASE SAVEPOINT mysqllock_guard"} {
+	for _, statement := range []string{sqlSavepoint, sqlReleaseSavepoint} {
 		s.statements.Add(1)
 		var none any
 		err := tx.QueryRowContext(ctx, statement).Scan(&none)

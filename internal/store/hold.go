@@ -110,7 +110,7 @@ func (s *Store) releaseCommand(c Claim) command {
 	}
 }
 
-// released returns what sqlFree makes of an owner id.
+// released returns what a release makes of an owner id.
 func released(owner string) string { return "-" + owner[1:] }
 
 // ReleaseAll frees many rows, skipping locked ones.

@@ -127,17 +127,17 @@ func (s *Store) deleteIdle(ctx context.Context, found []idleRow, idle time.Durat
 func (s *Store) inTransaction(ctx context.Context, fn func(context.Context, *sqlx.Conn) error) error {
 	return s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		s.statements.Add(2)
-		if _, err := conn.ExecContext(ctx, "START TRANSACTION READ WRITE"); err != nil {
+		if _, err := conn.ExecContext(ctx, sqlBegin); err != nil {
 			return err
 		}
 		err := fn(ctx, conn)
 		if err == nil {
-			_, err = conn.ExecContext(ctx, sqlSettle)
+			_, err = conn.ExecContext(ctx, sqlCommit)
 		}
 		if err != nil {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
-			if _, failed := conn.ExecContext(ctx, "ROLLBACK AND NO CHAIN NO RELEASE"); failed != nil {
+			if _, failed := conn.ExecContext(ctx, sqlRollback); failed != nil {
 				conn.Raw(func(any) error { return driver.ErrBadConn }) // out of the pool
 			}
 		}

@@ -50,13 +50,13 @@ func (s *Store) prepare(ctx context.Context, conn *sqlx.Conn) error {
 	}
 	if s.chained.Load() {
 		s.statements.Add(1)
-		if _, err := conn.ExecContext(ctx, sqlSettle); err != nil {
+		if _, err := conn.ExecContext(ctx, sqlCommit); err != nil {
 			return NotSent{err}
 		}
 	} else if inTransaction(conn) {
 		// An error that ended the transaction does not carry the flag, so ask.
 		s.statements.Add(1)
-		if _, err := conn.ExecContext(ctx, "DO 0"); err != nil {
+		if _, err := conn.ExecContext(ctx, sqlAskStatus); err != nil {
 			return NotSent{err}
 		}
 		switch serverStatus(conn) & (serverInTransaction | serverAutocommit) {

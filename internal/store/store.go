@@ -147,7 +147,7 @@ const BatchSize = 800
 
 // ReservedFor is how long a released row is reserved for the head of its wait queue,
 // which takes a few milliseconds if it listens. A process that only polls gets 1.5 s.
-// sqlReserved contains both.
+// sql/fragments/reserved.sql contains both.
 const ReservedFor = 250 * time.Millisecond
 
 // TokenRange is how many tokens a grant covers, beginning with its own: a handoff

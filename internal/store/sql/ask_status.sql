@@ -1,0 +1,7 @@
+-- Does nothing. Its reply carries the status flags of the connection.
+--
+-- | connection             | flag of a transaction |
+-- |------------------------|-----------------------|
+-- | a transaction is open  | 1                     |
+-- | no transaction is open | 0                     |
+DO 0

@@ -1,0 +1,9 @@
+-- Whether the server is read-only. The rows of a demoted primary are out of date. It refuses
+-- writes, but a connection that only reads would never leave it. The variable is a number, or
+-- a word from MariaDB 12 on.
+--
+-- | @@global.read_only  | demoted |
+-- |---------------------|---------|
+-- | 0, OFF              | 0       |
+-- | 1, ON, and the like | 1       |
+CAST(@@global.read_only AS CHAR) NOT IN (_ascii'0', _ascii'OFF')

@@ -1,0 +1,2 @@
+-- Until when the row l is held: by its own lease, or by the session s if that ends later.
+GREATEST(l.expires_at, COALESCE(s.expires_at, l.expires_at))

@@ -1,0 +1,2 @@
+-- The end of a lease that begins now.
+{>now} + INTERVAL {lease} MICROSECOND

@@ -1,0 +1,11 @@
+-- Whether the row is reserved for the head of its wait queue, if it has one (see ReservedFor).
+-- A listening process, whose id begins with 4 or more, takes the row in milliseconds; one that
+-- only polls needs longer.
+--
+-- | free for     | head listens | head polls   |
+-- |--------------|--------------|--------------|
+-- | up to 0.25 s | reserved     | reserved     |
+-- | up to 1.5 s  | not reserved | reserved     |
+-- | longer       | not reserved | not reserved |
+GREATEST({r}expires_at, {r}released_at)
+  BETWEEN {>now} - INTERVAL IF(LEFT({r}waiters, 1) < _ascii'4', 1500000, 250000) MICROSECOND AND {>now}

@@ -1,0 +1,9 @@
+-- Guards a token like guard, but also one that is newer than the snapshot of the transaction.
+-- It reads only the index, so it locks only the index entry: a change of owner waits for it,
+-- and a renewal does not.
+--
+-- | entry of the token | locked                                     | result    |
+-- |--------------------|--------------------------------------------|-----------|
+-- | there              | the entry                                  | the token |
+-- | missing            | the gap around it, from REPEATABLE READ on | no row    |
+SELECT token + 0 FROM {t} FORCE INDEX (guard) WHERE token = {token} AND name = {name} LOCK IN SHARE MODE

@@ -1,0 +1,7 @@
+-- Reads whether the high-water row exists.
+--
+-- | high-water row | answer |
+-- |----------------|--------|
+-- | there          | 1      |
+-- | missing        | 0      |
+SELECT COUNT(*) FROM {t} WHERE name = x'' LIMIT 1

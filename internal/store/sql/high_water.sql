@@ -1,0 +1,7 @@
+-- Reads the high-water row in a transaction of Purge, and locks it: first grants of names wait.
+--
+-- | high-water row | result                       |
+-- |----------------|------------------------------|
+-- | there          | its token; the row is locked |
+-- | missing        | no row                       |
+SELECT token + 0 AS token FROM {t} WHERE name = x'' LIMIT 1 FOR UPDATE

@@ -1,0 +1,12 @@
+-- Reads, without a lock, the idle locks that follow {name}: Purge walks the primary key.
+--
+-- | row after {name}            | found |
+-- |-----------------------------|-------|
+-- | an idle lock                | yes   |
+-- | kept by a session           | no    |
+-- | held, or used within {idle} | no    |
+-- | a session                   | no    |
+SELECT CAST(l.name AS BINARY) AS name, l.token + 0 AS token
+FROM {>kept}
+WHERE l.name > {name} AND {>idle} AND s.name IS NULL
+ORDER BY l.name LIMIT {count}

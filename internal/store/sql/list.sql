@@ -1,0 +1,11 @@
+-- Reads the state of every lock that is held, for operators. The names of sessions, and of the
+-- high-water row, are below x'01'. An explicit LIMIT overrides sql_select_limit.
+--
+-- | row                                    | in the list |
+-- |----------------------------------------|-------------|
+-- | a lock, held by its lease or a session | yes         |
+-- | a lock that is free                    | no          |
+-- | a session, or the high-water row       | no          |
+{>select_info}
+WHERE l.name > x'01' AND (l.expires_at > {>now} OR s.name IS NOT NULL)
+ORDER BY l.name LIMIT 18446744073709551615

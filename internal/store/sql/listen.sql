@@ -1,0 +1,26 @@
+-- Checks the rows, and sleeps if none of them needs a look. One statement does both, so that no
+-- signal falls between. Only a signal ends the sleep early, or makes it fail.
+--
+-- | state                                                            | hit      | sleeps | signalled        |
+-- |------------------------------------------------------------------|----------|--------|------------------|
+-- | a row is missing                                                 | empty    | no     | 0                |
+-- | a row is available, or its queue has room and lacks this process | its name | no     | 0                |
+-- | the server is read-only                                          |          | no     | 0                |
+-- | a lock of this process was freed by force                        |          | no     | 0                |
+-- | none of these, no signal for {seconds}                           | NULL     | yes    | 0                |
+-- | none of these, and a signal                                      | NULL     | yes    | 1, or error 1317 |
+{>select_unlimited}
+  CAST(a.hit AS BINARY) AS hit,
+  a.demoted + 0 AS demoted,
+  a.forced + 0 AS forced,
+  IF(a.hit IS NULL AND NOT a.demoted AND a.forced = {forced}, SLEEP({seconds}), 0) AS signalled
+FROM (
+  SELECT
+    {>demoted} AS demoted,
+    (SELECT COALESCE(MAX({>forced_at}), 0) FROM {t} AS p WHERE p.name = {session}) AS forced,
+    IF(COUNT(*) < {count}, x'', MIN(
+      IF(l.expires_at <= {>now} AND s.name IS NULL AND {>not_reserved}
+        OR NOT {>listed} AND LENGTH(l.waiters) <= 1000, l.name, NULL))) AS hit
+  FROM {>kept}
+  WHERE l.name IN ({names})
+) AS a

@@ -1,0 +1,9 @@
+-- Frees many rows, skipping locked ones. {owners} also has the ids that the release gives to
+-- the rows, as in release.
+--
+-- | row                        | written | counted | answer                               |
+-- |----------------------------|---------|---------|--------------------------------------|
+-- | picked                     | freed   | yes     | head of one of the wait queues, or 0 |
+-- | not picked: see pick_owned | nothing | no      |                                      |
+{>pick_owned}
+SET {>set_released}

@@ -1,0 +1,16 @@
+-- Reads the settings of the connection under which the statements would be wrong, and the
+-- server's version. It is sent twice, because only then a fixed clock shows.
+--
+-- | answer                 | meaning                                          |
+-- |------------------------|--------------------------------------------------|
+-- | autocommit = 0         | refused: a grant would be visible to nobody else |
+-- | the same instant twice | refused: the session has a fixed timestamp       |
+-- | version too old        | refused: it lacks SKIP LOCKED                    |
+-- | chained = 1            | every use of a connection begins with commit     |
+-- | wide = 1               | nothing is prepared                              |
+{>select_unlimited}
+  @@autocommit AS autocommit,
+  @@completion_type = 'CHAIN' AS chained,
+  CAST(NOW(6) AS CHAR) AS instant,
+  @@character_set_connection IN ('utf16', 'utf16le', 'utf32', 'ucs2') AS wide,
+  CAST(@@version AS BINARY) AS version

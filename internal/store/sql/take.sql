@@ -1,0 +1,29 @@
+-- Takes a free row for which no process waits: the common case.
+--
+-- | row                                 | written                        | answer                          |
+-- |-------------------------------------|--------------------------------|---------------------------------|
+-- | free, wait queue empty              | the grant, bound to no session | the token                       |
+-- | free, a process waits               | nothing                        | -1                              |
+-- | granted to a copy of this statement | nothing                        | the token of that grant         |
+-- | another holder's lease runs         | nothing                        | the microseconds left, negative |
+-- | expired, its session may be alive   | nothing                        | the number of the session       |
+-- | missing, or autocommit is off       | nothing                        | 0                               |
+--
+-- Without autocommit nobody else would see the grant, so no statement matches a row there. A
+-- proxy that lost the reply may send an acquiring statement again, so each recognizes its own
+-- grant.
+UPDATE {t} SET
+  owner = {owner},
+  holder = {label},
+  holds = 1,
+  token = LAST_INSERT_ID(GREATEST(token + 256, {>now_micros})),
+  acquired_at = {>now},
+  expires_at = {>new_lease},
+  session = 0
+WHERE name = {name} AND @@autocommit
+  AND IF(expires_at <= {>now} AND session IN (0, {dead}) AND waiters = x'', 1,
+    0 * LAST_INSERT_ID(
+      IF(owner = {owner} AND expires_at > {>now}, CAST(token AS SIGNED),
+        IF(expires_at > {>now} OR session IN (0, {dead}),
+          -GREATEST(1, TIMESTAMPDIFF(MICROSECOND, {>now}, expires_at)),
+          CAST(session AS SIGNED)))))

@@ -1,0 +1,10 @@
+-- Takes a row, or joins its wait queue: the general case, which observes the wait queue.
+--
+-- | row                           | written                               | answer       |
+-- |-------------------------------|---------------------------------------|--------------|
+-- | available, or already granted | as in set_take_or_enlist              | the token    |
+-- | any other                     | {enlist} at the end of the wait queue | {>remaining} |
+-- | missing, or autocommit is off | nothing                               | 0            |
+UPDATE {t} SET
+  {>set_take_or_enlist}
+WHERE name = {name} AND @@autocommit

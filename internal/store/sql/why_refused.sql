@@ -1,0 +1,15 @@
+-- Reads, without a lock, why take_unlocked did not take the row. listed means that enlist
+-- would change nothing.
+--
+-- | row                     | autocommit | available | answer       | so take_unlocked was refused because |
+-- |-------------------------|------------|-----------|--------------|--------------------------------------|
+-- | any                     | 0          |           |              | autocommit is off                    |
+-- | available               | 1          | 1         | {>remaining} | the row or its guard entry is locked |
+-- | held, kept, or reserved | 1          | 0         | {>remaining} | of the answer                        |
+-- | missing                 | no result  |           |              | there is no row                      |
+{>select_unlimited}
+  {>remaining} AS answer,
+  @@autocommit AS autocommit,
+  ({>available}) + 0 AS available,
+  ({>listed} OR LENGTH(waiters) > 1000) + 0 AS listed
+FROM {t} FORCE INDEX (PRIMARY) WHERE name = {name} LIMIT 1

@@ -1,0 +1,89 @@
+package store
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Each file of sql is loaded or included, begins with a comment, which for a statement has a
+// truth table, and has only placeholders that some code replaces.
+func TestSQLFiles(t *testing.T) {
+	var code, statements strings.Builder
+	paths, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	for _, path := range paths {
+		if source, err := os.ReadFile(path); assert.NoError(t, err) && !strings.HasSuffix(path, "_test.go") {
+			code.Write(source)
+		}
+	}
+	names := map[string]string{} // of the files, with their sources
+	require.NoError(t, fs.WalkDir(sqlFiles, "sql", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		source, err := fs.ReadFile(sqlFiles, path)
+		name, found := strings.CutSuffix(strings.TrimPrefix(path, "sql/"), ".sql")
+		assert.True(t, found, path)
+		names[name] = string(source)
+		statements.Write(source)
+		return err
+	}))
+	for name, source := range names {
+		fragment, included := strings.CutPrefix(name, "fragments/")
+		assert.True(t, strings.Contains(code.String(), `load("`+name+`")`) || included && strings.Contains(statements.String(), "{>"+fragment+"}"), "%s is not used", name)
+		assert.Regexp(t, `^-- [A-Z]`, source, name)
+		if !included {
+			assert.Contains(t, source, "\n-- |--", "%s has no truth table", name)
+		}
+		text := load(name)
+		assert.NotEmpty(t, text, name)
+		assert.NotContains(t, text, ";", name)
+		assert.Equal(t, strings.Count(text, "("), strings.Count(text, ")"), name)
+		for _, placeholder := range regexp.MustCompile(`\{(.*?)\}`).FindAllStringSubmatch(text, -1) {
+			assert.Contains(t, code.String(), `"`+placeholder[1]+`"`, "%s: {%s}", name, placeholder[1])
+		}
+		// Spaces are removed without regard to quotes.
+		for _, quoted := range regexp.MustCompile("'[^']*'").FindAllString(source[strings.LastIndex(source, "\n--")+1:], -1) {
+			assert.NotRegexp(t, `\s\s|\( | \)`, quoted, name)
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	dir := fstest.MapFS{}
+	for name, source := range map[string]string{
+		"plain":            "-- Comment.\n-- | {>no} |\nSELECT 1\n",
+		"lines":            "-- Comment.\r\nSELECT COUNT(\r\n    *\r\n  ),\r\n  -- Comment.\r\n\t2\r\n",
+		"hints":            "/*M! SET STATEMENT x = 1 FOR */\nSELECT /*+ MAX_EXECUTION_TIME(1) */ 1",
+		"includes":         "-- Comment.\nSELECT {>outer}, ({>inner})",
+		"fragments/outer":  "-- Comment.\n2 * {>inner}\n",
+		"fragments/inner":  "-- Comment.\n{r}a\n",
+		"unknown":          "SELECT {>none}",
+		"behind":           "SELECT 1 -- one\n, 2",
+		"unfinished":       "SELECT {>inner",
+		"fragments/absent": "{>none}",
+		"nested":           "SELECT {>absent}",
+	} {
+		dir["sql/"+name+".sql"] = &fstest.MapFile{Data: []byte(source)}
+	}
+	files := statementFiles{dir, map[string]string{}}
+	for name, want := range map[string]string{
+		"plain":    "SELECT 1",
+		"lines":    "SELECT COUNT(*), 2",
+		"hints":    "/*M! SET STATEMENT x = 1 FOR */ SELECT /*+ MAX_EXECUTION_TIME(1) */ 1",
+		"includes": "SELECT 2 * {r}a, ({r}a)",
+	} {
+		assert.Equal(t, want, files.load(name), name)
+	}
+	for _, name := range []string{"missing", "unknown", "behind", "unfinished", "nested"} {
+		assert.Panics(t, func() { files.load(name) }, name)
+	}
+}
