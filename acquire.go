@@ -291,7 +291,7 @@ func (l *Locker) reenter(ctx context.Context, key holdKey, lease time.Duration) 
 	}
 	k := l.addHandle(ctx, t, lease, now)
 	k.reentered = true
-	l.watchdog.request(t.lease, t.request(), len(t.handles))
+	l.watchdog.Change(t.lease, t.request(), len(t.handles))
 	l.reentered.Add(1)
 	return k, nil
 }

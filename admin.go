@@ -91,7 +91,7 @@ func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err e
 	if owner == "" {
 		return false, nil
 	}
-	l.watchdog.ownerChanged(store.Claim{Name: name, Owner: owner})
+	l.watchdog.OwnerChanged(store.Claim{Name: name, Owner: owner})
 	l.waker.Freed([]string{name}, next)
 	return true, nil
 }

@@ -49,7 +49,7 @@ func (c *call) attempt(left *handoff) *attempt {
 		request: store.AcquireRequest{Claim: store.Claim{Name: c.name, Owner: store.NewOwnerID(l.process)}, Lease: lease},
 	}
 	if left != nil {
-		a.request.Replaces = left.lease.claim.Owner
+		a.request.Replaces = left.lease.Claim.Owner
 	}
 	background := c.observed.over(l.background)
 	a.inline = l.dbIsFast.Load() && left == nil && !c.again
@@ -142,12 +142,12 @@ func (a *attempt) send() {
 		a.l.dbIsFast.Store(fast)
 	}
 	if a.handoff != nil {
-		span := a.l.watchdog.stop(a.handoff.lease)
+		span := a.l.watchdog.Stop(a.handoff.lease)
 		a.l.repo.HoldEnded()
 		// A refusal may be wrong: without autocommit, or after a KILL, the statement matches
 		// nothing. A row that is bound to a session would stay held.
 		if a.err != nil || a.grant.Token == 0 {
-			a.l.releaser.Add(a.handoff.lease.claim, span, false, time.Now())
+			a.l.releaser.Add(a.handoff.lease.Claim, span, false, time.Now())
 		}
 	}
 }

@@ -25,10 +25,10 @@ func (l *Locker) close() error {
 	defer cancel()
 	err := l.releaseHolds(ctx)
 	cut := l.endCalls()
-	l.watchdog.close()
+	l.watchdog.Close()
 	l.releaser.Close()
 	mayBeGranted, drainErr := l.releaser.Drain(ctx)
-	if err := l.watchdog.endSession(ctx); err != nil {
+	if err := l.watchdog.EndSession(ctx); err != nil {
 		l.log.Debug("mysqllock: session not ended, it expires", "err", err)
 	}
 	l.outages.Close()
@@ -60,8 +60,8 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 			defer l.finishLoss(t, true)
 		} else if t.ended == nil {
 			l.endHold(t, ErrClosed)
-			l.watchdog.stop(t.lease)
-			held, claims = append(held, t), append(claims, t.lease.claim)
+			l.watchdog.Stop(t.lease)
+			held, claims = append(held, t), append(claims, t.lease.Claim)
 		}
 	}
 	clear(l.holds)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/lease"
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
@@ -38,13 +39,13 @@ func (k *Lock) Guard(ctx context.Context, tx Queryer) error {
 	l.mu.Unlock()
 	err := k.Err()
 	if err == nil {
-		err = l.table.Guard(ctx, tx, t.lease.claim, t.tokens.token)
+		err = l.table.Guard(ctx, tx, t.lease.Claim, t.tokens.token)
 	}
 	if errors.Is(err, store.ErrNotOwned) {
-		l.watchdog.ownerChanged(t.lease.claim)
+		l.watchdog.OwnerChanged(t.lease.Claim)
 		// The row may yet be ours, if tx looked for it elsewhere and the pool did not answer.
 		// Bound to a session it would stay held.
-		l.releaser.Add(t.lease.claim, untilReleased, false, time.Now())
+		l.releaser.Add(t.lease.Claim, lease.UntilReleased, false, time.Now())
 		err = ErrLost
 		if now := k.Err(); now != nil {
 			err = now // it may have been unlocked meanwhile

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/lease"
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
@@ -11,7 +12,7 @@ import (
 type handoff struct {
 	tokenRange
 	last  uint64 // the last token that was used
-	lease *lease
+	lease *lease.Lease
 }
 
 // A tokenRange is shared by holds that follow each other by handoffs.
@@ -46,15 +47,15 @@ func (l *Locker) handOff(t *hold) bool {
 
 // confirmed reports whether the lease owned its row a moment ago. If not, or if the database
 // does not reply, a statement must release the row, or find it lost.
-func (l *Locker) confirmed(ls *lease) bool {
-	if l.watchdog.confirmed(ls) {
+func (l *Locker) confirmed(ls *lease.Lease) bool {
+	if time.Since(l.watchdog.Seen(ls)) < handoffTrust {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), confirmBound)
 	defer cancel()
-	mine, sent, err := l.repo.Confirm(ctx, ls.claim)
+	mine, sent, err := l.repo.Confirm(ctx, ls.Claim)
 	if err == nil && mine {
-		l.watchdog.confirm(ls, sent)
+		l.watchdog.Confirm(ls, sent)
 	}
 	return err == nil && mine
 }
@@ -73,7 +74,7 @@ func (c *call) adopt(left *handoff) *Lock {
 	}
 	t := &hold{key: c.key(), token: left.last + 1, tokens: left.tokenRange, waiter: c.waiter, lease: left.lease}
 	k := l.addHandle(c.ctx, t, c.lease, time.Now())
-	if !l.watchdog.pass(left.lease, k.requested, c.lease, func() { l.onLoss(t) }) {
+	if !l.watchdog.Pass(left.lease, k.requested, c.lease, func() { l.onLoss(t) }) {
 		l.mu.Unlock()
 		return nil
 	}
@@ -94,7 +95,7 @@ func (l *Locker) leaveQueue(w *waiter) {
 // releaseHandoff releases the row of a handoff in the background.
 func (l *Locker) releaseHandoff(left *handoff) {
 	if left != nil {
-		l.releaser.Add(left.lease.claim, l.watchdog.stop(left.lease), false, time.Now())
+		l.releaser.Add(left.lease.Claim, l.watchdog.Stop(left.lease), false, time.Now())
 		l.repo.HoldEnded()
 	}
 }

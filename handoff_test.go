@@ -714,8 +714,8 @@ func TestEndedHandedOverLeaseStaysEnded(t *testing.T) {
 		l := f.locker(withHandoff)
 		_, k := f.handedOver(l, "x", AutoRenew, 5*time.Second)
 		require.NoError(t, k.Unlock())
-		l.watchdog.request(k.hold.lease, k.requested, 1)
-		require.False(t, k.hold.lease.timer.Stop(), "a timer was left running")
+		l.watchdog.Change(k.hold.lease, k.requested, 1)
+		require.False(t, k.hold.lease.StopTimer(), "a timer was left running")
 	})
 }
 
@@ -775,7 +775,7 @@ func TestHandoffToACallThatEnds(t *testing.T) {
 		"cancel, Unlock": func(cancel context.CancelFunc, old *Lock) { cancel(); old.Unlock() },
 		"at once":        func(cancel context.CancelFunc, old *Lock) { go cancel(); old.Unlock() },
 		"the wait is over": func(_ context.CancelFunc, old *Lock) {
-			time.Sleep(time.Until(old.hold.lease.promised) - time.Hour + 2*s)
+			time.Sleep(time.Until(old.requested.Until) - time.Hour + 2*s)
 			old.Unlock()
 		},
 	} {
@@ -906,9 +906,7 @@ func TestLeaseThatEndsInAHandoff(t *testing.T) {
 			delete(l.holds, old.hold.key)
 			l.endHold(old.hold, ErrNotHeld)
 			l.mu.Unlock()
-			l.watchdog.mu.Lock()
-			l.watchdog.expire(left.lease)
-			l.watchdog.mu.Unlock()
+			l.watchdog.Expire(left.lease)
 			old.hold.waiter.Offer(left)
 		}()
 		k := p.granted(0)

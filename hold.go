@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/lease"
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
@@ -15,7 +16,7 @@ type hold struct {
 	key      holdKey
 	token    uint64
 	tokens   tokenRange
-	lease    *lease
+	lease    *lease.Lease
 	waiter   *waiter // the head of the name's queue
 	handles  []*Lock
 	observed *observed // may be nil
@@ -32,7 +33,7 @@ type holdKey struct {
 func (c *call) beginHold(a *attempt) (*Lock, error) {
 	l := c.l
 	l.mu.Lock()
-	late := !time.Now().Before(trustedUntil(a.grant.Sent, a.request.Lease))
+	late := !time.Now().Before(lease.TrustedUntil(a.grant.Sent, a.request.Lease))
 	if late || l.closed || l.holds[c.key()] != nil {
 		closed := l.closed
 		l.mu.Unlock()
@@ -48,7 +49,7 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 		t.tokens.since = a.handoff.since
 	}
 	k := l.addHandle(c.ctx, t, c.lease, a.grant.Sent)
-	t.lease = l.watchdog.start(a.request.Claim, a.grant.Sent, a.request.Lease, k.requested, func() { l.onLoss(t) })
+	t.lease = l.watchdog.Start(a.request.Claim, a.grant.Sent, a.request.Lease, k.requested, func() { l.onLoss(t) })
 	l.holdBegan(c, t)
 	return k, nil
 }
@@ -69,10 +70,10 @@ func (l *Locker) holdBegan(c *call, t *hold) {
 }
 
 // addHandle adds a handle to a hold. The caller holds mu.
-func (l *Locker) addHandle(ctx context.Context, t *hold, lease time.Duration, from time.Time) *Lock {
-	k := &Lock{locker: l, hold: t, parent: ctx, requested: request{auto: lease == AutoRenew}}
-	if !k.requested.auto {
-		k.requested.until = from.Add(lease)
+func (l *Locker) addHandle(ctx context.Context, t *hold, length time.Duration, from time.Time) *Lock {
+	k := &Lock{locker: l, hold: t, parent: ctx, requested: lease.Request{Auto: length == AutoRenew}}
+	if !k.requested.Auto {
+		k.requested.Until = from.Add(length)
 	}
 	k.open.Store(true)
 	t.handles = append(t.handles, k)
@@ -80,12 +81,12 @@ func (l *Locker) addHandle(ctx context.Context, t *hold, lease time.Duration, fr
 }
 
 // request is what the open handles of the hold ask together. The caller holds mu.
-func (t *hold) request() request {
-	var all request
+func (t *hold) request() lease.Request {
+	var all lease.Request
 	for _, k := range t.handles {
-		all.auto = all.auto || k.requested.auto
-		if k.requested.until.After(all.until) {
-			all.until = k.requested.until
+		all.Auto = all.Auto || k.requested.Auto
+		if k.requested.Until.After(all.Until) {
+			all.Until = k.requested.Until
 		}
 	}
 	return all
@@ -94,7 +95,7 @@ func (t *hold) request() request {
 // checkLoss ends the hold if its lease has ended. Then the caller, which holds mu, must call
 // finishLoss after unlocking mu.
 func (l *Locker) checkLoss(t *hold) (lost bool) {
-	if t.ended != nil || l.watchdog.alive(t.lease) {
+	if t.ended != nil || l.watchdog.Alive(t.lease) {
 		return false
 	}
 	l.endHold(t, ErrLost)
@@ -114,7 +115,7 @@ func (l *Locker) finishLoss(t *hold, lost bool) {
 	if !lost {
 		return
 	}
-	l.recordLoss(t, l.watchdog.reason(t.lease))
+	l.recordLoss(t, l.watchdog.Reason(t.lease))
 	l.repo.HoldEnded()
 	l.leaveQueue(t.waiter)
 	l.observers.holdEnd(t, ErrLost)
@@ -160,14 +161,14 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 		l.mu.Lock()
 		holds := len(t.handles)
 		l.mu.Unlock()
-		if !l.watchdog.extending(t.lease, lease) {
+		if !l.watchdog.Extending(t.lease, lease) {
 			continue
 		}
 		tryCtx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		mine, sent, err := l.repo.Extend(tryCtx, t.lease.claim, lease, holds, 0)
+		mine, sent, err := l.repo.Extend(tryCtx, t.lease.Claim, lease, holds, 0)
 		lost := false
 		if err == nil && !mine || errors.Is(err, store.ErrRowLocked) {
-			if lost, err = l.notMatched(tryCtx, t.lease.claim, err); err == errNotMatched {
+			if lost, err = l.notMatched(tryCtx, t.lease.Claim, err); err == errNotMatched {
 				unmatched++
 			}
 		}
@@ -175,18 +176,18 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 		switch {
 		case err == nil && mine:
 			l.mu.Lock()
-			if until := sent.Add(lease); until.After(k.requested.until) {
-				k.requested.until = until
+			if until := sent.Add(lease); until.After(k.requested.Until) {
+				k.requested.Until = until
 			}
 			if t.ended == nil { // else the lease may be the next holder's by now
-				l.watchdog.request(t.lease, t.request(), len(t.handles))
+				l.watchdog.Change(t.lease, t.request(), len(t.handles))
 			}
 			// Several may be under way: which holds was written last is not known.
-			l.watchdog.extended(t.lease, sent, promise{length: lease})
+			l.watchdog.Extended(t.lease, sent, lease)
 			l.mu.Unlock()
 			return k.Err()
 		case lost:
-			l.watchdog.ownerChanged(t.lease.claim)
+			l.watchdog.OwnerChanged(t.lease.Claim)
 			if err := k.Err(); err != nil {
 				return err
 			}

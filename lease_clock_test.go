@@ -2,13 +2,13 @@ package mysqllock
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/mysqllock/mysqllock/internal/store"
 )
 
 // A session that cannot begin costs no lock: the rows are renewed without it, and bound to
@@ -67,7 +67,7 @@ func TestLossOfASession(t *testing.T) {
 				f.until(5 * time.Minute)
 				for _, k := range []*Lock{y, young} {
 					require.NoError(t, k.Err())
-					require.Equal(t, store.SessionID(l.watchdog.lastSession), f.rows[k.Name()].session)
+					require.Equal(t, slices.Max(slices.Collect(maps.Keys(f.sessions))), f.rows[k.Name()].session)
 				}
 				require.Len(t, f.sessions, 2)
 				require.Zero(t, f.left("x"))
@@ -102,7 +102,7 @@ func TestLateRenewalBeforeALateTimer(t *testing.T) {
 		f.until(35 * time.Second)
 		f.meet(fails(errBroken), "renew")
 		f.until(57500 * time.Millisecond)
-		l.watchdog.session.loss.Stop()
+		l.watchdog.StopSessionTimer()
 		f.meet(slow(2*time.Second), "renew")
 		f.until(60500 * time.Millisecond)
 		require.ErrorIs(t, k.Err(), ErrLost)
@@ -131,7 +131,7 @@ func TestLossOfASessionWithALateTimer(t *testing.T) {
 		k := f.acquired(l, bg, "x", AutoRenew)
 		f.until(25 * time.Second)
 		f.meet(hangs, "renew", "releaseAll")
-		l.watchdog.session.loss.Stop()
+		l.watchdog.StopSessionTimer()
 		f.until(49 * time.Second)
 		require.NoError(t, k.Context().Err())
 		require.ErrorIs(t, k.Err(), ErrLost)

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/lease"
 	"github.com/mysqllock/mysqllock/internal/outage"
 	"github.com/mysqllock/mysqllock/internal/queue"
 	"github.com/mysqllock/mysqllock/internal/store"
@@ -76,7 +77,7 @@ type Locker struct {
 	queues   *queue.Queues[outage.Evidence, *handoff]
 	outages  *outage.Detector
 	waker    *wake.Waker
-	watchdog *watchdog
+	watchdog *lease.Watchdog
 	releaser *undo.Releaser
 	log      *slog.Logger
 	lease    time.Duration
@@ -108,7 +109,7 @@ type Locker struct {
 type Lock struct {
 	locker    *Locker
 	hold      *hold
-	requested request
+	requested lease.Request
 	reentered bool            // the owner held the lock already
 	parent    context.Context // of ctx, without the owner
 	open      atomic.Bool     // ended is nil
@@ -181,10 +182,15 @@ func newLocker(repo repository, self store.Process, c config) *Locker {
 	l.outages = outage.NewDetector(repo)
 	l.waker = wake.New(repo, l.queues, wake.Config{
 		Self: self, Interval: c.poll, Signal: c.signal, Notifier: c.notifier, Log: c.log,
-		Forced: func() { l.watchdog.audit() },
+		Forced: func() { l.watchdog.Audit() },
 	})
 	l.releaser = undo.New(repo, min(c.lease/4, 5*time.Second), l.waker.Freed, c.log)
-	l.watchdog = newWatchdog(repo, self, c.lease, l.releaser, c.log, c.observers)
+	l.watchdog = lease.New(repo, lease.Config{
+		Self: self, Length: c.lease, Releaser: l.releaser, Log: c.log,
+		Reported: func(locks, renewed int, err error) {
+			c.observers.renewal(RenewalInfo{Locks: locks, Renewed: renewed, Err: err})
+		},
+	})
 	return l
 }
 
@@ -302,7 +308,7 @@ func (k *Lock) end(why error) {
 // [ErrLost], [ErrNotHeld] if the handle was unlocked, or [ErrClosed]. It compares the clock
 // of this process, and never blocks on the database.
 func (k *Lock) Err() error {
-	if k.open.Load() && k.hold.lease.isLive() {
+	if k.open.Load() && k.hold.lease.Live() {
 		return nil
 	}
 	l := k.locker
@@ -352,7 +358,7 @@ func (k *Lock) unlock() error {
 	t.handles = slices.Delete(t.handles, i, i+1)
 	if len(t.handles) > 0 {
 		if err == nil {
-			l.watchdog.request(t.lease, t.request(), len(t.handles))
+			l.watchdog.Change(t.lease, t.request(), len(t.handles))
 		}
 		l.mu.Unlock()
 		return err
@@ -374,11 +380,11 @@ func (k *Lock) unlock() error {
 		l.observers.holdEnd(t, nil)
 		return nil
 	}
-	switch err = l.releaseBy(end, t.lease.claim, l.watchdog.stop(t.lease)); err {
+	switch err = l.releaseBy(end, t.lease.Claim, l.watchdog.Stop(t.lease)); err {
 	case nil:
 		l.released.Add(1)
 	case ErrLost:
-		l.recordLoss(t, lostTaken)
+		l.recordLoss(t, lease.Taken)
 	}
 	l.repo.HoldEnded()
 	l.leaveQueue(t.waiter)
@@ -403,8 +409,8 @@ func (l *Locker) Stats() Stats {
 		Held: held, Waiting: int(l.waiting.Load()),
 		Acquired: l.acquired.Load(), NotAcquired: l.notAcquired.Load(), Unavailable: l.unavailable.Load(), Reentered: l.reentered.Load(),
 		Released: l.released.Load(), Lost: l.lost.Load(),
-		Renewals: l.watchdog.renewals.Load(), RenewalErrors: l.watchdog.failures.Load(),
 	}
+	s.Renewals, s.RenewalErrors = l.watchdog.Renewals()
 	if l.table != nil {
 		s.Statements = l.table.Statements()
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/outage"
+	"github.com/mysqllock/mysqllock/internal/store"
 
 	"github.com/stretchr/testify/require"
 )
@@ -33,9 +34,6 @@ type seenKey struct{ id string }
 func (s *witness) note(format string, args ...any) {
 	if s.l != nil {
 		var waiters []*waiter
-		for _, mu := range []sync.Locker{&s.l.mu, &s.l.watchdog.mu} {
-			func() { mu.Lock(); defer mu.Unlock() }()
-		}
 		func() {
 			s.l.mu.Lock()
 			defer s.l.mu.Unlock()
@@ -43,6 +41,7 @@ func (s *witness) note(format string, args ...any) {
 				waiters = append(waiters, t.waiter)
 			}
 		}()
+		s.l.watchdog.OwnerChanged(store.Claim{}) // of no lease
 		for _, w := range waiters {
 			w.State.LookErr()
 		}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/background"
+	"github.com/mysqllock/mysqllock/internal/lease"
 	"github.com/mysqllock/mysqllock/internal/store"
 
 	"github.com/go-sql-driver/mysql"
@@ -84,7 +85,12 @@ func (r fakeRow) full() bool { return len(r.waiters) > 1000 }
 const handoverSilent = 1500 * time.Millisecond
 
 // keptUntil is when nothing keeps the row any more.
-func (f *fakeRepo) keptUntil(r fakeRow) time.Time { return later(r.expires, f.sessions[r.session]) }
+func (f *fakeRepo) keptUntil(r fakeRow) time.Time {
+	if session := f.sessions[r.session]; session.After(r.expires) {
+		return session
+	}
+	return r.expires
+}
 
 // forMe reports whether a process may take the row.
 func (f *fakeRepo) forMe(r fakeRow, p store.Process, now time.Time) bool {
@@ -858,7 +864,7 @@ func TestLossWithALateTimer(t *testing.T) {
 			return f.try(k.locker, owner, "x", 0, AutoRenew).err
 		},
 		"a renewal answered now": func(_ *fakeRepo, k *Lock, _ context.Context) error {
-			k.locker.watchdog.extended(k.hold.lease, time.Now().Add(-time.Second), promise{length: DefaultLease})
+			k.locker.watchdog.Extended(k.hold.lease, time.Now().Add(-time.Second), DefaultLease)
 			return k.Err()
 		},
 	} {
@@ -867,7 +873,7 @@ func TestLossWithALateTimer(t *testing.T) {
 				l := f.locker()
 				owner := WithOwner(bg)
 				k := f.acquired(l, owner, "x", 30*time.Second)
-				k.hold.lease.timer.Stop()
+				k.hold.lease.StopTimer()
 				f.until(29 * time.Second)
 				require.NoError(t, k.Context().Err())
 				require.ErrorIs(t, ask(f, k, owner), ErrLost)
@@ -886,7 +892,7 @@ func TestLossTimerThatIsTooEarly(t *testing.T) {
 		l := f.locker()
 		k := f.acquired(l, bg, "x", 20*time.Second)
 		f.until(5 * time.Second)
-		l.watchdog.onTimer(k.hold.lease)
+		l.watchdog.Fire(k.hold.lease)
 		require.NoError(t, k.Err())
 		f.requireEnd(k, 19*time.Second, ErrLost)
 	})
@@ -899,9 +905,9 @@ func TestEndedLeaseStaysEnded(t *testing.T) {
 		k := f.acquired(l, bg, "x", AutoRenew)
 		f.until(time.Second)
 		require.NoError(t, k.Unlock())
-		l.watchdog.extended(k.hold.lease, time.Now(), promise{length: DefaultLease})
-		require.False(t, l.watchdog.alive(k.hold.lease))
-		require.False(t, k.hold.lease.timer.Stop(), "a timer was left running")
+		l.watchdog.Extended(k.hold.lease, time.Now(), DefaultLease)
+		require.False(t, l.watchdog.Alive(k.hold.lease))
+		require.False(t, k.hold.lease.StopTimer(), "a timer was left running")
 		require.Empty(t, f.sent("renew"))
 	})
 }
@@ -1102,7 +1108,7 @@ func TestMargin(t *testing.T) {
 	for length, want := range map[time.Duration]time.Duration{
 		10 * ms: ms, time.Second: 100 * ms, DefaultLease: time.Second, 15 * time.Minute: time.Second, 24 * time.Hour: 86400 * ms,
 	} {
-		require.Equal(t, want, margin(length), length)
+		require.Equal(t, want, lease.Margin(length), length)
 	}
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		k := f.acquired(f.locker(WithLease(time.Second)), bg, "x", AutoRenew)
@@ -1532,15 +1538,18 @@ func TestHangingRenewalsAreBounded(t *testing.T) {
 			f.acquired(l, owner, name, time.Duration(30+i)*time.Second)
 			locks = append(locks, f.acquired(l, owner, name, time.Duration(90+i)*time.Second))
 		}
+		var mu sync.Mutex // protects following variables
+		var sending []context.Context
 		most := 0
 		f.meet(func(ctx context.Context, serve func()) error {
-			l.watchdog.mu.Lock()
-			most = max(most, l.watchdog.sending)
-			l.watchdog.mu.Unlock()
+			mu.Lock()
+			sending = append(slices.DeleteFunc(sending, func(ctx context.Context) bool { return ctx.Err() != nil }), ctx)
+			most = max(most, len(sending))
+			mu.Unlock()
 			return hangs(ctx, serve)
 		}, "renew")
 		f.until(17 * time.Second)
-		require.Equal(t, maxSending, most)
+		require.Equal(t, 4, most)
 		f.meet(none, "renew")
 		f.until(50 * time.Second)
 		for _, k := range locks {
@@ -1689,7 +1698,7 @@ func (f *fakeRepo) checkTrust(k *Lock) {
 	defer f.mu.Unlock()
 	r := f.rows[k.Name()]
 	if k.Err() == nil {
-		assert.Equal(f.t, k.hold.lease.claim.Owner, r.owner)
+		assert.Equal(f.t, k.hold.lease.Claim.Owner, r.owner)
 		assert.Greater(f.t, time.Until(f.keptUntil(r)), time.Duration(0))
 	}
 }

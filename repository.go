@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/lease"
 	"github.com/mysqllock/mysqllock/internal/outage"
 	"github.com/mysqllock/mysqllock/internal/store"
 	"github.com/mysqllock/mysqllock/internal/undo"
@@ -22,32 +23,14 @@ var Schema string
 type (
 	repository interface {
 		acquirer
-		leaseStore
+		lease.Repository
 		undo.Repository
 		outage.Prober
 		wake.Repository
 	}
 	acquirer interface {
 		Acquire(ctx context.Context, b store.AcquireRequest) (store.Grant, error)
-		HoldEnded()
-	}
-	reader interface {
-		Look(ctx context.Context, names []string) (rows map[string]store.Row, sent time.Time, err error)
-		Owned(ctx context.Context, cs []store.Claim) ([]store.Claim, error)
-	}
-	// leaseStore is for the watchdog.
-	leaseStore interface {
-		reader
-		sessionStore
-		Renew(ctx context.Context, cs []store.Claim, lease time.Duration, holds int, session store.SessionID) (renewed int, sent time.Time, err error)
-		Extend(ctx context.Context, c store.Claim, lease time.Duration, holds int, session store.SessionID) (mine bool, sent time.Time, err error)
 		Confirm(ctx context.Context, c store.Claim) (mine bool, sent time.Time, err error)
-	}
-	sessionStore interface {
-		BeginSession(ctx context.Context, id store.SessionID, lease time.Duration) (sent time.Time, err error)
-		RenewSession(ctx context.Context, id store.SessionID, lease time.Duration) (store.SessionRenewal, error)
-		CountBound(ctx context.Context, id store.SessionID) (n int, err error)
-		Bound(ctx context.Context, id store.SessionID) (claims []store.Claim, sent time.Time, err error)
-		EndSession(ctx context.Context, id store.SessionID) error
+		HoldEnded()
 	}
 )

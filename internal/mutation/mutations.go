@@ -110,38 +110,38 @@ var mutations = []mutation{
 		"TestLeaseCountsFromTheRequest",
 	},
 	{
-		"margin", "lease.go",
+		"margin", "internal/lease/lease.go",
 		"return max(min(length/10, time.Second), length/1000)", "return 0",
 		"TestLossWithoutAnAnswer|TestFixedLeaseEnds",
 	},
 	{
-		"timer of a loss", "lease.go",
+		"timer of a loss", "internal/lease/watchdog.go",
 		"ls.timer = time.AfterFunc(time.Until(ls.trusted), func() { d.onTimer(ls) })", "ls.timer = time.AfterFunc(time.Hour, func() { d.onTimer(ls) })",
 		"TestLossWithoutAnAnswer",
 	},
 	{
-		"Err and Guard compare the clock", "lease.go",
+		"Err and Guard compare the clock", "internal/lease/watchdog.go",
 		"if !ls.ended && !time.Now().Before(ls.end()) {\n\t\td.expire(ls)", "if false {\n\t\td.expire(ls)",
 		"TestLossWithALateTimer",
 	},
 	{
-		"a lost lease stays lost", "lease.go",
+		"a lost lease stays lost", "internal/lease/watchdog.go",
 		"if !ls.ended && time.Now().Before(ls.end()) && until.After(ls.trusted) {", "if until.After(ls.trusted) {",
 		"TestLateRenewalDoesNotRevive|TestEndedLeaseStaysEnded|TestEndedHandedOverLeaseStaysEnded",
 	},
 	{
-		"a renewal that failed is tried again", "renew.go",
+		"a renewal that failed is tried again", "internal/lease/renew.go",
 		"ls.due = time.Now().Add(retry)\n\t}\n\td.mu.Unlock()\n", "ls.due = time.Now().Add(time.Hour + retry)\n\t}\n\td.mu.Unlock()\n",
 		"TestFailedRenewalIsTriedAgain",
 	},
 	{
-		"a row that was taken away is a loss", "renew.go",
+		"a row that was taken away is a loss", "internal/lease/renew.go",
 		"\tmine, err := d.repo.Owned(ctx, claimsOf(leases))\n", "\tmine, err := claimsOf(leases), ctx.Err()\n",
 		"TestRenewalThatFindsTheRowLost",
 	},
 	{
-		"a lease that the row does not cover is not handed over", "lease.go",
-		"case !w.auto && (ls.promised.Before(w.until) || ls.trusted.Before(w.until.Add(-margin(length)))):", "case false:",
+		"a lease that the row does not cover is not handed over", "internal/lease/watchdog.go",
+		"case !w.Auto && (ls.promised.Before(w.Until) || ls.trusted.Before(w.Until.Add(-Margin(length)))):", "case false:",
 		"TestHandoffOfLeases|TestHandoffNearTheEndOfALease",
 	},
 	{
@@ -176,7 +176,7 @@ var mutations = []mutation{
 	},
 	{
 		"a grant that arrives too late is given back", "hold.go",
-		"late := !time.Now().Before(trustedUntil(a.grant.Sent, a.request.Lease))", "late := false",
+		"late := !time.Now().Before(lease.TrustedUntil(a.grant.Sent, a.request.Lease))", "late := false",
 		"TestGrantThatComesTooLate",
 	},
 	{
@@ -281,7 +281,7 @@ var mutations = []mutation{
 	},
 	{
 		"a loss that Guard finds ends the hold", "guard.go",
-		"\t\tl.watchdog.ownerChanged(t.lease.claim)\n", "",
+		"\t\tl.watchdog.OwnerChanged(t.lease.Claim)\n", "",
 		"TestLossFoundByGuard",
 	},
 	{
@@ -405,12 +405,12 @@ var mutations = []mutation{
 		"TestRepeatedAcquire",
 	},
 	{
-		"a row that a batch skips is renewed by itself", "renew.go",
+		"a row that a batch skips is renewed by itself", "internal/lease/single.go",
 		"if ls.single || d.single == maxSingle || d.ctx.Err() != nil {", "if ls.single || d.single < maxSingle {",
 		"TestRowPassedOver",
 	},
 	{
-		"a starving renewal is reported", "renew.go",
+		"a starving renewal is reported", "internal/lease/single.go",
 		"if ls.trusted.Sub(now) < b.length/3 {", "if false {",
 		"TestRowPassedOver|TestUncommittedRenewal",
 	},
@@ -425,7 +425,7 @@ var mutations = []mutation{
 		"TestKilledStatement",
 	},
 	{
-		"a read prolongs no trust", "renew.go",
+		"a read prolongs no trust", "internal/lease/renew.go",
 		"case len(o.renewed)+len(o.longer) == count:", "case true:",
 		"TestUncommittedRenewal",
 	},
@@ -465,17 +465,17 @@ var mutations = []mutation{
 		"TestTimeLimitWhileThePoolIsInUse",
 	},
 	{
-		"a renewal does not wait for another that hangs", "renew.go",
+		"a renewal does not wait for another that hangs", "internal/lease/renew.go",
 		"stalled    = 100 * time.Millisecond", "stalled    = time.Hour",
 		"TestRenewalBesideAHangingOne",
 	},
 	{
-		"a renewal that is answered after the loss holds nothing", "renew.go",
+		"a renewal that is answered after the loss holds nothing", "internal/lease/single.go",
 		"if ls.expired && err == nil && mine && d.ctx.Err() == nil {", "if false {",
 		"TestSingleRenewalAfterTheLoss",
 	},
 	{
-		"a renewal that is answered during an Unlock undoes nothing", "renew.go",
+		"a renewal that is answered during an Unlock undoes nothing", "internal/lease/single.go",
 		"if ls.expired && err == nil && mine && d.ctx.Err() == nil {", "if ls.ended && err == nil && mine && d.ctx.Err() == nil {",
 		"TestUnlockDuringASingleRenewal",
 	},
@@ -636,7 +636,7 @@ var mutations = []mutation{
 	},
 	{
 		"Close ends the session", "close.go",
-		"l.watchdog.endSession(ctx); err != nil", "ctx.Err(); err != nil",
+		"l.watchdog.EndSession(ctx); err != nil", "ctx.Err(); err != nil",
 		"TestCloseEndsTheSession",
 	},
 	{
@@ -660,62 +660,62 @@ var mutations = []mutation{
 		"TestForcedReleaseIsReported",
 	},
 	{
-		"rows are checked for a lease after a forced release", "session.go",
+		"rows are checked for a lease after a forced release", "internal/lease/session.go",
 		"\t\ts.audits = auditsAfterForce\n", "",
 		"TestForcedReleaseAfterTheFirstCheck",
 	},
 	{
-		"the rows of a session are compared with the locks once a lease", "session.go",
+		"the rows of a session are compared with the locks once a lease", "internal/lease/session.go",
 		"compare = r.Moved || s.renewals%3 == 0", "compare = r.Moved",
 		"TestBoundRowDeleted",
 	},
 	{
-		"and when another server replies", "session.go",
+		"and when another server replies", "internal/lease/session.go",
 		"compare = r.Moved || s.renewals%3 == 0", "compare = s.renewals%3 == 0",
 		"TestRowsAfterAFailover",
 	},
 	{
-		"a row that a session keeps for nobody is released", "session.go",
-		"\t\t\td.releaser.Add(c, untilReleased, false, at)\n", "",
+		"a row that a session keeps for nobody is released", "internal/lease/compare.go",
+		"\t\t\td.releaser.Add(c, UntilReleased, false, at)\n", "",
 		"TestRowsAfterAFailover",
 	},
 	{
-		"a lost session is final", "session.go",
+		"a lost session is final", "internal/lease/session.go",
 		"d.session == s && time.Now().Before(s.trusted) && until.After(s.trusted)", "until.After(s.trusted)",
 		"TestLateRenewalBeforeALateTimer",
 	},
 	{
-		"the loss of a session is the loss of its locks", "session.go",
+		"the loss of a session is the loss of its locks", "internal/lease/session.go",
 		"\t\tdefault:\n\t\t\td.expire(ls)\n\t\t\tlost = append(lost, ls)", "\t\tdefault:\n\t\t\tls.due = at",
 		"TestLossOfASession",
 	},
 	{
-		"a lock with a lease of its own outlives its session", "session.go",
+		"a lock with a lease of its own outlives its session", "internal/lease/session.go",
 		"case at.Before(ls.ownEnd()):", "case at.Before(s.renewed):",
 		"TestLossOfASession",
 	},
 	{
-		"Err compares the clock with the end of the session", "lease.go",
+		"Err compares the clock with the end of the session", "internal/lease/lease.go",
 		"return s != nil && at < s.until.Load()", "return s != nil && s.until.Load() > math.MinInt64",
 		"TestLossOfASessionWithALateTimer",
 	},
 	{
-		"Err compares the clock with the end of the lease", "lease.go",
+		"Err compares the clock with the end of the lease", "internal/lease/lease.go",
 		"if at < ls.live.until.Load() {", "if ls.live.until.Load() > math.MinInt64 {",
 		"TestLossWithALateTimer",
 	},
 	{
-		"the release of a bound row is repeated until it is known", "lease.go",
-		"if ls.mayBeBound {\n\t\treturn untilReleased", "if ls.mayBeBound && ls.claim.Name == \"\" {\n\t\treturn untilReleased",
+		"the release of a bound row is repeated until it is known", "internal/lease/watchdog.go",
+		"if ls.mayBeBound {\n\t\treturn UntilReleased", "if ls.mayBeBound && ls.Claim.Name == \"\" {\n\t\treturn UntilReleased",
 		"TestReleaseOfABoundRow",
 	},
 	{
-		"it is repeated also if the reply to the binding was lost", "renew.go",
+		"it is repeated also if the reply to the binding was lost", "internal/lease/renew.go",
 		"ls.mayBeBound = ls.mayBeBound || b.session != nil", "ls.mayBeBound = ls.session != nil",
 		"TestReleaseOfARowBoundByALostReply",
 	},
 	{
-		"no session begins beside one that may wait in the server", "session.go",
+		"no session begins beside one that may wait in the server", "internal/lease/session.go",
 		"case cut:\n\t\td.beginAfter = time.Now().Add(store.LockWaitTimeout)", "case cut:\n\t\td.beginAfter = time.Now().Add(retry)",
 		"TestSessionThatDoesNotBegin",
 	},

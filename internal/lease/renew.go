@@ -1,48 +1,12 @@
-package mysqllock
+package lease
 
 import (
-	"context"
-	"errors"
 	"log/slog"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/store"
-	"github.com/mysqllock/mysqllock/internal/undo"
 )
-
-// A watchdog keeps the leases of this process. It renews those that must go on, checks the
-// rows of the others, and reports the loss of each by a timer that needs no reply from the
-// database.
-type watchdog struct {
-	repo      leaseStore
-	length    time.Duration // of a renewed lease
-	releaser  *undo.Releaser
-	log       *slog.Logger
-	observers observers
-	renewals  atomic.Int64
-	failures  atomic.Int64
-
-	ctx    context.Context // ends with close
-	cancel context.CancelFunc
-	done   sync.WaitGroup
-
-	mu      sync.Mutex // protects following fields, and those of every lease
-	leases  map[*lease]struct{}
-	next    time.Time // when run begins; zero if it is not scheduled
-	timer   *time.Timer
-	queue   []batch   // due, but not sent yet; the most urgent first
-	sending int       // batches in flight
-	sent    time.Time // when the last of them was sent
-	single  int       // renewals of one lease in flight
-
-	session     *session // nil if there is none alive
-	lastSession store.SessionID
-	beginning   bool      // a session is about to begin
-	beginAfter  time.Time // after a failure to begin one
-}
 
 const (
 	// maxSending limits the batches in flight. A second one is sent only if the others have
@@ -50,42 +14,17 @@ const (
 	// connection and take none from the pool.
 	maxSending = 4
 	stalled    = 100 * time.Millisecond
-	// maxSingle limits the statements that renew, or release, one row and may wait for it.
-	maxSingle = 4
 )
 
-func newWatchdog(repo leaseStore, self store.Process, length time.Duration, releaser *undo.Releaser, log *slog.Logger, observers observers) *watchdog {
-	d := &watchdog{
-		repo: repo, length: length, releaser: releaser, log: log, observers: observers,
-		leases: map[*lease]struct{}{}, lastSession: self.FirstSession() - 1,
-	}
-	d.ctx, d.cancel = context.WithCancel(context.Background())
-	return d
-}
-
-// close ends the watchdog's goroutines and waits for them.
-func (d *watchdog) close() {
-	d.mu.Lock()
-	d.cancel()
-	if d.timer != nil {
-		d.timer.Stop()
-	}
-	if d.session != nil {
-		d.stopSession(d.session)
-	}
-	d.mu.Unlock()
-	d.done.Wait()
-}
-
 // plan schedules ls, whose row was renewed for length at sent. The caller holds mu.
-func (d *watchdog) plan(ls *lease, sent time.Time, length time.Duration) {
+func (d *Watchdog) plan(ls *Lease, sent time.Time, length time.Duration) {
 	switch {
 	case ls.ended:
 		return
-	case ls.requested.auto && !ls.unbound():
+	case ls.requested.Auto && !ls.unbound():
 		ls.due = time.Time{}
 		return
-	case ls.requested.auto:
+	case ls.requested.Auto:
 		ls.due = sent.Add(min(length, d.length) / 3)
 	case ls.needsRenewal():
 		ls.due = sent.Add(length / 3)
@@ -101,7 +40,7 @@ func (d *watchdog) plan(ls *lease, sent time.Time, length time.Duration) {
 }
 
 // wake schedules run for at, or earlier. The caller holds mu.
-func (d *watchdog) wake(at time.Time) {
+func (d *Watchdog) wake(at time.Time) {
 	switch {
 	case d.ctx.Err() != nil:
 	case d.timer == nil:
@@ -114,7 +53,7 @@ func (d *watchdog) wake(at time.Time) {
 }
 
 // run sends what is due, and schedules the rest.
-func (d *watchdog) run() {
+func (d *Watchdog) run() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ctx.Err() != nil {
@@ -145,17 +84,17 @@ func (d *watchdog) run() {
 }
 
 // maySend reports whether a batch may be sent now. The caller holds mu.
-func (d *watchdog) maySend() bool {
+func (d *Watchdog) maySend() bool {
 	return d.sending == 0 || d.sending < maxSending && time.Since(d.sent) >= stalled
 }
 
 // send runs serve on a goroutine of its own. The caller holds mu.
-func (d *watchdog) send(b batch) {
+func (d *Watchdog) send(b batch) {
 	now := time.Now()
 	for _, ls := range b.leases {
 		ls.queued = false
 	}
-	b.leases = slices.DeleteFunc(b.leases, func(ls *lease) bool { return ls.ended })
+	b.leases = slices.DeleteFunc(b.leases, func(ls *Lease) bool { return ls.ended })
 	if len(b.leases) == 0 {
 		return
 	}
@@ -184,7 +123,7 @@ func (d *watchdog) send(b batch) {
 
 // bounds returns the time limit of a statement, and the delay after one that failed, which
 // leave time for another try.
-func (d *watchdog) bounds(p promise) (bound, retry time.Duration) {
+func (d *Watchdog) bounds(p promise) (bound, retry time.Duration) {
 	bound = min(d.length/4, 5*time.Second)
 	if p.length > 0 {
 		bound = min(bound, max(p.length/4, 100*time.Millisecond))
@@ -195,7 +134,7 @@ func (d *watchdog) bounds(p promise) (bound, retry time.Duration) {
 // A batch has leases that one statement can renew: their rows get the same values.
 type batch struct {
 	promise
-	leases []*lease
+	leases []*Lease
 	began  time.Time
 }
 
@@ -211,10 +150,10 @@ type promise struct {
 // dueBatches collects the leases that are due, and those that will be due within half the
 // interval, so that locks acquired at different times are renewed together. The caller holds
 // mu.
-func (d *watchdog) dueBatches() []batch {
+func (d *Watchdog) dueBatches() []batch {
 	now := time.Now()
 	soon := now.Add(d.length / 6)
-	due := map[promise][]*lease{}
+	due := map[promise][]*Lease{}
 	urgent := false
 	for ls := range d.leases {
 		if ls.due.IsZero() || ls.due.After(soon) || ls.queued || ls.sending > 0 && ls.due.After(now) {
@@ -236,7 +175,7 @@ func (d *watchdog) dueBatches() []batch {
 			key.length, key.longer, key.session = d.length, ls.promised.Sub(now) >= d.length, d.session
 		case ls.needsRenewal():
 			// Rounded up to milliseconds, so that equal requests share a batch.
-			key.length = max(ls.requested.until.Sub(now), time.Millisecond).Truncate(time.Millisecond) + time.Millisecond
+			key.length = max(ls.requested.Until.Sub(now), time.Millisecond).Truncate(time.Millisecond) + time.Millisecond
 		default:
 			key.holds = 0
 		}
@@ -256,7 +195,7 @@ func (d *watchdog) dueBatches() []batch {
 			ls.queued, ls.due = true, time.Time{}
 		}
 		// The nearest to its loss goes first.
-		slices.SortFunc(leases, func(a, b *lease) int { return a.trusted.Compare(b.trusted) })
+		slices.SortFunc(leases, func(a, b *Lease) int { return a.trusted.Compare(b.trusted) })
 		for part := range slices.Chunk(leases, store.BatchSize) {
 			batches = append(batches, batch{promise: key, leases: part})
 		}
@@ -266,7 +205,7 @@ func (d *watchdog) dueBatches() []batch {
 
 // serve renews one batch. Leases that failed, or whose rows were skipped because they are
 // locked, are tried again soon.
-func (d *watchdog) serve(b batch) {
+func (d *Watchdog) serve(b batch) {
 	claims := claimsOf(b.leases)
 	bound, _ := d.bounds(b.promise)
 	count := -1
@@ -319,23 +258,23 @@ func (d *watchdog) serve(b batch) {
 
 // An outcome is what a look shows of a batch after its renewal.
 type outcome struct {
-	gone    []*lease // of another owner
-	seen    []*lease // ours, and nothing else was asked
-	renewed []*lease // by the statement, or by another one at the same time
-	longer  []*lease // unchanged by the statement, because their rows expire later
-	skipped []*lease // because their rows are locked
+	gone    []*Lease // of another owner
+	seen    []*Lease // ours, and nothing else was asked
+	renewed []*Lease // by the statement, or by another one at the same time
+	longer  []*Lease // unchanged by the statement, because their rows expire later
+	skipped []*Lease // because their rows are locked
 }
 
 // classify compares the rows, read at looked, with a renewal that was sent at sent.
-func (d *watchdog) classify(b batch, sent time.Time, rows map[string]store.Row, looked time.Time) (o outcome) {
+func (d *Watchdog) classify(b batch, sent time.Time, rows map[string]store.Row, looked time.Time) (o outcome) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, ls := range b.leases {
-		r, ok := rows[ls.claim.Name]
+		r, ok := rows[ls.Claim.Name]
 		if ls.ended {
 			continue
 		}
-		if !ok || r.Owner != ls.claim.Owner {
+		if !ok || r.Owner != ls.Claim.Owner {
 			o.gone = append(o.gone, ls)
 			continue
 		}
@@ -353,7 +292,7 @@ func (d *watchdog) classify(b batch, sent time.Time, rows map[string]store.Row, 
 			o.seen = append(o.seen, ls)
 		case r.Lease > b.length:
 			o.longer = append(o.longer, ls)
-		case r.Lease >= b.length-time.Since(sent)-margin(b.length):
+		case r.Lease >= b.length-time.Since(sent)-Margin(b.length):
 			o.renewed = append(o.renewed, ls)
 		default:
 			o.skipped = append(o.skipped, ls)
@@ -363,16 +302,16 @@ func (d *watchdog) classify(b batch, sent time.Time, rows map[string]store.Row, 
 }
 
 // claimsOf returns the claims of leases.
-func claimsOf(leases []*lease) []store.Claim {
+func claimsOf(leases []*Lease) []store.Claim {
 	claims := make([]store.Claim, len(leases))
 	for i, ls := range leases {
-		claims[i] = ls.claim
+		claims[i] = ls.Claim
 	}
 	return claims
 }
 
 // extendedAll records that a batch has renewed leases.
-func (d *watchdog) extendedAll(b batch, leases []*lease, sent time.Time) {
+func (d *Watchdog) extendedAll(b batch, leases []*Lease, sent time.Time) {
 	for _, ls := range leases {
 		d.extended(ls, sent, b.promise)
 	}
@@ -381,7 +320,7 @@ func (d *watchdog) extendedAll(b batch, leases []*lease, sent time.Time) {
 
 // uncrowded records that no row of leases was skipped, so that none needs a statement of
 // its own.
-func (d *watchdog) uncrowded(leases []*lease) {
+func (d *Watchdog) uncrowded(leases []*Lease) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, ls := range leases {
@@ -390,7 +329,7 @@ func (d *watchdog) uncrowded(leases []*lease) {
 }
 
 // again renews leases a second time, and returns those that may not have been renewed.
-func (d *watchdog) again(b batch, leases []*lease) []*lease {
+func (d *Watchdog) again(b batch, leases []*Lease) []*Lease {
 	bound, _ := d.bounds(b.promise)
 	ctx, cancel := store.WithRetryLimit(d.ctx, bound)
 	defer cancel()
@@ -404,14 +343,14 @@ func (d *watchdog) again(b batch, leases []*lease) []*lease {
 
 // failed records a failure for leases of a batch, unless another statement has renewed them
 // meanwhile.
-func (d *watchdog) failed(b batch, leases []*lease, err error) {
+func (d *Watchdog) failed(b batch, leases []*Lease, err error) {
 	if d.ctx.Err() != nil {
 		return
 	}
 	_, retry := d.bounds(b.promise)
 	level := slog.LevelDebug // logged before
 	d.mu.Lock()
-	leases = slices.DeleteFunc(slices.Clone(leases), func(ls *lease) bool { return ls.renewed.After(b.began) })
+	leases = slices.DeleteFunc(slices.Clone(leases), func(ls *Lease) bool { return ls.renewed.After(b.began) })
 	for _, ls := range leases {
 		if !ls.failing && !ls.ended {
 			ls.failing, level = true, slog.LevelWarn
@@ -422,15 +361,15 @@ func (d *watchdog) failed(b batch, leases []*lease, err error) {
 	if len(leases) == 0 {
 		return
 	}
-	d.log.Log(d.ctx, level, "mysqllock: renewal failed, trying again", "locks", len(leases), "first", leases[0].claim.Name, "err", err)
+	d.log.Log(d.ctx, level, "mysqllock: renewal failed, trying again", "locks", len(leases), "first", leases[0].Claim.Name, "err", err)
 	if b.length > 0 {
 		d.failures.Add(1)
-		d.observers.renewal(RenewalInfo{Locks: len(leases), Err: err})
+		d.reported(len(leases), 0, err)
 	}
 }
 
 // lost ends those leases that do not own their rows any more, by committed data.
-func (d *watchdog) lost(b batch, leases []*lease) {
+func (d *Watchdog) lost(b batch, leases []*Lease) {
 	bound, retry := d.bounds(b.promise)
 	ctx, cancel := store.WithRetryLimit(d.ctx, bound)
 	defer cancel()
@@ -439,12 +378,12 @@ func (d *watchdog) lost(b batch, leases []*lease) {
 		d.failed(b, leases, err)
 		return
 	}
-	var lost []*lease
+	var lost []*Lease
 	d.mu.Lock()
 	for _, ls := range leases {
 		switch {
 		case ls.ended:
-		case slices.Contains(mine, ls.claim):
+		case slices.Contains(mine, ls.Claim):
 			ls.due = time.Now().Add(retry)
 		default:
 			ls.ownerChanged = true
@@ -458,79 +397,16 @@ func (d *watchdog) lost(b batch, leases []*lease) {
 	}
 }
 
-// skipped renews leases one by one whose rows a batch has skipped: in a crowd of callers, a
-// row may always be locked. Those that get no statement of their own are in a batch again
-// soon. It logs leases with less than a third of their time left.
-func (d *watchdog) skipped(b batch, leases []*lease) {
-	if len(leases) == 0 {
-		return
-	}
-	_, retry := d.bounds(b.promise)
-	now := time.Now()
-	var starving []*lease
-	d.mu.Lock()
-	for _, ls := range leases {
-		if ls.ended {
-			continue
-		}
-		ls.due = now.Add(retry)
-		if ls.trusted.Sub(now) < b.length/3 {
-			starving = append(starving, ls)
-		}
-		ls.crowded = true
-		d.startSingle(ls, b.promise)
-	}
-	d.mu.Unlock()
-	if len(starving) > 0 {
-		d.failed(b, starving, store.ErrRowLocked)
-	}
-}
-
-// startSingle renews a lease by a statement of its own. It returns false if one is in flight
-// for it, or too many are. The caller holds mu.
-func (d *watchdog) startSingle(ls *lease, p promise) bool {
-	if ls.single || d.single == maxSingle || d.ctx.Err() != nil {
-		return false
-	}
-	ls.single = true
-	ls.mayBeBound = ls.mayBeBound || p.session != nil
-	d.single++
-	b := batch{p, []*lease{ls}, time.Now()}
-	d.done.Go(func() { d.renewSingle(b) })
-	return true
-}
-
-// renewSingle renews the one lease of a batch by a statement that may wait for the row.
-func (d *watchdog) renewSingle(b batch) {
-	ls := b.leases[0]
-	mine, sent, err := d.repo.Extend(d.ctx, ls.claim, b.length, b.holds, b.session.number())
-	d.mu.Lock()
-	ls.single = false
-	d.single--
-	if ls.expired && err == nil && mine && d.ctx.Err() == nil {
-		d.releaser.Add(ls.claim, d.span(ls), false, time.Now()) // lost meanwhile, so nobody uses the row
-	}
-	d.mu.Unlock()
-	switch {
-	case err == nil && mine:
-		d.extendedAll(b, b.leases, sent)
-	case err == nil:
-		d.lost(b, b.leases) // or the statement was killed, and its reply is wrong
-	case !errors.Is(err, store.ErrRowLocked):
-		d.failed(b, b.leases, err)
-	}
-}
-
 // renewed counts and reports leases that were renewed or checked, and logs those that had
 // failed before.
-func (d *watchdog) renewed(b batch, served []*lease) {
+func (d *Watchdog) renewed(b batch, served []*Lease) {
 	recovered, first := 0, ""
 	d.mu.Lock()
 	for _, ls := range served {
 		if ls.failing {
 			ls.failing = false
 			if recovered++; recovered == 1 {
-				first = ls.claim.Name
+				first = ls.Claim.Name
 			}
 		}
 	}
@@ -540,6 +416,6 @@ func (d *watchdog) renewed(b batch, served []*lease) {
 	}
 	if b.length > 0 {
 		d.renewals.Add(int64(len(served)))
-		d.observers.renewal(RenewalInfo{Locks: len(b.leases), Renewed: len(served)})
+		d.reported(len(b.leases), len(served), nil)
 	}
 }

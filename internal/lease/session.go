@@ -1,4 +1,4 @@
-package mysqllock
+package lease
 
 import (
 	"context"
@@ -41,20 +41,9 @@ func (s *session) number() store.SessionID {
 	return s.id
 }
 
-// unbound reports whether a lease that must be kept is not bound to a session. The caller
-// holds the watchdog's mu.
-func (ls *lease) unbound() bool { return ls.requested.auto && (ls.session == nil || ls.unkept) }
-
-// An instant is a time by the monotonic clock, which can be read and written atomically.
-func instant(t time.Time) int64 { return int64(t.Sub(epoch)) }
-
-func now() int64 { return int64(time.Since(epoch)) }
-
-var epoch = time.Now()
-
 // beginSession begins a session for the leases that are due. If that fails, their rows are
 // renewed one more time without one.
-func (d *watchdog) beginSession(id store.SessionID) {
+func (d *Watchdog) beginSession(id store.SessionID) {
 	bound, retry := d.bounds(promise{})
 	ctx, cancel := store.WithRetryLimit(d.ctx, bound/2)
 	sent, err := d.repo.BeginSession(ctx, id, d.length)
@@ -62,7 +51,7 @@ func (d *watchdog) beginSession(id store.SessionID) {
 	cancel()
 	d.mu.Lock()
 	d.beginning = false
-	trusted := trustedUntil(sent, d.length)
+	trusted := TrustedUntil(sent, d.length)
 	switch {
 	case d.ctx.Err() != nil:
 	case err == nil && time.Now().Before(trusted):
@@ -85,7 +74,7 @@ func (d *watchdog) beginSession(id store.SessionID) {
 }
 
 // startSession begins a session in the background. The caller holds mu.
-func (d *watchdog) startSession() {
+func (d *Watchdog) startSession() {
 	if !d.beginning && d.ctx.Err() == nil {
 		d.beginning = true
 		d.lastSession++
@@ -95,8 +84,8 @@ func (d *watchdog) startSession() {
 }
 
 // bind records that the row of a lease is bound to a session. The caller holds mu.
-func (d *watchdog) bind(ls *lease, s *session) {
-	if s == nil || s != d.session || ls.ended || !ls.requested.auto {
+func (d *Watchdog) bind(ls *Lease, s *session) {
+	if s == nil || s != d.session || ls.ended || !ls.requested.Auto {
 		return
 	}
 	ls.boundAt, ls.unkept = time.Now(), false
@@ -117,7 +106,7 @@ func (s *session) schedule(at time.Time) {
 }
 
 // renewSession renews a session, unless no lease is bound to it.
-func (d *watchdog) renewSession(s *session) {
+func (d *Watchdog) renewSession(s *session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.session != s || s.bound == 0 || s.renewing || time.Now().Before(s.due) || d.ctx.Err() != nil {
@@ -145,14 +134,14 @@ func (d *watchdog) renewSession(s *session) {
 
 // sessionRenewed records a successful renewal. It reports whether the rows in the table
 // must be compared with the leases: once a lease, and if the server has changed.
-func (d *watchdog) sessionRenewed(s *session, r store.SessionRenewal) (compare bool) {
+func (d *Watchdog) sessionRenewed(s *session, r store.SessionRenewal) (compare bool) {
 	d.mu.Lock()
 	recovered, bound, first := s.failing, s.bound, ""
 	if recovered {
 		first = d.firstBound(s)
 	}
 	s.renewing, s.failing = false, false
-	if until := trustedUntil(r.Sent, d.length); d.session == s && time.Now().Before(s.trusted) && until.After(s.trusted) {
+	if until := TrustedUntil(r.Sent, d.length); d.session == s && time.Now().Before(s.trusted) && until.After(s.trusted) {
 		s.promised, s.trusted, s.renewed = r.Sent.Add(d.length), until, r.Sent
 		s.until.Store(instant(until))
 		s.loss.Reset(time.Until(until))
@@ -173,7 +162,7 @@ func (d *watchdog) sessionRenewed(s *session, r store.SessionRenewal) (compare b
 		d.log.Info("mysqllock: renewals succeed again", "locks", bound, "first", first)
 	}
 	d.renewals.Add(int64(bound))
-	d.observers.renewal(RenewalInfo{Locks: bound, Renewed: bound})
+	d.reported(bound, bound, nil)
 	return compare
 }
 
@@ -181,76 +170,8 @@ func (d *watchdog) sessionRenewed(s *session, r store.SessionRenewal) (compare b
 // may be freed only after the first check, by a process that ends before it reports that.
 const auditsAfterForce = 3
 
-// audit checks the rows of all leases: one of them was freed by force.
-func (d *watchdog) audit() {
-	d.mu.Lock()
-	d.auditLocked()
-	d.mu.Unlock()
-}
-
-// auditLocked is audit for a caller that holds mu.
-func (d *watchdog) auditLocked() {
-	if d.ctx.Err() != nil {
-		return
-	}
-	at := time.Now()
-	for ls := range d.leases {
-		if ls.due.IsZero() || ls.due.After(at) {
-			ls.due = at
-		}
-	}
-	d.wake(at)
-}
-
-// compareRows compares the rows that a session keeps with the leases that are bound to it.
-// Only their numbers, unless they differ or all is set. A row may have been deleted by hand,
-// or a failover may have lost a binding, an acquire, or a release, whose row the session
-// would keep for ever.
-func (d *watchdog) compareRows(s *session, all bool) {
-	bound, _ := d.bounds(promise{})
-	ctx, cancel := store.WithRetryLimit(d.ctx, bound)
-	defer cancel()
-	if !all {
-		n, err := d.repo.CountBound(ctx, s.id)
-		d.mu.Lock()
-		all = err == nil && n != s.bound
-		d.mu.Unlock()
-		if !all {
-			return
-		}
-	}
-	rows, sent, err := d.repo.Bound(ctx, s.id)
-	if err != nil {
-		d.log.Debug("mysqllock: rows not compared", "err", err)
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	kept := make(map[store.Claim]struct{}, len(rows))
-	for _, c := range rows {
-		kept[c] = struct{}{}
-	}
-	at := time.Now()
-	for ls := range d.leases {
-		_, ok := kept[ls.claim]
-		delete(kept, ls.claim)
-		if !ok && ls.session == s && ls.boundAt.Before(sent) {
-			ls.unkept, ls.due = true, at
-		}
-	}
-	for c := range kept {
-		// It may be about to be released, so it is a stray only if that was so before.
-		if _, again := s.strays[c]; again {
-			d.releaser.Add(c, untilReleased, false, at)
-			d.log.Warn("mysqllock: a row that nobody holds is released", "name", c.Name)
-		}
-	}
-	s.strays = kept
-	d.wake(at)
-}
-
 // sessionFailed records a renewal that failed, and tries again soon.
-func (d *watchdog) sessionFailed(s *session, err error) {
+func (d *Watchdog) sessionFailed(s *session, err error) {
 	limit, retry := d.bounds(promise{})
 	if errors.Is(err, store.ErrRowLocked) {
 		retry = limit / 20 // perhaps only for a moment, but again and again
@@ -265,21 +186,21 @@ func (d *watchdog) sessionFailed(s *session, err error) {
 	d.mu.Unlock()
 	d.log.Log(d.ctx, level, "mysqllock: renewal failed, trying again", "locks", bound, "first", first, "err", err)
 	d.failures.Add(1)
-	d.observers.renewal(RenewalInfo{Locks: bound, Err: err})
+	d.reported(bound, 0, err)
 }
 
 // firstBound returns the name of a lock that is bound to a session. The caller holds mu.
-func (d *watchdog) firstBound(s *session) string {
+func (d *Watchdog) firstBound(s *session) string {
 	for ls := range d.leases {
 		if ls.session == s {
-			return ls.claim.Name
+			return ls.Claim.Name
 		}
 	}
 	return ""
 }
 
 // onSessionTimer is called by the timer of a session's loss.
-func (d *watchdog) onSessionTimer(s *session) {
+func (d *Watchdog) onSessionTimer(s *session) {
 	d.mu.Lock()
 	left := time.Until(s.trusted)
 	if left > 0 {
@@ -293,7 +214,7 @@ func (d *watchdog) onSessionTimer(s *session) {
 
 // loseSession ends a session, and reports the loss of the leases that depend on it. Those
 // whose own time has not ended are renewed, and bound to the next session.
-func (d *watchdog) loseSession(s *session) {
+func (d *Watchdog) loseSession(s *session) {
 	d.mu.Lock()
 	if d.session != s {
 		d.mu.Unlock()
@@ -302,7 +223,7 @@ func (d *watchdog) loseSession(s *session) {
 	d.session = nil
 	d.stopSession(s)
 	at := time.Now()
-	var lost []*lease
+	var lost []*Lease
 	for ls := range d.leases {
 		switch {
 		case ls.session != s:
@@ -325,15 +246,15 @@ func (d *watchdog) loseSession(s *session) {
 
 // stopSession stops the timers of a session that nothing may trust any more. The caller
 // holds mu.
-func (d *watchdog) stopSession(s *session) {
+func (d *Watchdog) stopSession(s *session) {
 	s.until.Store(math.MinInt64)
 	s.loss.Stop()
 	s.next.Stop()
 }
 
-// endSession ends the session in the database, so that nothing can be bound to it, after
+// EndSession ends the session in the database, so that nothing can be bound to it, after
 // the watchdog was closed.
-func (d *watchdog) endSession(ctx context.Context) error {
+func (d *Watchdog) EndSession(ctx context.Context) error {
 	d.mu.Lock()
 	s := d.session
 	d.session = nil

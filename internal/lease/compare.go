@@ -1,0 +1,75 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+// Audit checks the rows of all leases: one of them was freed by force.
+func (d *Watchdog) Audit() {
+	d.mu.Lock()
+	d.auditLocked()
+	d.mu.Unlock()
+}
+
+// auditLocked is audit for a caller that holds mu.
+func (d *Watchdog) auditLocked() {
+	if d.ctx.Err() != nil {
+		return
+	}
+	at := time.Now()
+	for ls := range d.leases {
+		if ls.due.IsZero() || ls.due.After(at) {
+			ls.due = at
+		}
+	}
+	d.wake(at)
+}
+
+// compareRows compares the rows that a session keeps with the leases that are bound to it.
+// Only their numbers, unless they differ or all is set. A row may have been deleted by hand,
+// or a failover may have lost a binding, an acquire, or a release, whose row the session
+// would keep for ever.
+func (d *Watchdog) compareRows(s *session, all bool) {
+	bound, _ := d.bounds(promise{})
+	ctx, cancel := store.WithRetryLimit(d.ctx, bound)
+	defer cancel()
+	if !all {
+		n, err := d.repo.CountBound(ctx, s.id)
+		d.mu.Lock()
+		all = err == nil && n != s.bound
+		d.mu.Unlock()
+		if !all {
+			return
+		}
+	}
+	rows, sent, err := d.repo.Bound(ctx, s.id)
+	if err != nil {
+		d.log.Debug("mysqllock: rows not compared", "err", err)
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	kept := make(map[store.Claim]struct{}, len(rows))
+	for _, c := range rows {
+		kept[c] = struct{}{}
+	}
+	at := time.Now()
+	for ls := range d.leases {
+		_, ok := kept[ls.Claim]
+		delete(kept, ls.Claim)
+		if !ok && ls.session == s && ls.boundAt.Before(sent) {
+			ls.unkept, ls.due = true, at
+		}
+	}
+	for c := range kept {
+		// It may be about to be released, so it is a stray only if that was so before.
+		if _, again := s.strays[c]; again {
+			d.releaser.Add(c, UntilReleased, false, at)
+			d.log.Warn("mysqllock: a row that nobody holds is released", "name", c.Name)
+		}
+	}
+	s.strays = kept
+	d.wake(at)
+}

@@ -1,0 +1,74 @@
+package lease
+
+import (
+	"errors"
+	"time"
+
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+// maxSingle limits the statements that renew one row and may wait for it.
+const maxSingle = 4
+
+// skipped renews leases one by one whose rows a batch has skipped: in a crowd of callers, a
+// row may always be locked. Those that get no statement of their own are in a batch again
+// soon. It logs leases with less than a third of their time left.
+func (d *Watchdog) skipped(b batch, leases []*Lease) {
+	if len(leases) == 0 {
+		return
+	}
+	_, retry := d.bounds(b.promise)
+	now := time.Now()
+	var starving []*Lease
+	d.mu.Lock()
+	for _, ls := range leases {
+		if ls.ended {
+			continue
+		}
+		ls.due = now.Add(retry)
+		if ls.trusted.Sub(now) < b.length/3 {
+			starving = append(starving, ls)
+		}
+		ls.crowded = true
+		d.startSingle(ls, b.promise)
+	}
+	d.mu.Unlock()
+	if len(starving) > 0 {
+		d.failed(b, starving, store.ErrRowLocked)
+	}
+}
+
+// startSingle renews a lease by a statement of its own. It returns false if one is in flight
+// for it, or too many are. The caller holds mu.
+func (d *Watchdog) startSingle(ls *Lease, p promise) bool {
+	if ls.single || d.single == maxSingle || d.ctx.Err() != nil {
+		return false
+	}
+	ls.single = true
+	ls.mayBeBound = ls.mayBeBound || p.session != nil
+	d.single++
+	b := batch{p, []*Lease{ls}, time.Now()}
+	d.done.Go(func() { d.renewSingle(b) })
+	return true
+}
+
+// renewSingle renews the one lease of a batch by a statement that may wait for the row.
+func (d *Watchdog) renewSingle(b batch) {
+	ls := b.leases[0]
+	mine, sent, err := d.repo.Extend(d.ctx, ls.Claim, b.length, b.holds, b.session.number())
+	d.mu.Lock()
+	ls.single = false
+	d.single--
+	if ls.expired && err == nil && mine && d.ctx.Err() == nil {
+		d.releaser.Add(ls.Claim, d.span(ls), false, time.Now()) // lost meanwhile, so nobody uses the row
+	}
+	d.mu.Unlock()
+	switch {
+	case err == nil && mine:
+		d.extendedAll(b, b.leases, sent)
+	case err == nil:
+		d.lost(b, b.leases) // or the statement was killed, and its reply is wrong
+	case !errors.Is(err, store.ErrRowLocked):
+		d.failed(b, b.leases, err)
+	}
+}

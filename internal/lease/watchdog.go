@@ -1,0 +1,363 @@
+// Package lease decides when the row of a lock may be trusted: it counts the time of each
+// lease by the monotonic clock, renews what must go on, binds it to the session of this
+// process, and reports the loss of a lease before another owner can have the row.
+package lease
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+// A Repository is what a Watchdog needs of the store, which documents the methods.
+type (
+	Repository interface {
+		sessionStore
+		Renew(ctx context.Context, cs []store.Claim, lease time.Duration, holds int, session store.SessionID) (renewed int, sent time.Time, err error)
+		Extend(ctx context.Context, c store.Claim, lease time.Duration, holds int, session store.SessionID) (mine bool, sent time.Time, err error)
+		Look(ctx context.Context, names []string) (rows map[string]store.Row, sent time.Time, err error)
+		Owned(ctx context.Context, cs []store.Claim) ([]store.Claim, error)
+	}
+	sessionStore interface {
+		BeginSession(ctx context.Context, id store.SessionID, lease time.Duration) (sent time.Time, err error)
+		RenewSession(ctx context.Context, id store.SessionID, lease time.Duration) (store.SessionRenewal, error)
+		CountBound(ctx context.Context, id store.SessionID) (n int, err error)
+		Bound(ctx context.Context, id store.SessionID) (claims []store.Claim, sent time.Time, err error)
+		EndSession(ctx context.Context, id store.SessionID) error
+	}
+)
+
+// A Releaser releases a row that no hold uses, from a time on, until nothing of the claim is
+// left.
+type Releaser interface {
+	Add(c store.Claim, lease time.Duration, mayBeGranted bool, from time.Time)
+}
+
+// A Watchdog keeps the leases of this process. It renews those that must go on, checks the
+// rows of the others, and reports the loss of each by a timer that needs no reply from the
+// database.
+type Watchdog struct {
+	repo     Repository
+	length   time.Duration // of a renewed lease
+	releaser Releaser
+	log      *slog.Logger
+	reported func(locks, renewed int, err error)
+	renewals atomic.Int64
+	failures atomic.Int64
+
+	ctx    context.Context // ends with close
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mu      sync.Mutex // protects following fields, and those of every lease
+	leases  map[*Lease]struct{}
+	next    time.Time // when run begins; zero if it is not scheduled
+	timer   *time.Timer
+	queue   []batch   // due, but not sent yet; the most urgent first
+	sending int       // batches in flight
+	sent    time.Time // when the last of them was sent
+	single  int       // renewals of one lease in flight
+
+	session     *session // nil if there is none alive
+	lastSession store.SessionID
+	beginning   bool      // a session is about to begin
+	beginAfter  time.Time // after a failure to begin one
+}
+
+// Config has what a Watchdog needs.
+type Config struct {
+	Self     store.Process
+	Length   time.Duration // of a renewed lease
+	Releaser Releaser
+	Log      *slog.Logger
+	Reported func(locks, renewed int, err error) // called without locks after each statement that renews
+}
+
+// New returns a Watchdog without leases. It must be closed.
+func New(repo Repository, c Config) *Watchdog {
+	d := &Watchdog{
+		repo: repo, length: c.Length, releaser: c.Releaser, log: c.Log, reported: c.Reported,
+		leases: map[*Lease]struct{}{}, lastSession: c.Self.FirstSession() - 1,
+	}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	return d
+}
+
+// Close ends the watchdog's goroutines and waits for them.
+func (d *Watchdog) Close() {
+	d.mu.Lock()
+	d.cancel()
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+	if d.session != nil {
+		d.stopSession(d.session)
+	}
+	d.mu.Unlock()
+	d.done.Wait()
+}
+
+// Start begins to keep a lease that was granted to a request sent at sent.
+func (d *Watchdog) Start(c store.Claim, sent time.Time, length time.Duration, w Request, onLoss func()) *Lease {
+	ls := &Lease{
+		Claim: c, onLoss: onLoss, requested: w, holds: 1, rowHolds: 1,
+		promised: sent.Add(length), trusted: TrustedUntil(sent, length), seen: sent,
+	}
+	ls.publish()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.leases[ls] = struct{}{}
+	ls.timer = time.AfterFunc(time.Until(ls.trusted), func() { d.onTimer(ls) })
+	d.plan(ls, sent, length)
+	return ls
+}
+
+// Change changes what the handles ask of the lease. It sends nothing: a longer lease is
+// written by a renewal, in time.
+func (d *Watchdog) Change(ls *Lease, w Request, holds int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ls.holds = holds
+	if ls.requested == w {
+		return
+	}
+	ls.requested = w
+	if ls.ended {
+		return
+	}
+	ls.publish()
+	if ls.extraMargin > 0 || ls.session != nil && !w.Auto {
+		ls.timer.Reset(time.Until(ls.end()))
+	}
+	if !ls.needsRenewal() {
+		return
+	}
+	now := time.Now()
+	left := ls.end().Sub(now)
+	if w.Auto {
+		left = min(left, d.length) // no later than if AutoRenew had been requested from the start
+	}
+	soon := now.Add(left / 3)
+	if ls.due.IsZero() || soon.Before(ls.due) {
+		ls.due = soon
+		d.wake(soon)
+	}
+}
+
+// Pass hands a lease over to the next holder in the process. It returns false, and changes
+// nothing, if the row does not cover what that one requests.
+func (d *Watchdog) Pass(ls *Lease, w Request, length time.Duration, onLoss func()) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	switch {
+	case ls.ended:
+		return false
+	case w.Auto && (!ls.requested.Auto || ls.end().Sub(now) < d.length/3):
+		return false
+	case !w.Auto && (ls.promised.Before(w.Until) || ls.trusted.Before(w.Until.Add(-Margin(length)))):
+		return false
+	case ls.promised.Sub(now) > max(d.length, length):
+		return false // others would wait for too long if this process died
+	}
+	ls.requested, ls.holds, ls.onLoss, ls.extraMargin = w, 1, onLoss, 0
+	if !w.Auto {
+		ls.extraMargin = Margin(length)
+		ls.timer.Reset(time.Until(ls.end()))
+		d.plan(ls, now, length)
+	}
+	ls.publish()
+	return true
+}
+
+// Stop ends a lease. It returns how long the row may still belong to it.
+func (d *Watchdog) Stop(ls *Lease) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.remove(ls)
+	return d.span(ls)
+}
+
+// span returns how long the row may still belong to the lease. The caller holds mu.
+func (d *Watchdog) span(ls *Lease) time.Duration {
+	if ls.mayBeBound {
+		return UntilReleased
+	}
+	return max(d.length, ls.unsure, time.Until(ls.promised), time.Until(ls.requested.Until))
+}
+
+// UntilReleased is the span of a row that a session may keep.
+const UntilReleased time.Duration = math.MaxInt64
+
+// Extending records that a statement, whose reply may be lost, is about to write a lease of
+// length. It returns false if the lease has ended.
+func (d *Watchdog) Extending(ls *Lease, length time.Duration) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ls.unsure, ls.rowHolds = max(ls.unsure, length), 0
+	return !ls.ended
+}
+
+// Extended records a successful renewal of one row that was sent at sent.
+func (d *Watchdog) Extended(ls *Lease, sent time.Time, length time.Duration) {
+	d.extended(ls, sent, promise{length: length})
+}
+
+func (d *Watchdog) extended(ls *Lease, sent time.Time, p promise) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p.holds > 0 {
+		ls.rowHolds = p.holds
+	}
+	d.trust(ls, sent.Add(p.length), Margin(p.length))
+	d.bind(ls, p.session)
+	d.plan(ls, sent, p.length)
+	ls.showed(sent)
+	if sent.After(ls.renewed) {
+		ls.renewed = sent
+	}
+}
+
+// Seen returns when the last statement was sent that found the row to be ours.
+func (d *Watchdog) Seen(ls *Lease) time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return ls.seen
+}
+
+// Confirm records that a look sent at sent found the row to be ours.
+func (d *Watchdog) Confirm(ls *Lease, sent time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ls.showed(sent)
+}
+
+// trust moves the end of trust to margin before the row's expiry, but only forward, and not
+// once it has passed: a reported loss is final. The caller holds mu.
+func (d *Watchdog) trust(ls *Lease, promised time.Time, margin time.Duration) {
+	until := promised.Add(-margin)
+	if !ls.ended && time.Now().Before(ls.end()) && until.After(ls.trusted) {
+		ls.promised, ls.trusted = promised, until
+		ls.timer.Reset(time.Until(ls.end()))
+		ls.publish()
+	}
+}
+
+// Alive reports whether the lease can be trusted at this very moment. It compares the clock
+// itself, because the timer may be late. A reported loss is final.
+func (d *Watchdog) Alive(ls *Lease) bool {
+	if ls.Live() {
+		return true
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !ls.ended && !time.Now().Before(ls.end()) {
+		d.expire(ls)
+	}
+	return !ls.ended
+}
+
+// onTimer is called by the timer of the loss.
+func (d *Watchdog) onTimer(ls *Lease) {
+	d.mu.Lock()
+	if left := time.Until(ls.end()); !ls.ended && left > 0 {
+		if ls.session == nil || !ls.requested.Auto { // else the session has a timer
+			ls.timer.Reset(left) // the lease was extended as the timer fired
+		}
+		d.mu.Unlock()
+		return
+	}
+	if !ls.ended {
+		d.expire(ls)
+	}
+	d.mu.Unlock()
+	ls.onLoss()
+}
+
+// expire ends a lease whose time has run out. The row is released if it may belong to the
+// lease for longer than requested, or if a renewal or an extension in flight may still
+// extend it. That happens no earlier than requested, because the holders do not know of
+// the loss yet. The caller holds mu.
+func (d *Watchdog) expire(ls *Lease) {
+	from := ls.promised
+	switch {
+	case ls.end().Before(ls.trusted):
+		from = ls.requested.Until
+	case ls.needsRenewal() || ls.unsure > 0 || ls.mayBeBound:
+		if s := ls.session; s != nil && ls.requested.Auto {
+			from = later(from, s.promised)
+		} else if s != nil {
+			from = later(from, ls.requested.Until)
+		}
+	default:
+		from = time.Time{}
+	}
+	d.remove(ls)
+	ls.expired = true
+	if !from.IsZero() {
+		d.releaser.Add(ls.Claim, d.span(ls), false, from)
+	}
+}
+
+// OwnerChanged ends the lease of a claim that does not own its row any more, and reports
+// the loss.
+func (d *Watchdog) OwnerChanged(c store.Claim) {
+	d.mu.Lock()
+	var lost *Lease
+	for ls := range d.leases {
+		if ls.Claim == c {
+			lost = ls
+			ls.ownerChanged = true
+			d.remove(ls)
+		}
+	}
+	d.mu.Unlock()
+	if lost != nil {
+		lost.onLoss()
+	}
+}
+
+// The reasons of a loss.
+const (
+	Taken          = "taken"       // the row has another owner, or is missing
+	lostNotRenewed = "not renewed" // in time: the database or this process was too slow, or was stopped
+	lostEnded      = "lease ended" // of a fixed lease
+)
+
+// Reason returns why a lease was lost.
+func (d *Watchdog) Reason(ls *Lease) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case ls.ownerChanged:
+		return Taken
+	case ls.requested.Auto:
+		return lostNotRenewed
+	default:
+		return lostEnded
+	}
+}
+
+// remove ends a lease. The caller holds mu.
+func (d *Watchdog) remove(ls *Lease) {
+	if ls.ended {
+		return
+	}
+	ls.ended = true
+	if ls.session != nil {
+		ls.session.bound--
+		ls.session = nil
+	}
+	ls.publish()
+	ls.timer.Stop()
+	delete(d.leases, ls)
+}
+
+// Renewals returns how many leases were renewed, and how many statements failed to, or found
+// the row of a lease near its loss locked.
+func (d *Watchdog) Renewals() (renewed, failed int64) { return d.renewals.Load(), d.failures.Load() }
