@@ -204,17 +204,28 @@ func TestForcedReleaseAfterTheFirstCheck(t *testing.T) {
 	})
 }
 
-// A row that was deleted by hand is noticed within a lease and a third.
+// A row that was deleted, or given to another owner, by hand is noticed within a lease and a third.
 func TestBoundRowDeleted(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fakeRepo) {
-		l := f.locker()
-		owner := WithOwner(bg)
-		k, other := f.acquired(l, owner, "x", AutoRenew), f.acquired(l, owner, "other", AutoRenew)
-		f.until(41 * time.Second)
-		f.remove("x")
-		f.requireLost(k, owner, 70*time.Second)
-		require.NoError(t, other.Err())
-	})
+	for name, change := range map[string]func(f *fakeRepo){
+		"deleted": func(f *fakeRepo) { f.remove("x") },
+		"given away": func(f *fakeRepo) {
+			r := f.rows["x"]
+			r.owner = "another"
+			f.rows["x"] = r
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fakeRepo) {
+				l := f.locker()
+				owner := WithOwner(bg)
+				k, other := f.acquired(l, owner, "x", AutoRenew), f.acquired(l, owner, "other", AutoRenew)
+				f.until(41 * time.Second)
+				change(f)
+				f.requireLost(k, owner, 70*time.Second)
+				require.NoError(t, other.Err())
+			})
+		})
+	}
 }
 
 // A failover may have lost the last changes. The rows that the session keeps are compared

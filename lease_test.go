@@ -2,6 +2,7 @@ package mysqllock_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 	"strings"
@@ -427,22 +428,37 @@ func TestNoWaitOnTheReservedConnection(t *testing.T) {
 // wait for a transaction that has locked the gap, and no row could be renewed meanwhile.
 func TestSessionThatCannotBegin(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
-		db := e.db(t, "")
-		db.SetMaxOpenConns(2)
-		l := newLocker(t, db, mysqllock.WithLease(3*time.Second))
-		k := acquire(t, l, "x", mysqllock.AutoRenew)
-		other, err := db.Conn(ctx)
-		require.NoError(t, err)
-		tx, err := e.db(t, "").BeginTx(ctx, nil)
-		require.NoError(t, err)
-		defer tx.Rollback()
-		_, err = tx.Exec("SELECT name FROM mysqllock WHERE name = 'a' FOR UPDATE") // there is none
-		require.NoError(t, err)
-		time.Sleep(6 * time.Second)
-		require.NoError(t, k.Err())
-		require.NoError(t, tx.Rollback())
-		require.NoError(t, other.Close())
-		e.bound(t, 1)
-		require.NoError(t, k.Unlock())
+		for _, pool := range []int{1, 2} {
+			t.Run(fmt.Sprint("pool of ", pool), func(t *testing.T) {
+				e := env{e.server, mysqltest.NewDatabase(t, e.server)}
+				require.NoError(t, e.locker(t).CreateTable(ctx))
+				db := e.db(t, "")
+				db.SetMaxOpenConns(pool)
+				l := newLocker(t, db, mysqllock.WithLease(3*time.Second))
+				k := acquire(t, l, "x", mysqllock.AutoRenew)
+				var others []*sql.Conn
+				for range pool - 1 {
+					other, err := db.Conn(ctx)
+					require.NoError(t, err)
+					others = append(others, other)
+				}
+				tx, err := e.db(t, "").BeginTx(ctx, nil)
+				require.NoError(t, err)
+				defer tx.Rollback()
+				_, err = tx.Exec("SELECT name FROM mysqllock WHERE name = 'a' FOR UPDATE") // there is none
+				require.NoError(t, err)
+				time.Sleep(6 * time.Second)
+				require.NoError(t, k.Err())
+				require.NoError(t, tx.Rollback())
+				for _, other := range others {
+					require.NoError(t, other.Close())
+				}
+				if pool > 1 {
+					e.bound(t, 1)
+				}
+				require.NoError(t, k.Unlock())
+				require.Zero(t, l.Stats().RenewalErrors)
+			})
+		}
 	})
 }

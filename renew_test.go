@@ -760,7 +760,7 @@ func TestRenewedEachThird(t *testing.T) {
 				time.Sleep(time.Hour)
 				require.Equal(t, c.renewed, f.sent("renew"), "nothing after Unlock")
 				require.Equal(t, "1m5s", f.sent("release"))
-				require.Equal(t, fmt.Sprintf("acquire 1, begin 1, count 1, release 1, renew %d", strings.Count(c.renewed, "s")), f.counts())
+				require.Equal(t, fmt.Sprintf("acquire 1, begin 1, bound 1, release 1, renew %d", strings.Count(c.renewed, "s")), f.counts())
 			})
 		})
 	}

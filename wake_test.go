@@ -253,8 +253,8 @@ func TestStatementsOfWaiting(t *testing.T) {
 		signalled bool
 		counts    string
 	}{
-		"signalled":       {10, true, "begin 1, count 1, listen 60, look, renew 6"},
-		"never signalled": {1, false, "acquire 2, begin 1, count 1, listen 63, renew 6"},
+		"signalled":       {10, true, "begin 1, bound 1, listen 60, look, renew 6"},
+		"never signalled": {1, false, "acquire 2, begin 1, bound 1, listen 63, renew 6"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {

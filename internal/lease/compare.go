@@ -28,13 +28,16 @@ func (d *Watchdog) auditLocked() {
 }
 
 // compareRows compares the rows that a session keeps with the leases that are bound to it.
-// Only their numbers, unless they differ or all is set. A row may have been deleted by hand,
+// Of many, only their numbers, unless these differ or all is set. A row may have been deleted by hand,
 // or a failover may have lost a binding, an acquire, or a release, whose row the session
 // would keep for ever.
 func (d *Watchdog) compareRows(s *session, all bool) {
 	bound, _ := d.bounds(promise{})
 	ctx, cancel := store.WithRetryLimit(d.ctx, bound)
 	defer cancel()
+	d.mu.Lock()
+	all = all || s.bound <= store.BatchSize
+	d.mu.Unlock()
 	if !all {
 		n, err := d.repo.CountBound(ctx, s.id)
 		d.mu.Lock()

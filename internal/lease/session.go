@@ -66,7 +66,7 @@ func (d *Watchdog) beginSession(id store.SessionID) {
 		d.beginAfter = time.Now().Add(retry)
 	}
 	d.mu.Unlock()
-	if err != nil && d.ctx.Err() == nil {
+	if err != nil && !errors.Is(err, store.ErrNoneToSpare) && d.ctx.Err() == nil {
 		d.failures.Add(1)
 		d.log.Debug("mysqllock: session not begun, trying again", "err", err)
 	}

@@ -69,14 +69,20 @@ type acquirer func(ctx context.Context, conn *sqlx.Conn, b AcquireRequest) (answ
 // session that turns out to be dead.
 func (s *Store) unlessKept(ctx context.Context, conn *sqlx.Conn, b AcquireRequest, send acquirer) (answer int64, sent time.Time, err error) {
 	b.dead = SessionID(s.dead.Load())
-	for again := true; again; {
-		again = false
+	for try := 1; ; try++ {
 		answer, sent, err = send(ctx, conn, b)
-		if err == nil && answer >= firstProcess {
-			answer, again, err = s.checkSession(ctx, conn, &b, SessionID(answer))
+		if err != nil || answer < firstProcess {
+			return answer, sent, err
+		}
+		var again bool
+		answer, again, err = s.checkSession(ctx, conn, &b, SessionID(answer))
+		switch {
+		case !again:
+			return answer, sent, err
+		case try == 3: // a proxy sends what only reads to a replica that lags?
+			return -time.Millisecond.Microseconds(), sent, nil
 		}
 	}
-	return answer, sent, err
 }
 
 // take acquires by statements that wait while a transaction has the row locked.

@@ -38,8 +38,8 @@ func sessionRow(process string) string { return "\x00" + process }
 // it may have begun, or begin yet.
 func (s *Store) BeginSession(ctx context.Context, id SessionID, lease time.Duration) (sent time.Time, err error) {
 	s.bound.Store(false)
-	if s.poolShort() {
-		return time.Now(), NotSent{errNoSpare}
+	if s.poolShort() || s.db.Stats().MaxOpenConnections == 1 {
+		return time.Now(), NotSent{ErrNoneToSpare}
 	}
 	var answer int64
 	cmd := s.command(sqlBeginSession, "label", s.label, "id", id.String(), "lease", micros(lease))
@@ -53,9 +53,9 @@ func (s *Store) BeginSession(ctx context.Context, id SessionID, lease time.Durat
 	return sent, err
 }
 
-// A statement that inserts a row may wait for a transaction that has locked the gap, and
-// the rows could not be renewed meanwhile.
-var errNoSpare = errors.New("the pool has no connection to spare at the moment")
+// ErrNoneToSpare means that a session must not begin on the last connection: its INSERT may
+// wait for a transaction that has locked the gap, and no row could be renewed meanwhile.
+var ErrNoneToSpare = errors.New("the pool has no connection to spare for the begin of a session")
 
 // ErrSessionDead means that a session has expired, or was ended.
 var ErrSessionDead = errors.New("the session has expired")
