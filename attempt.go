@@ -144,7 +144,9 @@ func (a *attempt) send() {
 	if a.handoff != nil {
 		span := a.l.watchdog.stop(a.handoff.lease)
 		a.l.repo.HoldEnded()
-		if a.err != nil {
+		// A refusal may be wrong: without autocommit, or after a KILL, the statement matches
+		// nothing. A row that is bound to a session would stay held.
+		if a.err != nil || a.grant.Token == 0 {
 			a.l.releaser.Add(a.handoff.lease.claim, span, false, time.Now())
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"time"
 
 	"github.com/mysqllock/mysqllock/internal/store"
 )
@@ -41,6 +42,9 @@ func (k *Lock) Guard(ctx context.Context, tx Queryer) error {
 	}
 	if errors.Is(err, store.ErrNotOwned) {
 		l.watchdog.ownerChanged(t.lease.claim)
+		// The row may yet be ours, if tx looked for it elsewhere and the pool did not answer.
+		// Bound to a session it would stay held.
+		l.releaser.Add(t.lease.claim, untilReleased, false, time.Now())
 		err = ErrLost
 		if now := k.Err(); now != nil {
 			err = now // it may have been unlocked meanwhile

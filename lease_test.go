@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mysqllock/mysqllock"
+	"github.com/mysqllock/mysqllock/internal/mysqltest"
 	"github.com/mysqllock/mysqllock/internal/wire"
 )
 
@@ -306,6 +307,142 @@ func TestPurgeOfSessions(t *testing.T) {
 		require.NoError(t, e.db(t, "").QueryRow("SELECT COUNT(IF(name < x'01' AND name <> x'', 1, NULL)), COUNT(IF(name > x'01', 1, NULL)) FROM mysqllock").Scan(&sessions, &rows))
 		require.Equal(t, []int{1, 1}, []int{sessions, rows})
 		require.NoError(t, k.Err())
+		require.NoError(t, k.Unlock())
+	})
+}
+
+// bound waits until a session keeps so many rows.
+func (e env) bound(t *testing.T, rows int) {
+	db := e.db(t, "")
+	eventually(t, "rows bound to a session", func() bool {
+		var n int
+		require.NoError(t, db.QueryRow("SELECT COUNT(*) FROM mysqllock WHERE session <> 0 AND name > x'01'").Scan(&n))
+		return n == rows
+	})
+}
+
+// The statement by which the next owner of the process takes a row over matches nothing in
+// a session that lost its autocommit. The row is released all the same: its session, which
+// keeps another lock, would keep it for ever.
+func TestBoundRowThatCannotBeReplaced(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		db := e.db(t, "")
+		db.SetMaxOpenConns(8)
+		l := newLocker(t, db, mysqllock.WithLease(3*time.Second))
+		kept, k := acquire(t, l, "kept", mysqllock.AutoRenew), acquire(t, l, "x", mysqllock.AutoRenew)
+		e.bound(t, 2)
+		next := make(chan error, 1)
+		go func() {
+			k, err := l.TryLock(ctx, "x", 20*time.Second, time.Minute) // longer than the row's lease
+			if err == nil {
+				err = k.Unlock()
+			}
+			next <- err
+		}()
+		eventually(t, "a waiter", func() bool { return l.Stats().Waiting == 1 })
+		set := func(autocommit string) {
+			conn, err := db.Conn(ctx)
+			require.NoError(t, err)
+			_, err = conn.ExecContext(ctx, "SET autocommit = "+autocommit)
+			require.NoError(t, err)
+			require.NoError(t, conn.Close())
+		}
+		set("0")
+		require.NoError(t, k.Unlock())
+		if err := <-next; err != nil {
+			require.ErrorContains(t, err, "autocommit")
+		}
+		set("1")
+		requireFree(t, e.locker(t), "x")
+		require.NoError(t, kept.Err())
+	})
+}
+
+// Guard finds no row in another database, and its pool does not answer. The hold is lost
+// then, and its row released: the session, which keeps another lock, would keep it for ever.
+func TestBoundRowThatGuardDoesNotFind(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		proxy := wire.New(t, e.server.Addr())
+		l := newLocker(t, e.through(t, proxy), mysqllock.WithLease(8*time.Second))
+		kept, k := acquire(t, l, "kept", mysqllock.AutoRenew), acquire(t, l, "x", mysqllock.AutoRenew)
+		e.bound(t, 2)
+		elsewhere := env{server: e.server, database: mysqltest.NewDatabase(t, e.server)}
+		require.NoError(t, elsewhere.locker(t).CreateTable(ctx))
+		tx, err := elsewhere.db(t, "").BeginTx(ctx, nil)
+		require.NoError(t, err)
+		defer tx.Rollback()
+		proxy.Freeze(true)
+		require.ErrorIs(t, k.Guard(ctx, tx), mysqllock.ErrLost)
+		proxy.Freeze(false)
+		requireFree(t, e.locker(t), "x")
+		require.NoError(t, kept.Err())
+	})
+}
+
+// A statement that waits in the server for a locked row leaves the reserved connection to
+// the renewals of the session, while the application has all others.
+func TestNoWaitOnTheReservedConnection(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		for what, wait := range map[string]func(kept, locked *mysqllock.Lock) error{
+			"extend":  func(kept, _ *mysqllock.Lock) error { return kept.Extend(ctx, time.Second) },
+			"release": func(_, locked *mysqllock.Lock) error { locked.Unlock(); return nil },
+		} {
+			t.Run(what, func(t *testing.T) {
+				t.Parallel()
+				e := env{server: e.server, database: mysqltest.NewDatabase(t, e.server)}
+				require.NoError(t, e.locker(t).CreateTable(ctx))
+				db := e.db(t, "")
+				db.SetMaxOpenConns(2)
+				l := newLocker(t, db, mysqllock.WithLease(3*time.Second))
+				kept, locked := acquire(t, l, "kept", mysqllock.AutoRenew), (*mysqllock.Lock)(nil)
+				row := "kept"
+				if what == "release" {
+					row, locked = "locked", acquire(t, l, "locked", mysqllock.AutoRenew)
+				}
+				eventually(t, "a session", func() bool { return l.Stats().Renewals > 1 })
+				all, err := db.Conn(ctx)
+				require.NoError(t, err)
+				tx, err := e.db(t, "").BeginTx(ctx, nil)
+				require.NoError(t, err)
+				defer tx.Rollback()
+				_, err = tx.Exec("SELECT name FROM mysqllock WHERE name = '" + row + "' FOR UPDATE")
+				require.NoError(t, err)
+				done := make(chan error, 1)
+				go func() { done <- wait(kept, locked) }()
+				time.Sleep(8 * time.Second)
+				require.NoError(t, kept.Err())
+				require.NoError(t, tx.Rollback())
+				require.NoError(t, all.Close())
+				require.NoError(t, <-done)
+				if locked != nil {
+					requireFree(t, e.locker(t), "locked")
+				}
+				require.NoError(t, kept.Unlock())
+			})
+		}
+	})
+}
+
+// While the application has all other connections, a session does not begin: its INSERT may
+// wait for a transaction that has locked the gap, and no row could be renewed meanwhile.
+func TestSessionThatCannotBegin(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		db := e.db(t, "")
+		db.SetMaxOpenConns(2)
+		l := newLocker(t, db, mysqllock.WithLease(3*time.Second))
+		k := acquire(t, l, "x", mysqllock.AutoRenew)
+		other, err := db.Conn(ctx)
+		require.NoError(t, err)
+		tx, err := e.db(t, "").BeginTx(ctx, nil)
+		require.NoError(t, err)
+		defer tx.Rollback()
+		_, err = tx.Exec("SELECT name FROM mysqllock WHERE name = 'a' FOR UPDATE") // there is none
+		require.NoError(t, err)
+		time.Sleep(6 * time.Second)
+		require.NoError(t, k.Err())
+		require.NoError(t, tx.Rollback())
+		require.NoError(t, other.Close())
+		e.bound(t, 1)
 		require.NoError(t, k.Unlock())
 	})
 }

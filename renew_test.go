@@ -1700,3 +1700,17 @@ func (f *fakeRepo) requireCause(k *Lock, why error) {
 	require.Error(f.t, k.Context().Err())
 	require.Equal(f.t, why, context.Cause(k.Context()))
 }
+
+// A session whose row is locked again and again, as by many forced releases at once, is
+// tried often: it must be found unlocked once.
+func TestSessionRowLockedAgainAndAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker(WithLease(time.Second))
+		k := f.acquired(l, bg, "x", AutoRenew)
+		f.until(400 * time.Millisecond) // bound
+		f.meet(first(20, fails(store.ErrRowLocked), none), "renew")
+		f.until(10 * time.Second)
+		require.NoError(t, k.Err())
+		require.NoError(t, k.Unlock())
+	})
+}

@@ -251,7 +251,10 @@ func (d *watchdog) compareRows(s *session, all bool) {
 
 // sessionFailed records a renewal that failed, and tries again soon.
 func (d *watchdog) sessionFailed(s *session, err error) {
-	_, retry := d.bounds(promise{})
+	limit, retry := d.bounds(promise{})
+	if errors.Is(err, store.ErrRowLocked) {
+		retry = limit / 20 // perhaps only for a moment, but again and again
+	}
 	d.mu.Lock()
 	s.renewing = false
 	level, bound, first := slog.LevelDebug, s.bound, d.firstBound(s)

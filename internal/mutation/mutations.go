@@ -282,7 +282,7 @@ var mutations = []mutation{
 	},
 	{
 		"a loss that Guard finds ends the hold", "guard.go",
-		"\t\tl.watchdog.ownerChanged(t.lease.claim)\n\t\terr = ErrLost", "\t\terr = ErrLost",
+		"\t\tl.watchdog.ownerChanged(t.lease.claim)\n", "",
 		"TestLossFoundByGuard",
 	},
 	{

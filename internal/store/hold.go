@@ -21,6 +21,9 @@ func (s *Store) Renew(ctx context.Context, cs []Claim, lease time.Duration, hold
 		assign = "l.holds = " + strconv.Itoa(holds) + ", "
 	}
 	n, sent, err := s.change(ctx, true, s.command(sqlRenew, append(claimLists(cs), "lease", micros(lease), "holds", assign, "bind", session.assign("l."))...))
+	if err == nil && n > 0 && session != 0 {
+		s.bound.Store(true)
+	}
 	if err == nil && n == int64(len(cs)) {
 		s.endWaits(cs, false)
 	}
@@ -49,8 +52,13 @@ func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds 
 		assign = strconv.Itoa(holds)
 	}
 	cmd := s.command(sqlExtend, "name", literal(c.Name), "owner", literal(c.Owner), "lease", micros(lease), "holds", assign, "bind", session.assign(""))
-	a, err := runInSlot(ctx, s, c, func(ctx context.Context, conn *sqlx.Conn) (answer, error) {
+	// The renewals of a session need the reserved connection, even if it keeps only this row.
+	reserved := s.holdsOne() && s.poolShort() && (session != 0 || !s.bound.Load())
+	a, err := runInSlot(ctx, s, c, reserved, func(ctx context.Context, conn *sqlx.Conn) (answer, error) {
 		matched, sent, err := s.execForAnswer(ctx, conn, cmd)
+		if matched != 0 && session != 0 {
+			s.bound.Store(true)
+		}
 		return answer{matched != 0, sent}, err
 	})
 	return a.mine, a.sent, err
@@ -72,7 +80,7 @@ func (s *Store) Release(ctx context.Context, c Claim) (freed bool, next Process,
 	// Switching goroutines would cost 10 % of an uncontended acquire and release.
 	kept := false
 	var n int64
-	err = s.run(ctx, s.holdsOne(), func(ctx context.Context, conn *sqlx.Conn) (err error) {
+	err = s.run(ctx, s.holdsOne() && ctx.Value(notHeldKey{}) == nil, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		n, next, err = s.freeOn(ctx, conn, s.releaseCommand(c))
 		if kept = err != nil && ctx.Err() != nil && !errors.Is(err, driver.ErrBadConn); kept {
 			err = &abandonedWait{err, c, holdWaits}
@@ -84,6 +92,14 @@ func (s *Store) Release(ctx context.Context, c Claim) (freed bool, next Process,
 	}
 	return n > 0, next, err
 }
+
+// NotHeld returns a context for the release of a row that is not held any more: it leaves
+// the reserved connection to the locks that are.
+func NotHeld(ctx context.Context) context.Context {
+	return context.WithValue(ctx, notHeldKey{}, true)
+}
+
+type notHeldKey struct{}
 
 func (s *Store) releaseCommand(c Claim) command {
 	return command{

@@ -62,7 +62,7 @@ func (s *Store) purgeSessions(ctx context.Context, idle time.Duration) error {
 			}
 			after = names[len(names)-1]
 			return s.retryDeadlocks(ctx, conn, s.query(sqlDelete,
-				"names", literals(names), "count", strconv.Itoa(len(names)), "condition", s.query(sqlIdleSince, "idle", micros(idle))))
+				"names", literals(names), "count", strconv.Itoa(len(names)), "condition", s.query(sqlIdleSince, "idle", micros(idle))+" AND @@autocommit"))
 		})
 		if err != nil || len(names) == 0 {
 			return err

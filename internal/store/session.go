@@ -37,6 +37,10 @@ func sessionRow(process string) string { return "\x00" + process }
 // BeginSession begins a session, which must be later than every one before. After an error
 // it may have begun, or begin yet.
 func (s *Store) BeginSession(ctx context.Context, id SessionID, lease time.Duration) (sent time.Time, err error) {
+	s.bound.Store(false)
+	if s.poolShort() {
+		return time.Now(), NotSent{errNoSpare}
+	}
 	var answer int64
 	cmd := s.command(sqlBeginSession, "label", s.label, "id", id.String(), "lease", micros(lease))
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
@@ -48,6 +52,10 @@ func (s *Store) BeginSession(ctx context.Context, id SessionID, lease time.Durat
 	}
 	return sent, err
 }
+
+// A statement that inserts a row may wait for a transaction that has locked the gap, and
+// the rows could not be renewed meanwhile.
+var errNoSpare = errors.New("the pool has no connection to spare at the moment")
 
 // ErrSessionDead means that a session has expired, or was ended.
 var ErrSessionDead = errors.New("the session has expired")
@@ -182,7 +190,10 @@ func (s *Store) markForced(ctx context.Context, p Process) error {
 	if p == 0 || p == s.self {
 		return nil
 	}
-	_, _, err := s.change(ctx, false, s.command(sqlMarkForced, "keeper", literal(sessionRow(p.String()))))
+	marked, _, err := s.change(ctx, false, s.command(sqlMarkForced, "keeper", literal(sessionRow(p.String()))))
+	if err == nil && marked == 0 { // it changes the row always
+		err = ErrAutocommit
+	}
 	return err
 }
 

@@ -360,3 +360,31 @@ func TestForcedReleaseIsReported(t *testing.T) {
 		s.CloseListener()
 	})
 }
+
+// ForceUnlock in a session without autocommit does not lock the session of the holder, and
+// neither do the statements that end or delete sessions.
+func TestSessionStatementsWithoutAutocommit(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		all := stores(2)
+		s, other := all[0], all[1]
+		for _, b := range []struct {
+			s  *Store
+			id SessionID
+		}{{s, s.self.FirstSession()}, {other, other.self.FirstSession()}} {
+			_, err := b.s.BeginSession(ctx, b.id, time.Minute)
+			require.NoError(t, err)
+		}
+		err := other.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+			_, err := conn.ExecContext(ctx, "SET autocommit = 0")
+			return err
+		})
+		require.NoError(t, err)
+		require.ErrorIs(t, other.markForced(ctx, s.self), ErrAutocommit)
+		require.NoError(t, other.EndSession(ctx, other.self.FirstSession()))
+		var locked int
+		require.NoError(t, s.db.Get(&locked, "SELECT 2 - COUNT(*) FROM (SELECT name FROM mysqllock WHERE name BETWEEN x'00' AND x'01' FOR UPDATE SKIP LOCKED) AS free"))
+		require.Zero(t, locked)
+		_, err = s.RenewSession(ctx, s.self.FirstSession(), time.Minute)
+		require.NoError(t, err)
+	})
+}

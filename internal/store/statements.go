@@ -60,7 +60,7 @@ SET p.holds = p.holds + 0 * LAST_INSERT_ID(4611686018427387904 | ` + sqlServer +
 	sqlCountBound = sqlUnlimited + ` COUNT(*) AS bound FROM {t} FORCE INDEX (session) WHERE session = {id} AND name > x'01'`
 	sqlBound      = sqlUnlimited + ` CAST(name AS BINARY) AS name, CAST(owner AS BINARY) AS owner FROM {t} FORCE INDEX (session)
 WHERE session = {id} AND name > x'01' LIMIT 18446744073709551615`
-	sqlEndSession = `UPDATE {t} SET expires_at = '1970-01-01' WHERE name = {session} AND session = {id}`
+	sqlEndSession = `UPDATE {t} SET expires_at = '1970-01-01' WHERE name = {session} AND session = {id} AND @@autocommit`
 
 	// A contender reads the session of another process without a lock. Before it takes a
 	// row, it makes sure that a session which has expired stays dead even if the clock is
@@ -72,8 +72,10 @@ WHERE l.name = {name} AND l.session = {id} LIMIT 1`
 	sqlMarkDead = `UPDATE {t} SET holds = holds + 0 * LAST_INSERT_ID(1), expires_at = '1970-01-01'
 WHERE name = {keeper} AND session = {id} AND expires_at <= ` + sqlNow + ` AND @@autocommit`
 
-	sqlMarkForced = `INSERT INTO {t} (name, released_at) VALUES ({keeper}, ` + sqlNow + `)
-ON DUPLICATE KEY UPDATE released_at = GREATEST(` + sqlNow + `, released_at + INTERVAL 1 MICROSECOND)`
+	// Without autocommit it would keep the holder's session locked.
+	sqlMarkForced = `INSERT INTO {t} (name, released_at)
+SELECT {keeper}, ` + sqlNow + ` FROM (SELECT @@autocommit AS trusted) AS s WHERE s.trusted
+ON DUPLICATE KEY UPDATE released_at = GREATEST(` + sqlNow + `, {t}.released_at + INTERVAL 1 MICROSECOND)`
 
 	// A process that takes the row leaves the wait queue. A head that did not take the row
 	// in time is removed: a dead one would delay every handoff. A row that is held was

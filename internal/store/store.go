@@ -33,6 +33,7 @@ type Store struct {
 	wideCharset     atomic.Bool   // the sessions' charset would alter arguments
 	statements      atomic.Int64
 	dead            atomic.Uint64 // the session that was last found dead, 0 at first
+	bound           atomic.Bool   // a row may be bound to the last session
 	forced          atomic.Int64  // the last forced release of this process's locks that was reported
 	server          atomic.Int64  // to which the session was last renewed, and one; 0 at first
 	sessions        aliveSessions

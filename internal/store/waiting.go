@@ -140,14 +140,14 @@ type rowWait struct {
 // runInSlot runs a statement that may wait in the server for the row of a claim, for
 // which the caller has a slot. The end of ctx ends the call, but not a statement that was
 // sent: cut off, it would go on waiting beside its successor.
-func runInSlot[T any](ctx context.Context, s *Store, c Claim, fn func(context.Context, *sqlx.Conn) (T, error)) (T, error) {
+func runInSlot[T any](ctx context.Context, s *Store, c Claim, reserved bool, fn func(context.Context, *sqlx.Conn) (T, error)) (T, error) {
 	own, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)
 	began := time.Now()
 	over := false // protected by mu: the row was found unlocked, or another owner's
 	s.mu.Lock()
 	s.rowWaitsByName[c.Name] = rowWait{began, c, func() { over = true; cancel() }}
 	s.mu.Unlock()
-	return detach(ctx, s, own, cancel, s.holdsOne() && s.poolShort(), fn, func(sent bool, err error) {
+	return detach(ctx, s, own, cancel, reserved, fn, func(sent bool, err error) {
 		s.mu.Lock()
 		delete(s.rowWaitsByName, c.Name)
 		left := sent && isTimeout(err) && !over

@@ -36,6 +36,7 @@ type Releaser struct {
 	pending map[store.Claim]*pendingRelease
 	single  int           // releases of one row in flight
 	running bool          // the goroutine runs; it ends when nothing is pending
+	next    time.Time     // when the first one is due, as far as the goroutine knows
 	added   chan struct{} // capacity 1
 }
 
@@ -69,10 +70,12 @@ func (r *Releaser) Add(c store.Claim, lease time.Duration, mayBeGranted bool, fr
 	defer r.mu.Unlock()
 	r.pending[c] = &pendingRelease{lease: lease, mayBeGranted: mayBeGranted, due: from}
 	if r.running {
-		background.Notify(r.added)
+		if from.Before(r.next) { // else each of many would have all of them looked at
+			background.Notify(r.added)
+		}
 		return
 	}
-	r.running = true
+	r.running, r.next = true, from
 	r.group.Go(r.run)
 }
 
@@ -149,7 +152,7 @@ func (r *Releaser) due() (due []store.Claim, next time.Time) {
 			next = p.due
 		}
 	}
-	r.running = !next.IsZero()
+	r.running, r.next = !next.IsZero(), next
 	return due, next
 }
 
@@ -205,7 +208,7 @@ func (r *Releaser) releaseSingly(claims []store.Claim) {
 		p.single = true
 		r.single++
 		r.group.Go(func() {
-			ctx, cancel := context.WithTimeout(r.group.Ctx, r.timeout)
+			ctx, cancel := context.WithTimeout(store.NotHeld(r.group.Ctx), r.timeout)
 			freed, next, err := r.repo.Release(ctx, c)
 			cancel()
 			r.mu.Lock()
