@@ -64,8 +64,8 @@
 //
 // A lock taken away by [Locker.ForceUnlock] is reported within milliseconds if its
 // holder's process listens for signals, because some call there waits for a lock;
-// otherwise at its next renewal, a third of its lease later at most. A row changed by
-// hand is found when its holder next checks it, once per lease for up to 800 locks.
+// otherwise at its next renewal, a third of its lease later at most. A row deleted
+// by hand is found when its holder next compares the table with its locks, once per lease.
 //
 // No error leaves a lock behind: a statement whose outcome is not known (the
 // context ended in the middle, the connection broke) is undone in the background,
@@ -150,6 +150,8 @@
 //	warn   renewal failed, trying again  locks, first, err    when locks of a statement begin to fail, or stay locked by others with a third of their lease left; each repetition is debug
 //	info   renewals succeed again        locks, first         when those locks are renewed after all
 //	warn   release                       name, err            Do could not unlock
+//	warn   a row that nobody holds is released
+//	                                     name                 a failover lost its release, or it was changed by hand
 //	warn   notifier: subscribe           err                  once a minute at most, otherwise debug
 //	warn   notifier: publish             name, err            once a minute at most, otherwise debug
 //

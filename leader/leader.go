@@ -9,12 +9,11 @@
 //     [mysqllock.WithLease], after a leader that died, stands still, or cannot reach
 //     the database.
 //
-// A leader that loses its lock is told before anybody else can lead, if it runs: its
-// context ends. One that stood still meanwhile (SIGSTOP, a virtual machine that was
-// moved) finds its context over when it goes on, but what it was about to do
-// between two looks at the context it does late. What must not be done by a leader
-// of yesterday is to be done under [mysqllock.Lock.Guard], or with
-// [mysqllock.Lock.Token] where a higher one is remembered and a lower one refused.
+// The context of a leader that loses its lock ends before another process can lead, if the
+// leader is running. A leader that was paused meanwhile (SIGSTOP, a virtual machine that
+// migrates) finds its context ended when it continues, but may already have checked it: then
+// it acts late. Use [mysqllock.Lock.Guard] for work that a stale leader must not do, or
+// [mysqllock.Lock.Token] where the resource refuses a token below the highest that it has seen.
 package leader
 
 import (

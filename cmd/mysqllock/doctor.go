@@ -343,7 +343,7 @@ type shape map[string]string
 
 var (
 	columnLine = regexp.MustCompile(`(?m)^  ([a-z_]+) +([A-Z]+(?:\(\d+\))?(?: UNSIGNED)?)(?: +CHARACTER SET \w+ COLLATE (\w+))?( +NOT NULL)?`)
-	keyLine    = regexp.MustCompile(`(?m)^  (?:PRIMARY KEY|UNIQUE KEY (\w+)) \(([a-z_, ]+)\)`)
+	keyLine    = regexp.MustCompile(`(?m)^  (?:PRIMARY KEY|(UNIQUE )?KEY (\w+)) \(([a-z_, ]+)\)`)
 	intWidth   = regexp.MustCompile(`int\(\d+\)`)
 )
 
@@ -354,11 +354,11 @@ func wantedShape() shape {
 		want["column "+m[1]] = column(strings.ToLower(m[2]), m[3], m[4] == "")
 	}
 	for _, m := range keyLine.FindAllStringSubmatch(mysqllock.Schema, -1) {
-		name := "PRIMARY"
-		if m[1] != "" {
-			name = m[1]
+		index := "unique index PRIMARY"
+		if m[2] != "" {
+			index = strings.ToLower(m[1]) + "index " + m[2]
 		}
-		want["unique index "+name] = "(" + strings.ReplaceAll(m[2], " ", "") + ")"
+		want[index] = "(" + strings.ReplaceAll(m[3], " ", "") + ")"
 	}
 	return want
 }
