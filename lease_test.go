@@ -279,6 +279,29 @@ func TestForceUnlockSignal(t *testing.T) {
 	})
 }
 
+// A session begins beside an open guard, whose transaction has a gap of the index locked on
+// MariaDB; and a forced release is noted there.
+func TestSessionBeginsBesideAGuard(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l, other := e.locker(t, mysqllock.WithLease(3*time.Second)), e.locker(t)
+		k, forced := acquire(t, l, "x", mysqllock.AutoRenew), acquire(t, other, "forced", mysqllock.AutoRenew)
+		for _, k := range []*mysqllock.Lock{k, forced} {
+			tx, err := e.db(t, "").BeginTx(ctx, nil)
+			require.NoError(t, err)
+			defer tx.Rollback()
+			require.NoError(t, k.Guard(ctx, tx))
+			if k == forced {
+				require.NoError(t, tx.Rollback())
+			}
+		}
+		freed, err := l.ForceUnlock(ctx, "forced")
+		require.NoError(t, err)
+		require.True(t, freed)
+		e.bound(t, 1)
+		require.Zero(t, l.Stats().RenewalErrors)
+	})
+}
+
 // Close ends the session, and so frees what it could not release.
 func TestCloseEndsTheSession(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {

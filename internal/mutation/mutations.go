@@ -641,7 +641,7 @@ var mutations = []mutation{
 	},
 	{
 		"ForceUnlock reports that it begins", "internal/store/admin.go",
-		"if err := s.markForced(ctx, process); err != nil {", "if err := ctx.Err(); err != nil {",
+		"if err := s.markForced(ctx, process); Contended(err) {", "if err := ctx.Err(); Contended(err) {",
 		"TestForceUnlockThatDies",
 	},
 	{

@@ -130,7 +130,9 @@ func (s *Store) forceOnce(ctx context.Context, name string) (owner string, next 
 	// Marked before, in case this process ends right after the commit, and after it, because
 	// the holder may look in between.
 	process := processOf(holder.Owner)
-	if err := s.markForced(ctx, process); err != nil {
+	if err := s.markForced(ctx, process); Contended(err) {
+		return "", 0, errGuarded
+	} else if err != nil {
 		return "", 0, err
 	}
 	pairs = append(pairs, "token", strconv.FormatUint(holder.Token, 10))

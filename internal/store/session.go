@@ -42,7 +42,7 @@ func (s *Store) BeginSession(ctx context.Context, id SessionID, lease time.Durat
 		return time.Now(), NotSent{ErrNoneToSpare}
 	}
 	var answer int64
-	cmd := s.command(sqlBeginSession, "label", s.label, "id", id.String(), "lease", micros(lease))
+	cmd := s.command(sqlBeginSession, "label", s.label, "process", s.self.String(), "id", id.String(), "lease", micros(lease))
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		answer, sent, err = s.execForAnswer(ctx, conn, cmd)
 		return err
@@ -190,7 +190,7 @@ func (s *Store) markForced(ctx context.Context, p Process) error {
 	if p == 0 || p == s.self {
 		return nil
 	}
-	marked, _, err := s.change(ctx, false, s.command(sqlMarkForced, "keeper", literal(sessionRow(p.String()))))
+	marked, _, err := s.change(ctx, false, s.command(sqlMarkForced, "keeper", literal(sessionRow(p.String())), "process", p.String()))
 	if err == nil && marked == 0 { // it changes the row always
 		err = ErrAutocommit
 	}

@@ -9,8 +9,11 @@
 -- | of {id}, expired                | only the label | 1      |
 -- | of a later session              | only the label | 1      |
 -- | any, while autocommit is off    | nothing        | 0      |
-INSERT INTO {t} (name, holder, session, expires_at)
-SELECT {session}, {label}, LAST_INSERT_ID({id}), {>new_lease}
+--
+-- The token is the process, above those of all locks: on MariaDB, a guard of the lowest token
+-- has the gap below it locked, and an index entry there would wait for it.
+INSERT INTO {t} (name, holder, token, session, expires_at)
+SELECT {session}, {label}, {process}, LAST_INSERT_ID({id}), {>new_lease}
 FROM (SELECT @@autocommit AS trusted) AS s WHERE s.trusted
 ON DUPLICATE KEY UPDATE
   holder = {label},

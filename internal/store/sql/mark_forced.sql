@@ -8,7 +8,8 @@
 -- | last noted now, or later (the clock was set back) | a microsecond later  |
 -- | any, while autocommit is off                      | nothing              |
 --
--- Without autocommit it would keep the holder's session locked.
-INSERT INTO {t} (name, released_at)
-SELECT {keeper}, {>now} FROM (SELECT @@autocommit AS trusted) AS s WHERE s.trusted
+-- Without autocommit it would keep the holder's session locked. The token is as in
+-- begin_session.
+INSERT INTO {t} (name, token, released_at)
+SELECT {keeper}, {process}, {>now} FROM (SELECT @@autocommit AS trusted) AS s WHERE s.trusted
 ON DUPLICATE KEY UPDATE released_at = GREATEST({>now}, {t}.released_at + INTERVAL 1 MICROSECOND)
