@@ -150,8 +150,7 @@
 //	warn   renewal failed, trying again  locks, first, err    when locks of a statement begin to fail, or stay locked by others with a third of their lease left; each repetition is debug
 //	info   renewals succeed again        locks, first         when those locks are renewed after all
 //	warn   release                       name, err            Do could not unlock
-//	warn   a row that nobody holds is released
-//	                                     name                 a failover lost its release, or it was changed by hand
+//	warn   a row that nobody holds is released  name          a failover lost its release, or it was changed by hand
 //	warn   notifier: subscribe           err                  once a minute at most, otherwise debug
 //	warn   notifier: publish             name, err            once a minute at most, otherwise debug
 //

@@ -2,8 +2,6 @@ package mysqllock
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +35,7 @@ func TestSessionThatDoesNotBegin(t *testing.T) {
 				require.Equal(t, c.begun, f.sent("begin"))
 				require.Equal(t, c.renew, f.sent("renew"))
 				require.NoError(t, k.Err())
-				require.NotZero(t, f.rows["x"].session)
+				require.NotZero(t, f.row("x").session)
 			})
 		})
 	}
@@ -67,9 +65,9 @@ func TestLossOfASession(t *testing.T) {
 				f.until(5 * time.Minute)
 				for _, k := range []*Lock{y, young} {
 					require.NoError(t, k.Err())
-					require.Equal(t, slices.Max(slices.Collect(maps.Keys(f.sessions))), f.rows[k.Name()].session)
+					require.Equal(t, f.lastSession(), f.row(k.Name()).session)
 				}
-				require.Len(t, f.sessions, 2)
+				require.Len(t, f.kept(), 2)
 				require.Zero(t, f.left("x"))
 				require.EqualValues(t, 1, l.Stats().Lost)
 			})
@@ -117,8 +115,10 @@ func TestSessionDeleted(t *testing.T) {
 		owner := WithOwner(bg)
 		k := f.acquired(l, owner, "x", AutoRenew)
 		f.until(41 * time.Second)
-		clear(f.sessions)
-		clear(f.rows)
+		f.alter(func() {
+			clear(f.sessions)
+			clear(f.rows)
+		})
 		f.requireLost(k, owner, 50*time.Second)
 	})
 }
@@ -174,7 +174,7 @@ func TestReleaseOfARowBoundByALostReply(t *testing.T) {
 				f.meet(first(2, mute, hangs), "renew") // that of the session at 20 s, and the binding at 21 s
 				f.meet(fails(errDenied), "release")
 				f.until(22 * time.Second)
-				require.NotZero(t, f.rows["x"].session)
+				require.NotZero(t, f.row("x").session)
 				unblock := f.block("x")
 				end(k)
 				f.meet(none, "renew")
@@ -196,10 +196,10 @@ func TestForcedReleaseAfterTheFirstCheck(t *testing.T) {
 		owner := WithOwner(bg)
 		k := f.acquired(l, owner, "x", AutoRenew)
 		f.until(15 * time.Second)
-		f.forced = true
+		f.alter(func() { f.forced = true })
 		f.until(22 * time.Second)
 		f.take("x", time.Hour)
-		f.forced = false
+		f.alter(func() { f.forced = false })
 		f.requireLost(k, owner, 30*time.Second)
 	})
 }
@@ -209,9 +209,9 @@ func TestBoundRowDeleted(t *testing.T) {
 	for name, change := range map[string]func(f *fakeRepo){
 		"deleted": func(f *fakeRepo) { f.remove("x") },
 		"given away": func(f *fakeRepo) {
-			r := f.rows["x"]
+			r := f.row("x")
 			r.owner = "another"
-			f.rows["x"] = r
+			f.alter(func() { f.rows["x"] = r })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -246,17 +246,19 @@ func TestRowsAfterAFailover(t *testing.T) {
 				owner := WithOwner(bg)
 				k, other := f.acquired(l, owner, "x", AutoRenew), f.acquired(l, owner, "other", AutoRenew)
 				f.until(41 * s)
-				bound := f.rows["x"]
+				bound := f.row("x")
 				if name == "release" {
 					require.NoError(t, k.Unlock())
 				}
-				f.moved = true
-				lose(f, bound)
+				f.alter(func() {
+					f.moved = true
+					lose(f, bound)
+				})
 				f.until(51 * s)
 				switch name {
 				case "binding":
 					require.NoError(t, k.Err())
-					require.Equal(t, bound.session, f.rows["x"].session, "bound again")
+					require.Equal(t, bound.session, f.row("x").session, "bound again")
 				case "acquire":
 					require.ErrorIs(t, k.Err(), ErrLost)
 				default:
@@ -285,7 +287,7 @@ func TestSessionWithoutLocks(t *testing.T) {
 				k = f.acquired(l, bg, "x", AutoRenew)
 				f.until(3 * time.Minute)
 				require.NoError(t, k.Err())
-				require.Len(t, f.sessions, sessions)
+				require.Len(t, f.kept(), sessions)
 			})
 		})
 	}

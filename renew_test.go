@@ -1298,7 +1298,7 @@ func TestLeasesOfAHold(t *testing.T) {
 					// The row is promised until then, and the handles are good until then, less the margin.
 					f.until(c.until*9/10 - s)
 					require.NoError(t, open[0].Err())
-					if f.rows["x"].session == 0 {
+					if f.row("x").session == 0 {
 						require.InDelta(t, c.until, f.now()+f.left("x"), float64(2*time.Millisecond))
 					}
 					f.until(c.until + 2*time.Millisecond)
@@ -1723,3 +1723,27 @@ func TestSessionRowLockedAgainAndAgain(t *testing.T) {
 		require.NoError(t, k.Unlock())
 	})
 }
+
+// alter changes the table.
+func (f *fakeRepo) alter(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// row returns a copy of a row.
+func (f *fakeRepo) row(name string) fakeRow {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.rows[name]
+}
+
+// kept returns the numbers of all sessions that have begun.
+func (f *fakeRepo) kept() []store.SessionID {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Sorted(maps.Keys(f.sessions))
+}
+
+// lastSession returns the number of the last session that has begun.
+func (f *fakeRepo) lastSession() store.SessionID { return slices.Max(f.kept()) }
