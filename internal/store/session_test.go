@@ -21,9 +21,9 @@ func TestMain(m *testing.M) {
 
 var ctx = context.Background()
 
-// onEach runs a test on every server. stores returns as many stores of one table as asked
-// for, each with a pool of its own.
-func onEach(t *testing.T, test func(t *testing.T, stores func(n int) []*Store)) {
+// OnEach runs a test on every server. newTable returns a function that opens a new table for a
+// process, on a pool of its own.
+func OnEach(t *testing.T, test func(t *testing.T, newTable func(t *testing.T) (newStore func(self Process) *Store))) {
 	t.Parallel()
 	schema, err := os.ReadFile("../../schema.sql")
 	require.NoError(t, err)
@@ -31,21 +31,33 @@ func onEach(t *testing.T, test func(t *testing.T, stores func(n int) []*Store)) 
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			server := mysqltest.Shared(t, kind)
-			database := mysqltest.NewDatabase(t, server)
-			test(t, func(n int) (all []*Store) {
-				for range n {
+			test(t, func(t *testing.T) func(self Process) *Store {
+				database := mysqltest.NewDatabase(t, server)
+				return func(self Process) *Store {
 					db, err := sql.Open("mysql", server.DSN(database, ""))
 					require.NoError(t, err)
-					s, err := New(db, string(schema), "mysqllock", "label", NewProcess(), 30*time.Second)
+					s, err := New(db, string(schema), "mysqllock", "label", self, 30*time.Second)
 					require.NoError(t, err)
 					t.Cleanup(func() { s.Close(); db.Close() })
 					require.NoError(t, s.CreateTable(ctx))
-					all = append(all, s)
+					return s
 				}
-				return all
 			})
 		})
 	}
+}
+
+// onEach is OnEach for one table. stores returns as many stores of it as asked for.
+func onEach(t *testing.T, test func(t *testing.T, stores func(n int) []*Store)) {
+	OnEach(t, func(t *testing.T, newTable func(t *testing.T) func(self Process) *Store) {
+		newStore := newTable(t)
+		test(t, func(n int) (all []*Store) {
+			for range n {
+				all = append(all, newStore(NewProcess()))
+			}
+			return all
+		})
+	})
 }
 
 // granted acquires a row that must be free.
