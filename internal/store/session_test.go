@@ -227,7 +227,8 @@ func TestLateBinding(t *testing.T) {
 }
 
 // A proxy may send a statement twice. A copy of an acquire that arrives after the row was
-// bound leaves it bound, and one that began a session does not shorten it.
+// bound leaves it bound and does not shorten its lease, and one that began a session does not
+// shorten it.
 func TestCopiesAfterTheBinding(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
 		s := stores(1)[0]
@@ -253,7 +254,7 @@ func TestCopiesAfterTheBinding(t *testing.T) {
 					answer, _, err := send(ctx, conn, b)
 					require.NoError(t, err)
 					require.True(t, isToken(answer), "%s: %d", name, answer)
-					_, _, err = s.Renew(ctx, []Claim{b.Claim}, time.Minute, 0, id)
+					_, _, err = s.Renew(ctx, []Claim{b.Claim}, time.Hour, 0, id)
 					require.NoError(t, err)
 				}
 				answer, _, err := send(ctx, conn, b)
@@ -267,6 +268,9 @@ func TestCopiesAfterTheBinding(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, claims, n)
 			require.Contains(t, claims, b.Claim, name)
+			rows, _, err := s.Look(ctx, []string{name})
+			require.NoError(t, err)
+			require.Greater(t, rows[name].Lease, 50*time.Minute, name)
 		}
 	})
 }

@@ -24,6 +24,21 @@ var holds = []clause{
 			require.Greater(t, p.row(name).Lease, mostLong, name)
 		}
 	}},
+	{"a repeated request does not shorten a lease", func(t *testing.T, newProcess func() *process) {
+		p := newProcess()
+		for name, change := range map[string]func(*store.AcquireRequest){
+			"plain":     func(*store.AcquireRequest) {},
+			"enlisting": func(b *store.AcquireRequest) { b.EnlistAs = p.self },
+			"replacing": func(b *store.AcquireRequest) { b.Replaces = p.take(b.Name, long).Owner },
+		} {
+			b := store.AcquireRequest{Claim: p.claim(name), Lease: time.Minute}
+			change(&b)
+			require.NotZero(t, p.acquire(b).Token, name)
+			require.True(t, p.extend(b.Claim, long, 0))
+			require.NotZero(t, p.acquire(b).Token, name)
+			require.Greater(t, p.row(name).Lease, mostLong, name)
+		}
+	}},
 	{"only the owner's lease is extended", func(t *testing.T, newProcess func() *process) {
 		p, other := newProcess(), newProcess()
 		c := p.take("x", time.Minute)
