@@ -670,6 +670,11 @@ var mutations = []mutation{
 		"TestForceUnlockSignal",
 	},
 	{
+		"a signal leaves a listener open", "internal/store/listen.go",
+		"open = err == nil", "_ = open",
+		"TestContract/mariadb/a_process_that_does_not_listen",
+	},
+	{
 		"a listener notices a forced release", "internal/store/sql/listen.sql",
 		"NOT a.demoted AND a.forced = {forced}, SLEEP", "NOT a.demoted, SLEEP",
 		"TestForcedReleaseIsReported",

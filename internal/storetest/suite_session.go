@@ -13,13 +13,13 @@ var sessions = []clause{
 	{"a session keeps the rows that are bound to it, and no others", func(t *testing.T, newProcess func() *process) {
 		p, other := newProcess(), newProcess()
 		id := p.begin(long)
-		bound, extended := p.take("bound", short), p.takeBound("extended", short, id)
-		p.take("unbound", short)
-		n, _, err := p.Renew(ctx, []store.Claim{bound}, short, 0, id)
+		bound, extended := p.takeExpired("bound"), p.takeKept("extended", id)
+		n, _, err := p.Renew(ctx, []store.Claim{bound}, time.Microsecond, 0, id)
 		require.NoError(t, err)
-		require.LessOrEqual(t, n, 1)
+		require.Equal(t, 1, n)
 		require.ElementsMatch(t, []store.Claim{bound, extended}, p.bound(id))
-		other.takeWhenFree("unbound", long, nil)
+		p.takeExpired("unbound")
+		other.take("unbound", long)
 		for range 2 {
 			require.Greater(t, other.refused("bound").Remaining, mostLong)
 			require.Greater(t, other.refused("extended").Remaining, mostLong)

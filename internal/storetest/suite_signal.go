@@ -197,6 +197,10 @@ var signals = []clause{
 		for range 2 {
 			wakeup := p.listen("x")
 			other.signalUntil(p, wakeup)
+			time.Sleep(short)
+			alive, err := other.Signal(ctx, p.self)
+			require.NoError(t, err)
+			require.True(t, alive, "it still listens after the signal")
 			p.CloseListener()
 			for start := time.Now(); ; time.Sleep(10 * time.Millisecond) { // the server notices
 				if alive, err := other.Signal(ctx, p.self); err == nil && !alive {
