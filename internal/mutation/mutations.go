@@ -610,6 +610,21 @@ var mutations = []mutation{
 		"TestCopiesAfterTheBinding",
 	},
 	{
+		"a copy of an acquire does not shorten the lease", "internal/store/sql/fragments/set_take_or_enlist.sql",
+		"GREATEST({r}expires_at, {>new_lease})", "{>new_lease}",
+		"TestCopiesAfterTheBinding",
+	},
+	{
+		"a copy of an acquire that skips locked rows does not shorten the lease", "internal/store/sql/take_unlocked.sql",
+		"IF(mine.copied, GREATEST(l.expires_at, {>new_lease}), {>new_lease})", "{>new_lease}",
+		"TestCopiesAfterTheBinding",
+	},
+	{
+		"a copy of a replacement does not shorten the lease", "internal/store/sql/replace.sql",
+		"IF(owner = {owner}, GREATEST(expires_at, {>new_lease}), {>new_lease})", "{>new_lease}",
+		"TestCopiesAfterTheBinding",
+	},
+	{
 		"a copy of the statement that began a session does not shorten it", "internal/store/sql/begin_session.sql",
 		"GREATEST({t}.expires_at, {>new_lease})", "{>new_lease}",
 		"TestCopiesAfterTheBinding",
@@ -653,6 +668,11 @@ var mutations = []mutation{
 		"ForceUnlock signals the holder", "internal/store/admin.go",
 		"\t\ts.Signal(ctx, process) // if", "\t\t_ = process // if",
 		"TestForceUnlockSignal",
+	},
+	{
+		"a signal leaves a listener open", "internal/store/listen.go",
+		"open = err == nil", "_ = open",
+		"TestContract/mariadb/a_process_that_does_not_listen",
 	},
 	{
 		"a listener notices a forced release", "internal/store/sql/listen.sql",

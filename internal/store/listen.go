@@ -45,11 +45,12 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (h 
 		Demoted   bool
 		Forced    int64
 	}
-	fresh := s.listener == nil
-	if fresh {
-		err = s.openListener(ctx)
-	} else {
+	open := s.listener != nil
+	if open {
 		err = s.prepare(ctx, s.listener)
+	} else {
+		err = s.openListener(ctx)
+		open = err == nil
 	}
 	if err == nil {
 		s.statements.Add(1)
@@ -59,7 +60,7 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (h 
 	}
 	switch {
 	case errorNumber(err) == 1317: // interrupted by KILL QUERY
-		if fresh {
+		if !open {
 			s.CloseListener() // the name may not have been granted
 		}
 		return Wakeup{Signalled: true}, nil

@@ -21,9 +21,9 @@ func TestMain(m *testing.M) {
 
 var ctx = context.Background()
 
-// onEach runs a test on every server. stores returns as many stores of one table as asked
-// for, each with a pool of its own.
-func onEach(t *testing.T, test func(t *testing.T, stores func(n int) []*Store)) {
+// OnEach runs a test on every server. newTable returns a function that opens a new table for a
+// process, on a pool of its own.
+func OnEach(t *testing.T, test func(t *testing.T, newTable func(t *testing.T) (newStore func(self Process) *Store))) {
 	t.Parallel()
 	schema, err := os.ReadFile("../../schema.sql")
 	require.NoError(t, err)
@@ -31,21 +31,33 @@ func onEach(t *testing.T, test func(t *testing.T, stores func(n int) []*Store)) 
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			server := mysqltest.Shared(t, kind)
-			database := mysqltest.NewDatabase(t, server)
-			test(t, func(n int) (all []*Store) {
-				for range n {
+			test(t, func(t *testing.T) func(self Process) *Store {
+				database := mysqltest.NewDatabase(t, server)
+				return func(self Process) *Store {
 					db, err := sql.Open("mysql", server.DSN(database, ""))
 					require.NoError(t, err)
-					s, err := New(db, string(schema), "mysqllock", "label", NewProcess(), 30*time.Second)
+					s, err := New(db, string(schema), "mysqllock", "label", self, 30*time.Second)
 					require.NoError(t, err)
 					t.Cleanup(func() { s.Close(); db.Close() })
 					require.NoError(t, s.CreateTable(ctx))
-					all = append(all, s)
+					return s
 				}
-				return all
 			})
 		})
 	}
+}
+
+// onEach is OnEach for one table. stores returns as many stores of it as asked for.
+func onEach(t *testing.T, test func(t *testing.T, stores func(n int) []*Store)) {
+	OnEach(t, func(t *testing.T, newTable func(t *testing.T) func(self Process) *Store) {
+		newStore := newTable(t)
+		test(t, func(n int) (all []*Store) {
+			for range n {
+				all = append(all, newStore(NewProcess()))
+			}
+			return all
+		})
+	})
 }
 
 // granted acquires a row that must be free.
@@ -215,7 +227,8 @@ func TestLateBinding(t *testing.T) {
 }
 
 // A proxy may send a statement twice. A copy of an acquire that arrives after the row was
-// bound leaves it bound, and one that began a session does not shorten it.
+// bound leaves it bound and does not shorten its lease, and one that began a session does not
+// shorten it.
 func TestCopiesAfterTheBinding(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
 		s := stores(1)[0]
@@ -241,7 +254,7 @@ func TestCopiesAfterTheBinding(t *testing.T) {
 					answer, _, err := send(ctx, conn, b)
 					require.NoError(t, err)
 					require.True(t, isToken(answer), "%s: %d", name, answer)
-					_, _, err = s.Renew(ctx, []Claim{b.Claim}, time.Minute, 0, id)
+					_, _, err = s.Renew(ctx, []Claim{b.Claim}, time.Hour, 0, id)
 					require.NoError(t, err)
 				}
 				answer, _, err := send(ctx, conn, b)
@@ -255,6 +268,9 @@ func TestCopiesAfterTheBinding(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, claims, n)
 			require.Contains(t, claims, b.Claim, name)
+			rows, _, err := s.Look(ctx, []string{name})
+			require.NoError(t, err)
+			require.Greater(t, rows[name].Lease, 50*time.Minute, name)
 		}
 	})
 }

@@ -1,17 +1,17 @@
 -- One owner of this process takes over from another. The token changes, so the statement waits
 -- for an open guard.
 --
--- | row                                 | written                        | answer        |
--- |-------------------------------------|--------------------------------|---------------|
--- | owned by {replaces}                 | the grant, bound to no session | the token     |
--- | granted to a copy of this statement | the grant, again; still bound  | a later token |
--- | another owner's, or missing         | nothing                        | 0             |
--- | any, while autocommit is off        | nothing                        | 0             |
+-- | row                                 | written                                            | answer        |
+-- |-------------------------------------|----------------------------------------------------|---------------|
+-- | owned by {replaces}                 | the grant, bound to no session                     | the token     |
+-- | granted to a copy of this statement | the grant, again; still bound; the later lease end | a later token |
+-- | another owner's, or missing         | nothing                                            | 0             |
+-- | any, while autocommit is off        | nothing                                            | 0             |
 UPDATE {t} SET
   session = IF(owner = {owner}, session, 0),
   holds = 1,
   token = LAST_INSERT_ID(GREATEST(token + 256, {>now_micros})),
   acquired_at = {>now},
-  expires_at = {>new_lease},
+  expires_at = IF(owner = {owner}, GREATEST(expires_at, {>new_lease}), {>new_lease}),
   owner = {owner}
 WHERE name = {name} AND owner IN ({replaces}, {owner}) AND @@autocommit

@@ -1,13 +1,13 @@
 -- Takes a row without waiting for a lock on it: without a slot in rowWaits, no statement may
 -- wait for a row.
 --
--- | row                                     | written                        | answer    |
--- |-----------------------------------------|--------------------------------|-----------|
--- | {available}, and not locked             | the grant, bound to no session | the token |
--- | granted to a copy of this statement     | the grant, again; still bound  | the token |
--- | not available, or missing               | nothing                        | 0         |
--- | locked, or its entry in the guard index | nothing                        | 0         |
--- | any, while autocommit is off            | nothing                        | 0         |
+-- | row                                     | written                                            | answer        |
+-- |-----------------------------------------|----------------------------------------------------|---------------|
+-- | {available}, and not locked             | the grant, bound to no session                     | the token     |
+-- | granted to a copy of this statement     | the grant, again; still bound; the later lease end | a later token |
+-- | not available, or missing               | nothing                                            | 0             |
+-- | locked, or its entry in the guard index | nothing                                            | 0             |
+-- | any, while autocommit is off            | nothing                                            | 0             |
 --
 -- why_refused finds out why the answer is 0.
 {>no_safe_updates} UPDATE (
@@ -22,5 +22,5 @@ SET
   l.waiters = {waiters},
   l.token = LAST_INSERT_ID(GREATEST(l.token + 256, {>now_micros})),
   l.owner = {owner},
-  l.expires_at = {>new_lease},
+  l.expires_at = IF(mine.copied, GREATEST(l.expires_at, {>new_lease}), {>new_lease}),
   l.session = IF(mine.copied, l.session, 0)

@@ -1,12 +1,12 @@
 -- Assignments that take the row, or else append {enlist}, unless that is empty, to its wait
 -- queue.
 --
--- | row                                                    | written                          | answer        |
--- |--------------------------------------------------------|----------------------------------|---------------|
--- | available                                              | the grant, bound to no session   | the token     |
--- | granted to a copy of this statement                    | the grant, again; still bound    | a later token |
--- | any other                                              | {enlist} at the end of the queue | {>remaining}  |
--- | any other, with its queue full, or this process listed | nothing                          | {>remaining}  |
+-- | row                                                    | written                                            | answer        |
+-- |--------------------------------------------------------|----------------------------------------------------|---------------|
+-- | available                                              | the grant, bound to no session                     | the token     |
+-- | granted to a copy of this statement                    | the grant, again; still bound; the later lease end | a later token |
+-- | any other                                              | {enlist} at the end of the queue                   | {>remaining}  |
+-- | any other, with its queue full, or this process listed | nothing                                            | {>remaining}  |
 --
 -- A column is assigned after everything that depends on it.
 session = IF({>available}, 0, {r}session),
@@ -20,4 +20,4 @@ acquired_at = IF({>taken}, {>now}, {r}acquired_at),
 waiters = IF({>taken},
   {>waiters_after_take},
   IF({enlist} = x'' OR {>listed} OR LENGTH({r}waiters) > 1000, {r}waiters, CONCAT({r}waiters, {enlist}))),
-expires_at = IF({>taken}, {>new_lease}, {r}expires_at)
+expires_at = IF({>taken}, GREATEST({r}expires_at, {>new_lease}), {r}expires_at)

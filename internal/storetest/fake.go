@@ -1,0 +1,482 @@
+// Package storetest has the contract of the store as one suite of tests, and a fake store that
+// keeps its table in memory.
+package storetest
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+// A Table is the library's table in memory. It judges by the clock of this process, and is safe
+// for concurrent use.
+type Table struct {
+	mu        sync.Mutex // protects following fields
+	rows      map[string]*row
+	sessions  map[store.Process]*session
+	listeners map[store.Process]chan struct{} // of processes that can be signalled; capacity 1
+}
+
+// NewTable returns an empty table.
+func NewTable() *Table {
+	return &Table{rows: map[string]*row{}, sessions: map[store.Process]*session{}, listeners: map[store.Process]chan struct{}{}}
+}
+
+// A row is one lock. Table.mu protects its fields.
+type row struct {
+	owner    string // begins with a dash when released, and with an exclamation mark when freed by force
+	token    uint64
+	expires  time.Time       // the end of its own lease
+	released time.Time       // zero, or the last release
+	session  store.SessionID // that keeps the row beyond expires; 0 if none
+	waiters  []store.Process // the wait queue
+}
+
+// A session is the last one of a process. Table.mu protects its fields.
+type session struct {
+	id      store.SessionID // 0 before the first one
+	expires time.Time
+	forced  int // locks of the process that were freed by force
+}
+
+const (
+	maxWaiters         = 53 // of a row's wait queue, which has room for 19 digits each
+	reservedForPolling = 1500 * time.Millisecond
+)
+
+// head returns the first of the wait queue, 0 if that is empty.
+func (r *row) head() store.Process {
+	if len(r.waiters) == 0 {
+		return 0
+	}
+	return r.waiters[0]
+}
+
+// lists reports whether a process is in the wait queue, listening or polling.
+func (r *row) lists(p store.Process) bool { return slices.ContainsFunc(r.waiters, is(p)) }
+
+// remove removes a process from the wait queue.
+func (r *row) remove(p store.Process) { r.waiters = slices.DeleteFunc(r.waiters, is(p)) }
+
+// is returns a function that reports whether an id is one of the two ids of a process.
+func is(p store.Process) func(id store.Process) bool {
+	return func(id store.Process) bool { return id == p || id == p.Polling() }
+}
+
+func (r *row) full() bool { return len(r.waiters) >= maxWaiters }
+
+// reserved reports whether the row, which is free, is reserved for its head.
+func (r *row) reserved(now time.Time) bool {
+	window := store.ReservedFor
+	if !r.head().CanListen() {
+		window = reservedForPolling
+	}
+	return len(r.waiters) > 0 && now.Sub(later(r.expires, r.released)) <= window
+}
+
+// grant gives the row to a request.
+func (r *row) grant(b store.AcquireRequest, now time.Time) (token uint64) {
+	r.owner, r.expires, r.session = b.Owner, after(now, b.Lease), 0
+	r.token = max(r.token+store.TokenRange, uint64(now.UnixMicro()))
+	return r.token
+}
+
+// extend lengthens the lease, and binds the row to a session that is later than the one before.
+func (r *row) extend(now time.Time, lease time.Duration, session store.SessionID) {
+	r.expires, r.session = later(r.expires, after(now, lease)), max(r.session, session)
+}
+
+// free ends the lease and the binding. mark replaces the first byte of the owner id.
+func (r *row) free(now time.Time, mark string) {
+	r.owner, r.expires, r.released, r.session = marked(r.owner, mark), time.Time{}, now, 0
+}
+
+func marked(owner, mark string) string { return mark + owner[1:] }
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// after returns the end of a lease, which has microseconds in the database.
+func after(now time.Time, lease time.Duration) time.Time {
+	return now.Add(lease.Truncate(time.Microsecond))
+}
+
+// processOf returns the process of an owner id, 0 if the row was freed.
+func processOf(owner string) store.Process {
+	if len(owner) < 20 {
+		return 0
+	}
+	p, _ := strconv.ParseUint(owner[:19], 10, 64)
+	return store.Process(p)
+}
+
+// keptUntil returns when neither its own lease nor a session keeps the row. The caller holds mu.
+func (t *Table) keptUntil(r *row) time.Time {
+	if s := t.sessions[processOf(r.owner)]; s != nil && r.session != 0 && s.id == r.session {
+		return later(r.expires, s.expires)
+	}
+	return r.expires
+}
+
+// sessionOf returns the session of a process, and adds one that never began. The caller holds
+// mu.
+func (t *Table) sessionOf(p store.Process) *session {
+	if t.sessions[p] == nil {
+		t.sessions[p] = new(session)
+	}
+	return t.sessions[p]
+}
+
+// signal wakes the listener of a process. The caller holds mu.
+func (t *Table) signal(p store.Process) (alive bool) {
+	listener, alive := t.listeners[p]
+	if alive {
+		select {
+		case listener <- struct{}{}:
+		default:
+		}
+	}
+	return alive
+}
+
+// A Store is the table as one process sees it. It has the methods of [store.Store] that a
+// Locker needs. No row is ever locked by a transaction.
+type Store struct {
+	table  *Table
+	self   store.Process
+	forced int // of the session, as last reported; protected by Table.mu
+}
+
+// NewStore returns a store for the process self.
+func (t *Table) NewStore(self store.Process) *Store { return &Store{table: t, self: self} }
+
+// execute executes one statement, which judges by the time now.
+func (s *Store) execute(ctx context.Context, statement func(now time.Time)) (sent time.Time, err error) {
+	if err := ctx.Err(); err != nil {
+		return time.Now(), store.NotSent{Err: err}
+	}
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	now := time.Now()
+	statement(now)
+	return now, nil
+}
+
+// owned returns the row of a claim, nil if the claim does not own it. The caller holds mu.
+func (s *Store) owned(c store.Claim) *row {
+	if r := s.table.rows[c.Name]; r != nil && r.owner == c.Owner {
+		return r
+	}
+	return nil
+}
+
+// available reports whether this process may take the row. The caller holds mu.
+func (s *Store) available(r *row, now time.Time) bool {
+	return !s.table.keptUntil(r).After(now) && (is(s.self)(r.head()) || !r.reserved(now))
+}
+
+// Acquire implements [store.Store.Acquire].
+func (s *Store) Acquire(ctx context.Context, b store.AcquireRequest) (g store.Grant, err error) {
+	sent, err := s.execute(ctx, func(now time.Time) {
+		r := s.table.rows[b.Name]
+		switch {
+		case r != nil && r.owner == b.Owner && s.table.keptUntil(r).After(now): // granted to a copy of the request
+			g.Token = r.token
+		case b.Replaces != "":
+			if r != nil && r.owner == b.Replaces {
+				g.Token = r.grant(b, now)
+			}
+		case r == nil:
+			r = new(row)
+			s.table.rows[b.Name] = r
+			g.Token = r.grant(b, now)
+		case s.available(r, now):
+			if len(r.waiters) > 0 && !is(s.self)(r.head()) {
+				r.waiters = r.waiters[1:] // it did not take the row in time
+			}
+			r.remove(s.self)
+			g.Token = r.grant(b, now)
+		default:
+			g = s.refuse(r, b, now)
+		}
+	})
+	g.Sent = sent
+	return g, err
+}
+
+// refuse lets the process join the wait queue, if it asks to. The caller holds mu.
+func (s *Store) refuse(r *row, b store.AcquireRequest, now time.Time) store.Grant {
+	if b.EnlistAs != 0 && !r.lists(s.self) && !r.full() {
+		r.waiters = append(r.waiters, b.EnlistAs)
+	}
+	kept := s.table.keptUntil(r)
+	switch {
+	case r.expires.After(now):
+		return store.Grant{Remaining: r.expires.Sub(now)}
+	case kept.After(now):
+		return store.Grant{Remaining: kept.Sub(now)}
+	default:
+		return store.Grant{Remaining: store.ReservedFor, Reserved: true}
+	}
+}
+
+// Confirm implements [store.Store.Confirm].
+func (s *Store) Confirm(ctx context.Context, c store.Claim) (mine bool, sent time.Time, err error) {
+	sent, err = s.execute(ctx, func(time.Time) { mine = s.owned(c) != nil })
+	return mine, sent, err
+}
+
+// HoldEnded implements [store.Store.HoldEnded].
+func (s *Store) HoldEnded() {}
+
+// Probe implements [store.Store.Probe].
+func (s *Store) Probe(ctx context.Context, c store.Claim) (state store.RowState, err error) {
+	_, err = s.execute(ctx, func(now time.Time) {
+		r := s.table.rows[c.Name]
+		if r == nil || r.owner != c.Owner && s.table.keptUntil(r).After(now) {
+			state = store.RowHeld
+		}
+	})
+	return state, err
+}
+
+// Renew implements [store.Store.Renew].
+func (s *Store) Renew(ctx context.Context, cs []store.Claim, lease time.Duration, _ int, session store.SessionID) (renewed int, sent time.Time, err error) {
+	sent, err = s.execute(ctx, func(now time.Time) {
+		for _, c := range cs {
+			if r := s.owned(c); r != nil {
+				before := r.expires
+				if r.extend(now, lease, session); r.expires.After(before) {
+					renewed++
+				}
+			}
+		}
+	})
+	return renewed, sent, err
+}
+
+// Extend implements [store.Store.Extend].
+func (s *Store) Extend(ctx context.Context, c store.Claim, lease time.Duration, _ int, session store.SessionID) (mine bool, sent time.Time, err error) {
+	sent, err = s.execute(ctx, func(now time.Time) {
+		if r := s.owned(c); r != nil {
+			r.extend(now, lease, session)
+			mine = true
+		}
+	})
+	return mine, sent, err
+}
+
+// Look implements [store.Store.Look].
+func (s *Store) Look(ctx context.Context, names []string) (rows map[string]store.Row, sent time.Time, err error) {
+	rows = map[string]store.Row{}
+	sent, err = s.execute(ctx, func(now time.Time) {
+		for _, name := range names {
+			if r := s.table.rows[name]; r != nil {
+				rows[name] = store.Row{
+					Owner: r.owner, Lease: r.expires.Sub(now), Remaining: s.table.keptUntil(r).Sub(now),
+					Next: r.head(), Listed: r.lists(s.self), Waiting: r.lists(s.self) || r.full(),
+				}
+			}
+		}
+	})
+	return rows, sent, err
+}
+
+// Owned implements [store.Store.Owned].
+func (s *Store) Owned(ctx context.Context, cs []store.Claim) (mine []store.Claim, err error) {
+	_, err = s.execute(ctx, func(time.Time) {
+		mine = slices.DeleteFunc(slices.Clone(cs), func(c store.Claim) bool { return s.owned(c) == nil })
+	})
+	return mine, err
+}
+
+// Release implements [store.Store.Release].
+func (s *Store) Release(ctx context.Context, c store.Claim) (freed bool, next store.Process, err error) {
+	n, next, err := s.ReleaseAll(ctx, []store.Claim{c})
+	return n > 0, next, err
+}
+
+// ReleaseAll implements [store.Store.ReleaseAll].
+func (s *Store) ReleaseAll(ctx context.Context, cs []store.Claim) (freed int64, next store.Process, err error) {
+	_, err = s.execute(ctx, func(now time.Time) {
+		for _, c := range cs {
+			r := s.table.rows[c.Name]
+			if r == nil || r.owner != c.Owner && r.owner != marked(c.Owner, "-") {
+				continue
+			}
+			r.free(now, "-")
+			freed++
+			if r.head() != 0 {
+				next = r.head()
+			}
+		}
+	})
+	return freed, next, err
+}
+
+// ForceUnlock implements [store.Store.ForceUnlock].
+func (s *Store) ForceUnlock(ctx context.Context, name string) (owner string, next store.Process, err error) {
+	_, err = s.execute(ctx, func(now time.Time) {
+		r := s.table.rows[name]
+		if r == nil || !s.table.keptUntil(r).After(now) {
+			return
+		}
+		owner, next = r.owner, r.head()
+		r.token += store.TokenRange
+		r.free(now, "!")
+		if p := processOf(owner); p != s.self {
+			s.table.sessionOf(p).forced++
+			s.table.signal(p)
+		}
+	})
+	return owner, next, err
+}
+
+// RemoveWaiter implements [store.Store.RemoveWaiter].
+func (s *Store) RemoveWaiter(ctx context.Context, names []string, p store.Process) (next store.Process, all bool, err error) {
+	removed := 0
+	_, err = s.execute(ctx, func(now time.Time) {
+		for _, name := range names {
+			r := s.table.rows[name]
+			if r == nil || !r.lists(p) {
+				continue
+			}
+			wasHead := is(p)(r.head())
+			r.remove(p)
+			removed++
+			if wasHead && !r.expires.After(now) && r.session == 0 && r.head() != 0 {
+				next = r.head()
+			}
+		}
+	})
+	return next, err == nil && removed == len(names), err
+}
+
+// BeginSession implements [store.Store.BeginSession].
+func (s *Store) BeginSession(ctx context.Context, id store.SessionID, lease time.Duration) (sent time.Time, err error) {
+	begun := false
+	sent, err = s.execute(ctx, func(now time.Time) {
+		own := s.table.sessionOf(s.self)
+		if begun = own.id < id || own.id == id && own.expires.After(now); begun {
+			own.id, own.expires = id, later(own.expires, after(now, lease))
+		}
+	})
+	if err == nil && !begun {
+		err = store.ErrSessionDead
+	}
+	return sent, err
+}
+
+// RenewSession implements [store.Store.RenewSession].
+func (s *Store) RenewSession(ctx context.Context, id store.SessionID, lease time.Duration) (r store.SessionRenewal, err error) {
+	alive := false
+	sent, err := s.execute(ctx, func(now time.Time) {
+		own := s.table.sessionOf(s.self)
+		if alive = own.id == id && own.expires.After(now); alive {
+			own.expires = later(own.expires, after(now, lease))
+			r.Forced = s.reportForced()
+		}
+	})
+	if err == nil && !alive {
+		err = store.ErrSessionDead
+	}
+	r.Sent = sent
+	return r, err
+}
+
+// reportForced reports, once, whether a lock of this process was freed by force. The caller
+// holds mu.
+func (s *Store) reportForced() bool {
+	before := s.forced
+	s.forced = s.table.sessionOf(s.self).forced
+	return s.forced != before
+}
+
+// CountBound implements [store.Store.CountBound].
+func (s *Store) CountBound(ctx context.Context, id store.SessionID) (n int, err error) {
+	claims, _, err := s.Bound(ctx, id)
+	return len(claims), err
+}
+
+// Bound implements [store.Store.Bound].
+func (s *Store) Bound(ctx context.Context, id store.SessionID) (claims []store.Claim, sent time.Time, err error) {
+	sent, err = s.execute(ctx, func(time.Time) {
+		for name, r := range s.table.rows {
+			if r.session == id {
+				claims = append(claims, store.Claim{Name: name, Owner: r.owner})
+			}
+		}
+	})
+	return claims, sent, err
+}
+
+// EndSession implements [store.Store.EndSession].
+func (s *Store) EndSession(ctx context.Context, id store.SessionID) error {
+	_, err := s.execute(ctx, func(time.Time) {
+		if own := s.table.sessionOf(s.self); own.id == id {
+			own.expires = time.Time{}
+		}
+	})
+	return err
+}
+
+// Listen implements [store.Store.Listen].
+func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (h store.Wakeup, err error) {
+	var signalled chan struct{}
+	_, err = s.execute(ctx, func(now time.Time) {
+		signalled = make(chan struct{}, 1) // a signal to a process that did not sleep is lost
+		s.table.listeners[s.self] = signalled
+		h = s.check(names, now)
+	})
+	if err != nil || h != (store.Wakeup{}) {
+		return h, err
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-signalled:
+		return store.Wakeup{Signalled: true}, nil
+	case <-timer.C:
+		return h, nil
+	case <-ctx.Done():
+		return h, ctx.Err()
+	}
+}
+
+// check returns the zero Wakeup if a listener may sleep. The caller holds mu.
+func (s *Store) check(names []string, now time.Time) store.Wakeup {
+	h := store.Wakeup{Forced: s.reportForced()}
+	for _, name := range names {
+		switch r := s.table.rows[name]; {
+		case r == nil:
+			return store.Wakeup{Forced: h.Forced, Missing: true}
+		case (h.Name == "" || name < h.Name) && (s.available(r, now) || !r.lists(s.self) && !r.full()):
+			h.Name = name
+		}
+	}
+	return h
+}
+
+// CloseListener implements [store.Store.CloseListener].
+func (s *Store) CloseListener() {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	delete(s.table.listeners, s.self)
+}
+
+// PoolInUse implements [store.Store.PoolInUse].
+func (s *Store) PoolInUse() bool { return false }
+
+// Signal implements [store.Store.Signal].
+func (s *Store) Signal(ctx context.Context, p store.Process) (alive bool, err error) {
+	_, err = s.execute(ctx, func(time.Time) { alive = s.table.signal(p) })
+	return alive, err
+}
