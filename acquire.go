@@ -116,21 +116,21 @@ func (c *call) acquire() (*Lock, error) {
 		l.leaveQueue(w)
 		return k, err
 	}
-	left := w.TakeOffer()
+	offer := w.TakeOffer()
 	for c.pause = firstBackoff; ; {
 		// An earlier hold of the owner may be lost, but not unlocked yet.
 		if k, err := c.reenter(); k != nil || err != nil {
-			l.releaseHandoff(left)
+			l.releaseHandoff(offer)
 			l.leaveQueue(w)
 			return k, err
 		}
-		if left != nil {
-			if k := c.adopt(left); k != nil {
+		if offer != nil {
+			if k := c.adopt(offer); k != nil {
 				return k, nil
 			}
 		}
-		a := c.attempt(left)
-		left = nil
+		a := c.attempt(offer)
+		offer = nil
 		if err := c.run(a); err != nil {
 			return nil, err
 		}
@@ -269,15 +269,15 @@ func (c *call) reenter() (*Lock, error) {
 // lost or ctx has ended; otherwise nil and nil.
 func (l *Locker) reenter(ctx context.Context, key holdKey, lease time.Duration) (*Lock, error) {
 	l.mu.Lock()
-	t := l.holds[key]
-	if t == nil {
+	h := l.holds[key]
+	if h == nil {
 		l.mu.Unlock()
 		return nil, nil
 	}
-	if lost := l.checkLoss(t); lost || t.ended != nil {
-		err := t.ended
+	if lost := l.checkLoss(h); lost || h.ended != nil {
+		err := h.ended
 		l.mu.Unlock()
-		l.finishLoss(t, lost)
+		l.finishLoss(h, lost)
 		return nil, err
 	}
 	if ctx.Err() != nil {
@@ -289,9 +289,9 @@ func (l *Locker) reenter(ctx context.Context, key holdKey, lease time.Duration) 
 	if lease != AutoRenew {
 		now = time.Now()
 	}
-	k := l.addHandle(ctx, t, lease, now)
+	k := l.addHandle(ctx, h, lease, now)
 	k.reentered = true
-	l.watchdog.Change(t.lease, t.request(), len(t.handles))
+	l.watchdog.Change(h.lease, h.request(), len(h.handles))
 	l.reentered.Add(1)
 	return k, nil
 }
@@ -360,8 +360,8 @@ func (c *call) ended() error {
 
 // canceled is the error of a call whose context has ended.
 func (c *call) canceled() error {
-	if trouble, outage := c.lastErr(); outage {
-		return fmt.Errorf("%w: %w: %w", ErrUnavailable, causeOf(c.ctx), trouble)
+	if err, outage := c.lastErr(); outage {
+		return fmt.Errorf("%w: %w: %w", ErrUnavailable, causeOf(c.ctx), err)
 	}
 	return canceled(c.ctx)
 }
@@ -380,15 +380,15 @@ func causeOf(ctx context.Context) error {
 
 // timedOut is the error of a call whose wait has run out.
 func (c *call) timedOut() error {
-	trouble, outage := c.lastErr()
-	if trouble == nil {
-		trouble = c.contention
+	err, outage := c.lastErr()
+	if err == nil {
+		err = c.contention
 	}
 	switch {
 	case outage:
-		return fmt.Errorf("%w: %w", ErrUnavailable, trouble)
-	case trouble != nil:
-		return fmt.Errorf("%w: %w", ErrNotAcquired, trouble)
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrNotAcquired, err)
 	}
 	return ErrNotAcquired
 }

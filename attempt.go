@@ -38,21 +38,21 @@ type attempt struct {
 }
 
 // attempt returns a new attempt, which replaces the handoff, if any.
-func (c *call) attempt(left *handoff) *attempt {
+func (c *call) attempt(offer *handoff) *attempt {
 	l := c.l
 	lease := c.lease
 	if lease == AutoRenew {
 		lease = l.lease
 	}
 	a := &attempt{
-		l: l, handoff: left, waiter: c.waiter, again: c.again,
+		l: l, handoff: offer, waiter: c.waiter, again: c.again,
 		request: store.AcquireRequest{Claim: store.Claim{Name: c.name, Owner: store.NewOwnerID(l.process)}, Lease: lease},
 	}
-	if left != nil {
-		a.request.Replaces = left.lease.Claim.Owner
+	if offer != nil {
+		a.request.Replaces = offer.lease.Claim.Owner
 	}
 	background := c.observed.over(l.background)
-	a.inline = l.dbIsFast.Load() && left == nil && !c.again
+	a.inline = l.dbIsFast.Load() && offer == nil && !c.again
 	// A grant that arrives when its lease has nearly ended is useless. That limits the
 	// statement, which may wait for a locked row or on a dead connection, unless the caller
 	// returns sooner.

@@ -55,13 +55,13 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 	l.mu.Lock()
 	l.closed = true
 	close(l.done)
-	for _, t := range l.holds {
-		if l.checkLoss(t) {
-			defer l.finishLoss(t, true)
-		} else if t.ended == nil {
-			l.endHold(t, ErrClosed)
-			l.watchdog.Stop(t.lease)
-			held, claims = append(held, t), append(claims, t.lease.Claim)
+	for _, h := range l.holds {
+		if l.checkLoss(h) {
+			defer l.finishLoss(h, true)
+		} else if h.ended == nil {
+			l.endHold(h, ErrClosed)
+			l.watchdog.Stop(h.lease)
+			held, claims = append(held, h), append(claims, h.lease.Claim)
 		}
 	}
 	clear(l.holds)
@@ -71,10 +71,10 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 		l.released.Add(n)
 		l.waker.Released(names, next)
 	})
-	for _, t := range held {
+	for _, h := range held {
 		l.repo.HoldEnded()
-		l.leaveQueue(t.waiter)
-		l.observers.holdEnd(t, ErrClosed)
+		l.leaveQueue(h.waiter)
+		l.observers.holdEnd(h, ErrClosed)
 	}
 	return err
 }

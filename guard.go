@@ -33,19 +33,19 @@ type Queryer interface {
 // with error 1020, to lock or change rows that others have changed since the first read; so
 // a later Guard may fail.
 func (k *Lock) Guard(ctx context.Context, tx Queryer) error {
-	l, t := k.locker, k.hold
+	l, h := k.locker, k.hold
 	l.mu.Lock()
-	t.guarded = true // before Unlock could hand the lock over
+	h.guarded = true // before Unlock could hand the lock over
 	l.mu.Unlock()
 	err := k.Err()
 	if err == nil {
-		err = l.table.Guard(ctx, tx, t.lease.Claim, t.tokens.token)
+		err = l.table.Guard(ctx, tx, h.lease.Claim, h.tokens.token)
 	}
 	if errors.Is(err, store.ErrNotOwned) {
-		l.watchdog.OwnerChanged(t.lease.Claim)
+		l.watchdog.OwnerChanged(h.lease.Claim)
 		// The row may yet be ours, if tx looked for it elsewhere and the pool did not answer.
 		// Bound to a session it would stay held.
-		l.releaser.Add(t.lease.Claim, lease.UntilReleased, false, time.Now())
+		l.releaser.Add(h.lease.Claim, lease.UntilReleased, false, time.Now())
 		err = ErrLost
 		if now := k.Err(); now != nil {
 			err = now // it may have been unlocked meanwhile

@@ -44,22 +44,22 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 		}
 		return nil, nil
 	}
-	t := &hold{key: c.key(), token: a.grant.Token, tokens: tokenRange{token: a.grant.Token}, waiter: c.waiter}
+	h := &hold{key: c.key(), token: a.grant.Token, tokens: tokenRange{token: a.grant.Token}, waiter: c.waiter}
 	if a.handoff != nil {
-		t.tokens.since = a.handoff.since
+		h.tokens.since = a.handoff.since
 	}
-	k := l.addHandle(c.ctx, t, c.lease, a.grant.Sent)
-	t.lease = l.watchdog.Start(a.request.Claim, a.grant.Sent, a.request.Lease, k.requested, func() { l.onLoss(t) })
-	l.holdBegan(c, t)
+	k := l.addHandle(c.ctx, h, c.lease, a.grant.Sent)
+	h.lease = l.watchdog.Start(a.request.Claim, a.grant.Sent, a.request.Lease, k.requested, func() { l.onLoss(h) })
+	l.holdBegan(c, h)
 	return k, nil
 }
 
 // holdBegan records a new hold. The caller holds mu, which holdBegan unlocks.
-func (l *Locker) holdBegan(c *call, t *hold) {
-	if t.observed = c.observed; t.observed != nil {
-		t.observed.granted = time.Now()
+func (l *Locker) holdBegan(c *call, h *hold) {
+	if h.observed = c.observed; h.observed != nil {
+		h.observed.granted = time.Now()
 	}
-	l.holds[t.key] = t
+	l.holds[h.key] = h
 	l.held++
 	l.mu.Unlock()
 	l.acquired.Add(1)
@@ -70,20 +70,20 @@ func (l *Locker) holdBegan(c *call, t *hold) {
 }
 
 // addHandle adds a handle to a hold. The caller holds mu.
-func (l *Locker) addHandle(ctx context.Context, t *hold, length time.Duration, from time.Time) *Lock {
-	k := &Lock{locker: l, hold: t, parent: ctx, requested: lease.Request{Auto: length == AutoRenew}}
+func (l *Locker) addHandle(ctx context.Context, h *hold, length time.Duration, from time.Time) *Lock {
+	k := &Lock{locker: l, hold: h, parent: ctx, requested: lease.Request{Auto: length == AutoRenew}}
 	if !k.requested.Auto {
 		k.requested.Until = from.Add(length)
 	}
 	k.open.Store(true)
-	t.handles = append(t.handles, k)
+	h.handles = append(h.handles, k)
 	return k
 }
 
 // request is what the open handles of the hold ask together. The caller holds mu.
-func (t *hold) request() lease.Request {
+func (h *hold) request() lease.Request {
 	var all lease.Request
-	for _, k := range t.handles {
+	for _, k := range h.handles {
 		all.Auto = all.Auto || k.requested.Auto
 		if k.requested.Until.After(all.Until) {
 			all.Until = k.requested.Until
@@ -94,44 +94,44 @@ func (t *hold) request() lease.Request {
 
 // checkLoss ends the hold if its lease has ended. Then the caller, which holds mu, must call
 // finishLoss after unlocking mu.
-func (l *Locker) checkLoss(t *hold) (lost bool) {
-	if t.ended != nil || l.watchdog.Alive(t.lease) {
+func (l *Locker) checkLoss(h *hold) (lost bool) {
+	if h.ended != nil || l.watchdog.Alive(h.lease) {
 		return false
 	}
-	l.endHold(t, ErrLost)
+	l.endHold(h, ErrLost)
 	return true
 }
 
 // onLoss is called by the watchdog when the lease cannot be trusted any more.
-func (l *Locker) onLoss(t *hold) {
+func (l *Locker) onLoss(h *hold) {
 	l.mu.Lock()
-	lost := l.checkLoss(t)
+	lost := l.checkLoss(h)
 	l.mu.Unlock()
-	l.finishLoss(t, lost)
+	l.finishLoss(h, lost)
 }
 
 // finishLoss reports a loss, and leaves the queue.
-func (l *Locker) finishLoss(t *hold, lost bool) {
+func (l *Locker) finishLoss(h *hold, lost bool) {
 	if !lost {
 		return
 	}
-	l.recordLoss(t, l.watchdog.Reason(t.lease))
+	l.recordLoss(h, l.watchdog.Reason(h.lease))
 	l.repo.HoldEnded()
-	l.leaveQueue(t.waiter)
-	l.observers.holdEnd(t, ErrLost)
+	l.leaveQueue(h.waiter)
+	l.observers.holdEnd(h, ErrLost)
 }
 
 // recordLoss counts and logs a loss.
-func (l *Locker) recordLoss(t *hold, reason string) {
+func (l *Locker) recordLoss(h *hold, reason string) {
 	l.lost.Add(1)
-	l.log.Error("mysqllock: lock lost", "name", t.key.name, "token", t.token, "reason", reason)
+	l.log.Error("mysqllock: lock lost", "name", h.key.name, "token", h.token, "reason", reason)
 }
 
 // endHold ends a hold and the contexts of its handles. The caller holds mu.
-func (l *Locker) endHold(t *hold, why error) {
-	t.ended = why
+func (l *Locker) endHold(h *hold, why error) {
+	h.ended = why
 	l.held--
-	for _, k := range t.handles {
+	for _, k := range h.handles {
 		k.end(why)
 	}
 }
@@ -152,23 +152,23 @@ func (k *Lock) Extend(ctx context.Context, lease time.Duration) error {
 }
 
 func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
-	l, t := k.locker, k.hold
+	l, h := k.locker, k.hold
 	unmatched := 0
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
 		if err := k.Err(); err != nil {
 			return err
 		}
 		l.mu.Lock()
-		holds := len(t.handles)
+		holds := len(h.handles)
 		l.mu.Unlock()
-		if !l.watchdog.Extending(t.lease, lease) {
+		if !l.watchdog.Extending(h.lease, lease) {
 			continue
 		}
 		tryCtx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		mine, sent, err := l.repo.Extend(tryCtx, t.lease.Claim, lease, holds, 0)
+		mine, sent, err := l.repo.Extend(tryCtx, h.lease.Claim, lease, holds, 0)
 		lost := false
 		if err == nil && !mine || errors.Is(err, store.ErrRowLocked) {
-			if lost, err = l.notMatched(tryCtx, t.lease.Claim, err); err == errNotMatched {
+			if lost, err = l.notMatched(tryCtx, h.lease.Claim, err); err == errNotMatched {
 				unmatched++
 			}
 		}
@@ -179,15 +179,15 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 			if until := sent.Add(lease); until.After(k.requested.Until) {
 				k.requested.Until = until
 			}
-			if t.ended == nil { // else the lease may be the next holder's by now
-				l.watchdog.Change(t.lease, t.request(), len(t.handles))
+			if h.ended == nil { // else the lease may be the next holder's by now
+				l.watchdog.Change(h.lease, h.request(), len(h.handles))
 			}
 			// Several may be under way: which holds was written last is not known.
-			l.watchdog.Extended(t.lease, sent, lease)
+			l.watchdog.Extended(h.lease, sent, lease)
 			l.mu.Unlock()
 			return k.Err()
 		case lost:
-			l.watchdog.OwnerChanged(t.lease.Claim)
+			l.watchdog.OwnerChanged(h.lease.Claim)
 			if err := k.Err(); err != nil {
 				return err
 			}

@@ -344,51 +344,51 @@ func (k *Lock) Unlock() error {
 }
 
 func (k *Lock) unlock() error {
-	l, t := k.locker, k.hold
+	l, h := k.locker, k.hold
 	l.mu.Lock()
-	lost := l.checkLoss(t)
-	defer l.finishLoss(t, lost)
+	lost := l.checkLoss(h)
+	defer l.finishLoss(h, lost)
 	err := k.state()
 	if err == ErrNotHeld || err == ErrClosed {
 		l.mu.Unlock()
 		return err
 	}
 	k.end(ErrNotHeld)
-	i := slices.Index(t.handles, k)
-	t.handles = slices.Delete(t.handles, i, i+1)
-	if len(t.handles) > 0 {
+	i := slices.Index(h.handles, k)
+	h.handles = slices.Delete(h.handles, i, i+1)
+	if len(h.handles) > 0 {
 		if err == nil {
-			l.watchdog.Change(t.lease, t.request(), len(t.handles))
+			l.watchdog.Change(h.lease, h.request(), len(h.handles))
 		}
 		l.mu.Unlock()
 		return err
 	}
-	delete(l.holds, t.key)
+	delete(l.holds, h.key)
 	if err != nil {
 		l.mu.Unlock()
 		return err
 	}
-	l.endHold(t, ErrNotHeld)
-	guarded := t.guarded
+	l.endHold(h, ErrNotHeld)
+	guarded := h.guarded
 	l.working.Add(1) // Close would have ended this handle
 	defer l.working.Done()
 	l.mu.Unlock()
 
 	end := time.Now().Add(unlockBound)
-	if !guarded && l.handOff(t) {
+	if !guarded && l.handOff(h) {
 		l.released.Add(1)
-		l.observers.holdEnd(t, nil)
+		l.observers.holdEnd(h, nil)
 		return nil
 	}
-	switch err = l.releaseBy(end, t.lease.Claim, l.watchdog.Stop(t.lease)); err {
+	switch err = l.releaseBy(end, h.lease.Claim, l.watchdog.Stop(h.lease)); err {
 	case nil:
 		l.released.Add(1)
 	case ErrLost:
-		l.recordLoss(t, lease.Taken)
+		l.recordLoss(h, lease.Taken)
 	}
 	l.repo.HoldEnded()
-	l.leaveQueue(t.waiter)
-	l.observers.holdEnd(t, err)
+	l.leaveQueue(h.waiter)
+	l.observers.holdEnd(h, err)
 	return err
 }
 

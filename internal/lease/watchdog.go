@@ -103,9 +103,9 @@ func (d *Watchdog) Close() {
 }
 
 // Start begins to keep a lease that was granted to a request sent at sent.
-func (d *Watchdog) Start(c store.Claim, sent time.Time, length time.Duration, w Request, onLoss func()) *Lease {
+func (d *Watchdog) Start(c store.Claim, sent time.Time, length time.Duration, r Request, onLoss func()) *Lease {
 	ls := &Lease{
-		Claim: c, onLoss: onLoss, requested: w, holds: 1, rowHolds: 1,
+		Claim: c, onLoss: onLoss, requested: r, holds: 1, rowHolds: 1,
 		promised: sent.Add(length), trusted: TrustedUntil(sent, length), seen: sent,
 	}
 	ls.publish()
@@ -119,19 +119,19 @@ func (d *Watchdog) Start(c store.Claim, sent time.Time, length time.Duration, w 
 
 // Change changes what the handles ask of the lease. It sends nothing: a longer lease is
 // written by a renewal, in time.
-func (d *Watchdog) Change(ls *Lease, w Request, holds int) {
+func (d *Watchdog) Change(ls *Lease, r Request, holds int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	ls.holds = holds
-	if ls.requested == w {
+	if ls.requested == r {
 		return
 	}
-	ls.requested = w
+	ls.requested = r
 	if ls.ended {
 		return
 	}
 	ls.publish()
-	if ls.extraMargin > 0 || ls.session != nil && !w.Auto {
+	if ls.extraMargin > 0 || ls.session != nil && !r.Auto {
 		ls.timer.Reset(time.Until(ls.end()))
 	}
 	if !ls.needsRenewal() {
@@ -139,7 +139,7 @@ func (d *Watchdog) Change(ls *Lease, w Request, holds int) {
 	}
 	now := time.Now()
 	left := ls.end().Sub(now)
-	if w.Auto {
+	if r.Auto {
 		left = min(left, d.length) // no later than if AutoRenew had been requested from the start
 	}
 	soon := now.Add(left / 3)
@@ -151,22 +151,22 @@ func (d *Watchdog) Change(ls *Lease, w Request, holds int) {
 
 // Pass hands a lease over to the next holder in the process. It returns false, and changes
 // nothing, if the row does not cover what that one requests.
-func (d *Watchdog) Pass(ls *Lease, w Request, length time.Duration, onLoss func()) bool {
+func (d *Watchdog) Pass(ls *Lease, r Request, length time.Duration, onLoss func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
 	switch {
 	case ls.ended:
 		return false
-	case w.Auto && (!ls.requested.Auto || ls.end().Sub(now) < d.length/3):
+	case r.Auto && (!ls.requested.Auto || ls.end().Sub(now) < d.length/3):
 		return false
-	case !w.Auto && (ls.promised.Before(w.Until) || ls.trusted.Before(w.Until.Add(-Margin(length)))):
+	case !r.Auto && (ls.promised.Before(r.Until) || ls.trusted.Before(r.Until.Add(-Margin(length)))):
 		return false
 	case ls.promised.Sub(now) > max(d.length, length):
 		return false // others would wait for too long if this process died
 	}
-	ls.requested, ls.holds, ls.onLoss, ls.extraMargin = w, 1, onLoss, 0
-	if !w.Auto {
+	ls.requested, ls.holds, ls.onLoss, ls.extraMargin = r, 1, onLoss, 0
+	if !r.Auto {
 		ls.extraMargin = Margin(length)
 		ls.timer.Reset(time.Until(ls.end()))
 		d.plan(ls, now, length)

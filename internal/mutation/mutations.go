@@ -141,7 +141,7 @@ var mutations = []mutation{
 	},
 	{
 		"a lease that the row does not cover is not handed over", "internal/lease/watchdog.go",
-		"case !w.Auto && (ls.promised.Before(w.Until) || ls.trusted.Before(w.Until.Add(-Margin(length)))):", "case false:",
+		"case !r.Auto && (ls.promised.Before(r.Until) || ls.trusted.Before(r.Until.Add(-Margin(length)))):", "case false:",
 		"TestHandoffOfLeases|TestHandoffNearTheEndOfALease",
 	},
 	{
@@ -181,7 +181,7 @@ var mutations = []mutation{
 	},
 	{
 		"re-entry checks that the lease is alive", "acquire.go",
-		"if lost := l.checkLoss(t); lost || t.ended != nil {", "if lost := false; t.ended != nil && t.ended != ErrLost {",
+		"if lost := l.checkLoss(h); lost || h.ended != nil {", "if lost := false; h.ended != nil && h.ended != ErrLost {",
 		"TestLossWithALateTimer|TestLossIsLearnt|TestHandles",
 	},
 	{
@@ -191,22 +191,22 @@ var mutations = []mutation{
 	},
 	{
 		"a guarded lock is not handed over", "lock.go",
-		"if !guarded && l.handOff(t) {", "if _ = guarded; l.handOff(t) {",
+		"if !guarded && l.handOff(h) {", "if _ = guarded; l.handOff(h) {",
 		"TestGuardedLockIsNotHandedOver",
 	},
 	{
 		"tokens of a range are used up", "handoff.go",
-		"if left.last+1 >= left.tokenRange.token+store.TokenRange {", "if store.TokenRange == 0 {",
+		"if offer.last+1 >= offer.tokenRange.token+store.TokenRange {", "if store.TokenRange == 0 {",
 		"TestHandoffUsesUpItsTokens",
 	},
 	{
 		"handoff within the process is bounded", "handoff.go",
-		"case time.Since(left.since) > maxHandoffTime:", "case false:",
+		"case time.Since(offer.since) > maxHandoffTime:", "case false:",
 		"TestHandoffIsBounded",
 	},
 	{
 		"a waiter that leaves wakes the next", "handoff.go",
-		"left, last := w.Leave()\n", "left, last := w.TakeOffer(), true\n",
+		"offer, last := w.Leave()\n", "offer, last := w.TakeOffer(), true\n",
 		"TestWaiterThatGivesUp|TestAbandonedAttempt",
 	},
 	{
@@ -246,7 +246,7 @@ var mutations = []mutation{
 	},
 	{
 		"a connection that was cut off keeps its slot", "internal/store/acquire.go",
-		"left, err = true, &abandonedWait{err, b.Claim, acquireWaits}", "err = errors.New(err.Error())",
+		"left, err = true, &abandonedWait{err, req.Claim, acquireWaits}", "err = errors.New(err.Error())",
 		"TestConnectionCutOffBehindALockedRow",
 	},
 	{
@@ -281,7 +281,7 @@ var mutations = []mutation{
 	},
 	{
 		"a loss that Guard finds ends the hold", "guard.go",
-		"\t\tl.watchdog.OwnerChanged(t.lease.Claim)\n", "",
+		"\t\tl.watchdog.OwnerChanged(h.lease.Claim)\n", "",
 		"TestLossFoundByGuard",
 	},
 	{
@@ -396,7 +396,7 @@ var mutations = []mutation{
 	},
 	{
 		"an acquire that waits for no row lock and is sent twice recognizes its grant", "internal/store/acquire.go",
-		"\" OR p.owner = \" + literal(b.Owner)", "\" OR p.owner = \" + literal(\"\")",
+		"\" OR p.owner = \" + literal(req.Owner)", "\" OR p.owner = \" + literal(\"\")",
 		"TestRepeatedAcquire",
 	},
 	{
@@ -436,7 +436,7 @@ var mutations = []mutation{
 	},
 	{
 		"a row is checked before a handoff", "handoff.go",
-		"t.waiter.HasNext() && l.confirmed(t.lease) &&", "t.waiter.HasNext() &&",
+		"h.waiter.HasNext() && l.confirmed(h.lease) &&", "h.waiter.HasNext() &&",
 		"TestHandoffOfARowTakenAway",
 	},
 	{
@@ -526,7 +526,7 @@ var mutations = []mutation{
 	},
 	{
 		"first grants that wait in the server have few slots", "internal/store/acquire.go",
-		"s.rowWaits.enterFirst(ctx, b.Name, s.slots(firstGrantWaits))", "s.rowWaits.enterFirst(ctx, b.Name, 1000)",
+		"s.rowWaits.enterFirst(ctx, req.Name, s.slots(firstGrantWaits))", "s.rowWaits.enterFirst(ctx, req.Name, 1000)",
 		"TestFirstGrantsBehindLockedRows",
 	},
 	{
@@ -586,7 +586,7 @@ var mutations = []mutation{
 	},
 	{
 		"a contender reads the session", "internal/store/session.go",
-		"case session.Micros > 0:", "case session.Micros > 0 && b.Name == \"\":",
+		"case session.Micros > 0:", "case session.Micros > 0 && req.Name == \"\":",
 		"TestSessionKeepsBoundRows",
 	},
 	{

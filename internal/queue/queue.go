@@ -46,20 +46,20 @@ func New[S, H any]() *Queues[S, H] { return &Queues[S, H]{queues: map[string]*qu
 
 // Join appends a waiter to the queue of name. A waiter with noWait joins only if there is
 // no head, or one that admits it. Otherwise Join returns nil, and what the waiters share.
-func (s *Queues[S, H]) Join(name string, owner any, noWait bool) (*Waiter[S, H], *S) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	q := s.queues[name]
+func (qs *Queues[S, H]) Join(name string, owner any, noWait bool) (*Waiter[S, H], *S) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.queues[name]
 	if noWait && q != nil && !q.open {
 		return nil, &q.state
 	}
-	w := &Waiter[S, H]{Name: name, Head: make(chan struct{}), Woken: make(chan struct{}, 1), queues: s, owner: owner}
+	w := &Waiter[S, H]{Name: name, Head: make(chan struct{}), Woken: make(chan struct{}, 1), queues: qs, owner: owner}
 	if noWait {
 		w.Refused = make(chan struct{})
 	}
 	if q == nil {
 		q = &queue[S, H]{head: w, open: true}
-		s.queues[name] = q
+		qs.queues[name] = q
 		close(w.Head)
 	} else {
 		w.elem = q.next.PushBack(w)
@@ -108,15 +108,15 @@ func (q *queue[S, H]) refuse() {
 // gets the offer that w has not taken; without a next waiter, Leave returns the offer, and
 // last is true.
 func (w *Waiter[S, H]) Leave() (offer H, last bool) {
-	s := w.queues
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	qs := w.queues
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
 	var none H
 	if w.left {
 		return none, false
 	}
 	w.left = true
-	q := s.queues[w.Name]
+	q := qs.queues[w.Name]
 	if w.elem != nil {
 		q.remove(w.elem)
 		return none, false
@@ -125,7 +125,7 @@ func (w *Waiter[S, H]) Leave() (offer H, last bool) {
 	if q.pass(offer) {
 		return none, false
 	}
-	delete(s.queues, w.Name)
+	delete(qs.queues, w.Name)
 	return offer, true
 }
 
@@ -182,19 +182,19 @@ func (q *queue[S, H]) remove(elem *list.Element) *Waiter[S, H] {
 func (w *Waiter[S, H]) Wake() { background.Notify(w.Woken) }
 
 // Wake makes the head of name's queue look again.
-func (s *Queues[S, H]) Wake(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if q := s.queues[name]; q != nil {
+func (qs *Queues[S, H]) Wake(name string) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if q := qs.queues[name]; q != nil {
 		q.head.Wake()
 	}
 }
 
 // WakeOwner makes the waiters of an owner look again, without the head.
-func (s *Queues[S, H]) WakeOwner(name string, owner any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if q := s.queues[name]; q != nil {
+func (qs *Queues[S, H]) WakeOwner(name string, owner any) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if q := qs.queues[name]; q != nil {
 		for e := q.next.Front(); e != nil; e = e.Next() {
 			if w := e.Value.(*Waiter[S, H]); w.owner == owner {
 				w.Wake()
@@ -204,15 +204,15 @@ func (s *Queues[S, H]) WakeOwner(name string, owner any) {
 }
 
 // Has reports whether there is a queue for name.
-func (s *Queues[S, H]) Has(name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.queues[name] != nil
+func (qs *Queues[S, H]) Has(name string) bool {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	return qs.queues[name] != nil
 }
 
 // Len returns how many queues there are.
-func (s *Queues[S, H]) Len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.queues)
+func (qs *Queues[S, H]) Len() int {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	return len(qs.queues)
 }

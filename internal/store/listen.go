@@ -24,7 +24,7 @@ var (
 
 // Listen blocks until another process signals this one, d has passed, or one of the names
 // needs a look. One call at a time may be in flight.
-func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (h Wakeup, err error) {
+func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (w Wakeup, err error) {
 	stats := s.db.Stats()
 	if stats.MaxOpenConnections > 0 && stats.MaxOpenConnections-stats.InUse < minListenPool {
 		d = min(d, maxListenInSmallPool)
@@ -34,9 +34,9 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (h 
 	switch {
 	case 0 < stats.MaxOpenConnections && stats.MaxOpenConnections < minListenPool,
 		s.PoolInUse() && s.listener != nil && stats.WaitCount > s.waitCount: // a caller waits for a connection while this one listens
-		return h, ErrPoolTooSmall
+		return w, ErrPoolTooSmall
 	case s.PoolInUse() && s.listener == nil:
-		return h, ErrPoolInUse
+		return w, ErrPoolInUse
 	}
 	s.waitCount = stats.WaitCount
 	var answer struct {
@@ -64,17 +64,17 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (h 
 		}
 		return Wakeup{Signalled: true}, nil
 	case err != nil:
-		return h, describe(err)
+		return w, describe(err)
 	case answer.Demoted:
-		return h, ErrDemoted
+		return w, ErrDemoted
 	}
-	h.Forced = s.reportForced(answer.Forced)
+	w.Forced = s.reportForced(answer.Forced)
 	if answer.Hit.Valid {
-		h.Name, h.Missing = answer.Hit.String, answer.Hit.String == ""
+		w.Name, w.Missing = answer.Hit.String, answer.Hit.String == ""
 	} else {
-		h.Signalled = answer.Signalled
+		w.Signalled = answer.Signalled
 	}
-	return h, nil
+	return w, nil
 }
 
 // openListener opens the listener's connection.

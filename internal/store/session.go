@@ -154,7 +154,7 @@ func (a *aliveSessions) add(id SessionID, until time.Time) {
 // checkSession finds out whether the session that keeps the row of a refused request is
 // alive. If it is not, again is set: the row can be acquired, or has changed. Otherwise
 // answer is that of the refusal.
-func (s *Store) checkSession(ctx context.Context, conn *sqlx.Conn, b *AcquireRequest, id SessionID) (answer int64, again bool, err error) {
+func (s *Store) checkSession(ctx context.Context, conn *sqlx.Conn, req *AcquireRequest, id SessionID) (answer int64, again bool, err error) {
 	if left := s.sessions.left(id); left > 0 {
 		return -left.Microseconds() - 1, false, nil
 	}
@@ -164,7 +164,7 @@ func (s *Store) checkSession(ctx context.Context, conn *sqlx.Conn, b *AcquireReq
 	}
 	s.statements.Add(1)
 	sent := time.Now()
-	err = conn.GetContext(ctx, &session, s.query(sqlKeeper, "name", literal(b.Name), "id", id.String()))
+	err = conn.GetContext(ctx, &session, s.query(sqlKeeper, "name", literal(req.Name), "id", id.String()))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return 0, true, nil
@@ -179,7 +179,7 @@ func (s *Store) checkSession(ctx context.Context, conn *sqlx.Conn, b *AcquireReq
 			return -time.Millisecond.Microseconds(), false, err
 		}
 	}
-	b.dead = id
+	req.dead = id
 	s.dead.Store(uint64(id))
 	return 0, true, nil
 }
