@@ -56,16 +56,16 @@ func (c *call) attempt(offer *handoff) *attempt {
 	// A grant that arrives when its lease has nearly ended is useless. That limits the
 	// statement, which may wait for a locked row or on a dead connection, unless the caller
 	// returns sooner.
-	bound := min(max(lease*2/3, time.Second), 10*time.Second)
-	if left := time.Until(c.cutoffTime); a.inline && !c.cutoffTime.IsZero() && left < bound {
-		bound = min(bound, left+cancelGrace)
+	timeout := min(max(lease*2/3, time.Second), 10*time.Second)
+	if left := time.Until(c.cutoffTime); a.inline && !c.cutoffTime.IsZero() && left < timeout {
+		timeout = min(timeout, left+cancelGrace)
 	}
 	if a.inline {
-		a.ctx, a.cancel = context.WithTimeout(background, bound)
+		a.ctx, a.cancel = context.WithTimeout(background, timeout)
 	} else {
 		a.ctx, a.cancel = context.WithCancel(background)
-		if c.wait > bound {
-			a.cutAfter(bound)
+		if c.wait > timeout {
+			a.cutAfter(timeout)
 		}
 	}
 	a.probing = time.AfterFunc(outage.ProbeAfter, a.probe)

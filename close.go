@@ -21,7 +21,7 @@ func (l *Locker) Close() error {
 }
 
 func (l *Locker) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	err := l.releaseHolds(ctx)
 	cut := l.endCalls()

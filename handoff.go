@@ -51,13 +51,13 @@ func (l *Locker) confirmed(ls *lease.Lease) bool {
 	if time.Since(l.watchdog.Seen(ls)) < handoffTrust {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), confirmBound)
+	ctx, cancel := context.WithTimeout(context.Background(), confirmTimeout)
 	defer cancel()
-	mine, sent, err := l.repo.Confirm(ctx, ls.Claim)
-	if err == nil && mine {
+	owned, sent, err := l.repo.Confirm(ctx, ls.Claim)
+	if err == nil && owned {
 		l.watchdog.Confirm(ls, sent)
 	}
-	return err == nil && mine
+	return err == nil && owned
 }
 
 // adopt makes a hold of a handoff, if that covers what the call requests. If not, it returns

@@ -165,16 +165,16 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 			continue
 		}
 		tryCtx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		mine, sent, err := l.repo.Extend(tryCtx, h.lease.Claim, lease, holds, 0)
+		owned, sent, err := l.repo.Extend(tryCtx, h.lease.Claim, lease, holds, 0)
 		lost := false
-		if err == nil && !mine || errors.Is(err, store.ErrRowLocked) {
+		if err == nil && !owned || errors.Is(err, store.ErrRowLocked) {
 			if lost, err = l.notMatched(tryCtx, h.lease.Claim, err); err == errNotMatched {
 				unmatched++
 			}
 		}
 		cancel()
 		switch {
-		case err == nil && mine:
+		case err == nil && owned:
 			l.mu.Lock()
 			if until := sent.Add(lease); until.After(k.requested.Until) {
 				k.requested.Until = until
@@ -212,8 +212,8 @@ var errNotMatched = errors.New("the statement matched nothing, although the row 
 // notMatched finds out why a statement has not matched the row of a claim: the claim has lost
 // it; or the statement skipped it, and returned skipped; or errNotMatched.
 func (l *Locker) notMatched(ctx context.Context, c store.Claim, skipped error) (lost bool, err error) {
-	mine, err := l.repo.Owned(ctx, []store.Claim{c})
-	if err == nil && len(mine) > 0 {
+	owned, err := l.repo.Owned(ctx, []store.Claim{c})
+	if err == nil && len(owned) > 0 {
 		if err = skipped; err == nil {
 			err = errNotMatched
 		}
@@ -224,14 +224,14 @@ func (l *Locker) notMatched(ctx context.Context, c store.Claim, skipped error) (
 // release frees a row. If that fails, it retries in the background until a lease of the
 // given length has ended.
 func (l *Locker) release(c store.Claim, lease time.Duration) error {
-	return l.releaseBy(time.Now().Add(unlockBound), c, lease)
+	return l.releaseBy(time.Now().Add(unlockTimeout), c, lease)
 }
 
 // releaseBy is release with another time limit.
 func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration) error {
 	maybe := false // an earlier try may have freed the row
 	for pause := 10 * time.Millisecond; ; {
-		ctx, cancel := context.WithTimeout(context.Background(), min(unlockBound/2, time.Until(end)))
+		ctx, cancel := context.WithTimeout(context.Background(), min(unlockTimeout/2, time.Until(end)))
 		freed, next, err := l.repo.Release(ctx, c)
 		maybe = maybe || store.OutcomeUnknown(err)
 		if err == nil && !freed || errors.Is(err, store.ErrRowLocked) {

@@ -64,9 +64,9 @@ const (
 	overrun = 95 * time.Millisecond
 	// unlockBound limits Unlock, confirmBound its look before a handoff, closeBound each step
 	// of Close.
-	unlockBound  = 3 * time.Second
-	confirmBound = 500 * time.Millisecond
-	closeBound   = 3 * time.Second
+	unlockTimeout  = 3 * time.Second
+	confirmTimeout = 500 * time.Millisecond
+	closeTimeout   = 3 * time.Second
 )
 
 // A Locker takes and keeps locks in one table. It is safe for concurrent use; a
@@ -374,7 +374,7 @@ func (k *Lock) unlock() error {
 	defer l.working.Done()
 	l.mu.Unlock()
 
-	end := time.Now().Add(unlockBound)
+	end := time.Now().Add(unlockTimeout)
 	if !guarded && l.handOff(h) {
 		l.released.Add(1)
 		l.observers.holdEnd(h, nil)

@@ -30,7 +30,7 @@ type (
 	}
 	acquirer interface {
 		Acquire(ctx context.Context, b store.AcquireRequest) (store.Grant, error)
-		Confirm(ctx context.Context, c store.Claim) (mine bool, sent time.Time, err error)
+		Confirm(ctx context.Context, c store.Claim) (owned bool, sent time.Time, err error)
 		HoldEnded()
 	}
 )

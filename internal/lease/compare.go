@@ -32,8 +32,8 @@ func (d *Watchdog) auditLocked() {
 // or a failover may have lost a binding, an acquire, or a release, whose row the session
 // would keep for ever.
 func (d *Watchdog) compareRows(s *session, all bool) {
-	bound, _ := d.bounds(promise{})
-	ctx, cancel := store.WithRetryLimit(d.ctx, bound)
+	timeout, _ := d.timeouts(renewal{})
+	ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
 	defer cancel()
 	d.mu.Lock()
 	all = all || s.bound <= store.BatchSize
@@ -63,7 +63,7 @@ func (d *Watchdog) compareRows(s *session, all bool) {
 		_, ok := kept[ls.Claim]
 		delete(kept, ls.Claim)
 		if !ok && ls.session == s && ls.boundAt.Before(sent) {
-			ls.unkept, ls.due = true, at
+			ls.bindingLost, ls.due = true, at
 		}
 	}
 	for c := range kept {

@@ -21,10 +21,10 @@ type Lease struct {
 	}
 
 	// The watchdog's mu protects following fields.
-	session    *session  // to which the row is bound; nil if to none that is alive
-	mayBeBound bool      // a statement may have bound the row: it may not expire by itself
-	boundAt    time.Time // when the reply to that statement arrived
-	unkept     bool      // the session was found not to keep the row: it must be bound again
+	session     *session  // to which the row is bound; nil if to none that is alive
+	mayBeBound  bool      // a statement may have bound the row: it may not expire by itself
+	boundAt     time.Time // when the reply to that statement arrived
+	bindingLost bool      // the session was found not to keep the row: it must be bound again
 
 	promised     time.Time     // the expiry of the row's own lease, at the earliest
 	trusted      time.Time     // the end of trust in it: promised less the margin
@@ -32,7 +32,7 @@ type Lease struct {
 	seen         time.Time     // when the last statement was sent that found the row to be ours
 	extraMargin  time.Duration // of a hold that adopted a longer lease than it requested; else 0
 	requested    Request       // of the open handles
-	unsure       time.Duration // the longest lease that a statement without a reply may have written
+	maybeWritten time.Duration // the longest lease that a statement without a reply may have written
 	holds        int           // open handles
 	rowHolds     int           // the row's number of handles; 0 if unknown
 	due          time.Time     // the next renewal or check; zero if there is none
@@ -72,11 +72,11 @@ func (ls *Lease) needsRenewal() bool {
 
 // unbound reports whether a lease that must be kept is not bound to a session. The caller
 // holds the watchdog's mu.
-func (ls *Lease) unbound() bool { return ls.requested.Auto && (ls.session == nil || ls.unkept) }
+func (ls *Lease) unbound() bool { return ls.requested.Auto && (ls.session == nil || ls.bindingLost) }
 
 // showed records that a statement sent at sent found the row to be ours. The caller holds
 // the watchdog's mu.
-func (ls *Lease) showed(sent time.Time) {
+func (ls *Lease) markSeen(sent time.Time) {
 	if sent.After(ls.seen) {
 		ls.seen = sent
 	}

@@ -98,10 +98,10 @@ func (d *Watchdog) send(b batch) {
 	if len(b.leases) == 0 {
 		return
 	}
-	bound, retry := d.bounds(b.promise)
+	timeout, retry := d.timeouts(b.renewal)
 	for _, ls := range b.leases {
 		ls.sending++
-		ls.due = now.Add(bound + retry) // unless there is a reply
+		ls.due = now.Add(timeout + retry) // unless there is a reply
 		if b.holds > 0 {
 			ls.rowHolds = 0 // until there is a reply
 		}
@@ -110,7 +110,7 @@ func (d *Watchdog) send(b batch) {
 	d.sending++
 	d.sent, b.began = now, now
 	d.done.Go(func() {
-		d.serve(b)
+		d.renewBatch(b)
 		d.mu.Lock()
 		d.sending--
 		for _, ls := range b.leases {
@@ -123,24 +123,24 @@ func (d *Watchdog) send(b batch) {
 
 // bounds returns the time limit of a statement, and the delay after one that failed, which
 // leave time for another try.
-func (d *Watchdog) bounds(p promise) (bound, retry time.Duration) {
-	bound = min(d.length/4, 5*time.Second)
-	if p.length > 0 {
-		bound = min(bound, max(p.length/4, 100*time.Millisecond))
+func (d *Watchdog) timeouts(r renewal) (timeout, retry time.Duration) {
+	timeout = min(d.length/4, 5*time.Second)
+	if r.length > 0 {
+		timeout = min(timeout, max(r.length/4, 100*time.Millisecond))
 	}
-	return bound, min(bound/2, time.Second)
+	return timeout, min(timeout/2, time.Second)
 }
 
 // A batch has leases that one statement can renew: their rows get the same values.
 type batch struct {
-	promise
+	renewal
 	leases []*Lease
 	began  time.Time
 }
 
 // A promise is what a renewal writes. Length 0 is for a look without a write; holds 0 leaves
 // the row's value.
-type promise struct {
+type renewal struct {
 	length  time.Duration
 	holds   int
 	longer  bool     // the rows expire later already: the renewal only shows who owns them
@@ -153,7 +153,7 @@ type promise struct {
 func (d *Watchdog) dueBatches() []batch {
 	now := time.Now()
 	soon := now.Add(d.length / 6)
-	due := map[promise][]*Lease{}
+	due := map[renewal][]*Lease{}
 	urgent := false
 	for ls := range d.leases {
 		if ls.due.IsZero() || ls.due.After(soon) || ls.queued || ls.sending > 0 && ls.due.After(now) {
@@ -166,7 +166,7 @@ func (d *Watchdog) dueBatches() []batch {
 			continue // until the session has begun
 		}
 		urgent = urgent || !ls.due.After(now)
-		var key promise
+		var key renewal
 		if ls.holds != ls.rowHolds {
 			key.holds = ls.holds
 		}
@@ -180,8 +180,8 @@ func (d *Watchdog) dueBatches() []batch {
 			key.holds = 0
 		}
 		if ls.crowded && key.length > 0 && !ls.due.After(now) && d.startSingle(ls, key) {
-			bound, retry := d.bounds(key)
-			ls.due = now.Add(bound + retry) // in a batch, unless there is a reply
+			timeout, retry := d.timeouts(key)
+			ls.due = now.Add(timeout + retry) // in a batch, unless there is a reply
 			continue
 		}
 		due[key] = append(due[key], ls)
@@ -197,7 +197,7 @@ func (d *Watchdog) dueBatches() []batch {
 		// The nearest to its loss goes first.
 		slices.SortFunc(leases, func(a, b *Lease) int { return a.trusted.Compare(b.trusted) })
 		for part := range slices.Chunk(leases, store.BatchSize) {
-			batches = append(batches, batch{promise: key, leases: part})
+			batches = append(batches, batch{renewal: key, leases: part})
 		}
 	}
 	return batches
@@ -205,13 +205,13 @@ func (d *Watchdog) dueBatches() []batch {
 
 // serve renews one batch. Leases that failed, or whose rows were skipped because they are
 // locked, are tried again soon.
-func (d *Watchdog) serve(b batch) {
+func (d *Watchdog) renewBatch(b batch) {
 	claims := claimsOf(b.leases)
-	bound, _ := d.bounds(b.promise)
+	timeout, _ := d.timeouts(b.renewal)
 	count := -1
 	var sent time.Time
 	if b.length > 0 {
-		ctx, cancel := store.WithRetryLimit(d.ctx, bound)
+		ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
 		var err error
 		count, sent, err = d.repo.Renew(ctx, claims, b.length, b.holds, b.session.number())
 		cancel()
@@ -225,7 +225,7 @@ func (d *Watchdog) serve(b batch) {
 			return
 		}
 	}
-	ctx, cancel := store.WithRetryLimit(d.ctx, bound)
+	ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
 	defer cancel()
 	rows, looked, err := d.repo.Look(ctx, store.Names(claims))
 	if err != nil {
@@ -250,10 +250,10 @@ func (d *Watchdog) serve(b batch) {
 		// the reply to a write extends trust.
 		o.skipped = append(o.skipped, o.longer...)
 		if len(o.renewed) > 0 {
-			o.skipped = append(o.skipped, d.again(b, o.renewed)...)
+			o.skipped = append(o.skipped, d.renewAgain(b, o.renewed)...)
 		}
 	}
-	d.skipped(b, o.skipped)
+	d.renewSkipped(b, o.skipped)
 }
 
 // An outcome is what a look shows of a batch after its renewal.
@@ -278,7 +278,7 @@ func (d *Watchdog) classify(b batch, sent time.Time, rows map[string]store.Row, 
 			o.gone = append(o.gone, ls)
 			continue
 		}
-		ls.showed(looked)
+		ls.markSeen(looked)
 		switch {
 		case b.length == 0:
 			left := min(r.Remaining, ls.promised.Sub(looked))
@@ -313,7 +313,7 @@ func claimsOf(leases []*Lease) []store.Claim {
 // extendedAll records that a batch has renewed leases.
 func (d *Watchdog) extendedAll(b batch, leases []*Lease, sent time.Time) {
 	for _, ls := range leases {
-		d.extended(ls, sent, b.promise)
+		d.extended(ls, sent, b.renewal)
 	}
 	d.renewed(b, leases)
 }
@@ -329,9 +329,9 @@ func (d *Watchdog) uncrowded(leases []*Lease) {
 }
 
 // again renews leases a second time, and returns those that may not have been renewed.
-func (d *Watchdog) again(b batch, leases []*Lease) []*Lease {
-	bound, _ := d.bounds(b.promise)
-	ctx, cancel := store.WithRetryLimit(d.ctx, bound)
+func (d *Watchdog) renewAgain(b batch, leases []*Lease) []*Lease {
+	timeout, _ := d.timeouts(b.renewal)
+	ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
 	defer cancel()
 	count, sent, err := d.repo.Renew(ctx, claimsOf(leases), b.length, b.holds, b.session.number())
 	if err != nil || count < len(leases) {
@@ -347,7 +347,7 @@ func (d *Watchdog) failed(b batch, leases []*Lease, err error) {
 	if d.ctx.Err() != nil {
 		return
 	}
-	_, retry := d.bounds(b.promise)
+	_, retry := d.timeouts(b.renewal)
 	level := slog.LevelDebug // logged before
 	d.mu.Lock()
 	leases = slices.DeleteFunc(slices.Clone(leases), func(ls *Lease) bool { return ls.renewed.After(b.began) })
@@ -370,10 +370,10 @@ func (d *Watchdog) failed(b batch, leases []*Lease, err error) {
 
 // lost ends those leases that do not own their rows any more, by committed data.
 func (d *Watchdog) lost(b batch, leases []*Lease) {
-	bound, retry := d.bounds(b.promise)
-	ctx, cancel := store.WithRetryLimit(d.ctx, bound)
+	timeout, retry := d.timeouts(b.renewal)
+	ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
 	defer cancel()
-	mine, err := d.repo.Owned(ctx, claimsOf(leases))
+	owned, err := d.repo.Owned(ctx, claimsOf(leases))
 	if err != nil {
 		d.failed(b, leases, err)
 		return
@@ -383,7 +383,7 @@ func (d *Watchdog) lost(b batch, leases []*Lease) {
 	for _, ls := range leases {
 		switch {
 		case ls.ended:
-		case slices.Contains(mine, ls.Claim):
+		case slices.Contains(owned, ls.Claim):
 			ls.due = time.Now().Add(retry)
 		default:
 			ls.ownerChanged = true

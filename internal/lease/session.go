@@ -44,8 +44,8 @@ func (s *session) number() store.SessionID {
 // beginSession begins a session for the leases that are due. If that fails, their rows are
 // renewed one more time without one.
 func (d *Watchdog) beginSession(id store.SessionID) {
-	bound, retry := d.bounds(promise{})
-	ctx, cancel := store.WithRetryLimit(d.ctx, bound/2)
+	timeout, retry := d.timeouts(renewal{})
+	ctx, cancel := store.WithRetryLimit(d.ctx, timeout/2)
 	sent, err := d.repo.BeginSession(ctx, id, d.length)
 	cut := ctx.Err() != nil
 	cancel()
@@ -88,7 +88,7 @@ func (d *Watchdog) bind(ls *Lease, s *session) {
 	if s == nil || s != d.session || ls.ended || !ls.requested.Auto {
 		return
 	}
-	ls.boundAt, ls.unkept = time.Now(), false
+	ls.boundAt, ls.bindingLost = time.Now(), false
 	if ls.session == s {
 		return
 	}
@@ -114,8 +114,8 @@ func (d *Watchdog) renewSession(s *session) {
 	}
 	s.renewing = true
 	d.done.Go(func() {
-		bound, _ := d.bounds(promise{})
-		ctx, cancel := store.WithRetryLimit(d.ctx, bound)
+		timeout, _ := d.timeouts(renewal{})
+		ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
 		r, err := d.repo.RenewSession(ctx, s.id, d.length)
 		cancel()
 		switch {
@@ -172,7 +172,7 @@ const auditsAfterForce = 3
 
 // sessionFailed records a renewal that failed, and tries again soon.
 func (d *Watchdog) sessionFailed(s *session, err error) {
-	limit, retry := d.bounds(promise{})
+	limit, retry := d.timeouts(renewal{})
 	if errors.Is(err, store.ErrRowLocked) {
 		retry = limit / 20 // perhaps only for a moment, but again and again
 	}

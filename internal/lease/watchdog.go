@@ -19,7 +19,7 @@ type (
 	Repository interface {
 		sessionStore
 		Renew(ctx context.Context, cs []store.Claim, lease time.Duration, holds int, session store.SessionID) (renewed int, sent time.Time, err error)
-		Extend(ctx context.Context, c store.Claim, lease time.Duration, holds int, session store.SessionID) (mine bool, sent time.Time, err error)
+		Extend(ctx context.Context, c store.Claim, lease time.Duration, holds int, session store.SessionID) (owned bool, sent time.Time, err error)
 		Look(ctx context.Context, names []string) (rows map[string]store.Row, sent time.Time, err error)
 		Owned(ctx context.Context, cs []store.Claim) ([]store.Claim, error)
 	}
@@ -188,7 +188,7 @@ func (d *Watchdog) span(ls *Lease) time.Duration {
 	if ls.mayBeBound {
 		return UntilReleased
 	}
-	return max(d.length, ls.unsure, time.Until(ls.promised), time.Until(ls.requested.Until))
+	return max(d.length, ls.maybeWritten, time.Until(ls.promised), time.Until(ls.requested.Until))
 }
 
 // UntilReleased is the span of a row that a session may keep.
@@ -199,25 +199,25 @@ const UntilReleased time.Duration = math.MaxInt64
 func (d *Watchdog) Extending(ls *Lease, length time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	ls.unsure, ls.rowHolds = max(ls.unsure, length), 0
+	ls.maybeWritten, ls.rowHolds = max(ls.maybeWritten, length), 0
 	return !ls.ended
 }
 
 // Extended records a successful renewal of one row that was sent at sent.
 func (d *Watchdog) Extended(ls *Lease, sent time.Time, length time.Duration) {
-	d.extended(ls, sent, promise{length: length})
+	d.extended(ls, sent, renewal{length: length})
 }
 
-func (d *Watchdog) extended(ls *Lease, sent time.Time, p promise) {
+func (d *Watchdog) extended(ls *Lease, sent time.Time, r renewal) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if p.holds > 0 {
-		ls.rowHolds = p.holds
+	if r.holds > 0 {
+		ls.rowHolds = r.holds
 	}
-	d.trust(ls, sent.Add(p.length), Margin(p.length))
-	d.bind(ls, p.session)
-	d.plan(ls, sent, p.length)
-	ls.showed(sent)
+	d.trust(ls, sent.Add(r.length), Margin(r.length))
+	d.bind(ls, r.session)
+	d.plan(ls, sent, r.length)
+	ls.markSeen(sent)
 	if sent.After(ls.renewed) {
 		ls.renewed = sent
 	}
@@ -234,7 +234,7 @@ func (d *Watchdog) Seen(ls *Lease) time.Time {
 func (d *Watchdog) Confirm(ls *Lease, sent time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	ls.showed(sent)
+	ls.markSeen(sent)
 }
 
 // trust moves the end of trust to margin before the row's expiry, but only forward, and not
@@ -288,7 +288,7 @@ func (d *Watchdog) expire(ls *Lease) {
 	switch {
 	case ls.end().Before(ls.trusted):
 		from = ls.requested.Until
-	case ls.needsRenewal() || ls.unsure > 0 || ls.mayBeBound:
+	case ls.needsRenewal() || ls.maybeWritten > 0 || ls.mayBeBound:
 		if s := ls.session; s != nil && ls.requested.Auto {
 			from = later(from, s.promised)
 		} else if s != nil {

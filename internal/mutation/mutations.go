@@ -136,7 +136,7 @@ var mutations = []mutation{
 	},
 	{
 		"a row that was taken away is a loss", "internal/lease/renew.go",
-		"\tmine, err := d.repo.Owned(ctx, claimsOf(leases))\n", "\tmine, err := claimsOf(leases), ctx.Err()\n",
+		"\towned, err := d.repo.Owned(ctx, claimsOf(leases))\n", "\towned, err := claimsOf(leases), ctx.Err()\n",
 		"TestRenewalThatFindsTheRowLost",
 	},
 	{
@@ -291,12 +291,12 @@ var mutations = []mutation{
 	},
 	{
 		"a row that the transaction cannot see yet is guarded", "internal/store/guard.go",
-		"err == nil && !mine {", "err == nil || !mine {",
+		"err == nil && !owned {", "err == nil || !owned {",
 		"TestGuardInAnOlderSnapshot",
 	},
 	{
 		"a Guard elsewhere is no loss", "internal/store/guard.go",
-		"if mine, err := s.stillOwned(ctx, c); err == nil && mine {", "if mine, err := s.stillOwned(ctx, c); err != nil && mine {",
+		"if owned, err := s.stillOwned(ctx, c); err == nil && owned {", "if owned, err := s.stillOwned(ctx, c); err != nil && owned {",
 		"TestGuardInAnotherDatabase",
 	},
 	{
@@ -446,7 +446,7 @@ var mutations = []mutation{
 	},
 	{
 		"an Extend that matched nothing reads the row", "hold.go",
-		"if err == nil && !mine || errors.Is(err, store.ErrRowLocked) {", "if lost = err == nil && !mine; errors.Is(err, store.ErrRowLocked) {",
+		"if err == nil && !owned || errors.Is(err, store.ErrRowLocked) {", "if lost = err == nil && !owned; errors.Is(err, store.ErrRowLocked) {",
 		"TestKilledStatement",
 	},
 	{
@@ -471,12 +471,12 @@ var mutations = []mutation{
 	},
 	{
 		"a renewal that is answered after the loss holds nothing", "internal/lease/single.go",
-		"if ls.expired && err == nil && mine && d.ctx.Err() == nil {", "if false {",
+		"if ls.expired && err == nil && owned && d.ctx.Err() == nil {", "if false {",
 		"TestSingleRenewalAfterTheLoss",
 	},
 	{
 		"a renewal that is answered during an Unlock undoes nothing", "internal/lease/single.go",
-		"if ls.expired && err == nil && mine && d.ctx.Err() == nil {", "if ls.ended && err == nil && mine && d.ctx.Err() == nil {",
+		"if ls.expired && err == nil && owned && d.ctx.Err() == nil {", "if ls.ended && err == nil && owned && d.ctx.Err() == nil {",
 		"TestUnlockDuringASingleRenewal",
 	},
 	{
@@ -496,7 +496,7 @@ var mutations = []mutation{
 	},
 	{
 		"Guard concludes nothing from a change that is not committed", "internal/store/guard.go",
-		"\tmine, err := StillOwned(ctx, s, []Claim{c})\n\treturn len(mine) > 0, err", "\trows, _, err := s.Look(ctx, []string{c.Name})\n\treturn rows[c.Name].Owner == c.Owner, err",
+		"\towned, err := StillOwned(ctx, s, []Claim{c})\n\treturn len(owned) > 0, err", "\trows, _, err := s.Look(ctx, []string{c.Name})\n\treturn rows[c.Name].Owner == c.Owner, err",
 		"TestGuardBesideAnUncommittedChange",
 	},
 	{

@@ -21,7 +21,7 @@ func (s *Store) Acquire(ctx context.Context, req AcquireRequest) (g Grant, err e
 		if s.rowWaits.enter(acquireWaits, req.Name, s.slots(acquireWaits)) {
 			answer, g.Sent, err = s.takeInSlot(ctx, conn, req)
 		} else {
-			answer, g.Sent, err = s.unlessKept(ctx, conn, req, s.takeUnlocked)
+			answer, g.Sent, err = s.withSessionCheck(ctx, conn, req, s.takeUnlocked)
 		}
 		if err == nil && isToken(answer) {
 			s.holdBegan() // before conn is returned: it may become the reserved one
@@ -67,7 +67,7 @@ type acquirer func(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (an
 
 // unlessKept sends the statements of a request, again if they are refused because of a
 // session that turns out to be dead.
-func (s *Store) unlessKept(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, send acquirer) (answer int64, sent time.Time, err error) {
+func (s *Store) withSessionCheck(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, send acquirer) (answer int64, sent time.Time, err error) {
 	req.dead = SessionID(s.dead.Load())
 	for try := 1; ; try++ {
 		answer, sent, err = send(ctx, conn, req)
@@ -117,7 +117,7 @@ func (s *Store) takeInSlot(ctx context.Context, conn *sqlx.Conn, req AcquireRequ
 			s.rowWaits.leave(acquireWaits, req.Name)
 		}
 	}()
-	answer, sent, err = s.unlessKept(ctx, conn, req, s.take)
+	answer, sent, err = s.withSessionCheck(ctx, conn, req, s.take)
 	if err != nil && ctx.Err() != nil {
 		left, err = true, &abandonedWait{err, req.Claim, acquireWaits}
 	}

@@ -56,7 +56,7 @@ func (s *Store) use(ctx context.Context, conn *sqlx.Conn, reserved bool, fn func
 	defer cancel()
 	err = ErrPanic
 	defer func() { s.returnConn(conn, err, reserved) }()
-	if broken := s.prepare(long, conn); broken != nil {
+	if broken := s.checkConn(long, conn); broken != nil {
 		return broken
 	}
 	err = fn(long, conn)

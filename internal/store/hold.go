@@ -34,10 +34,10 @@ func (s *Store) Renew(ctx context.Context, cs []Claim, lease time.Duration, hold
 // waits while a transaction has the row locked, or returns ErrRowLocked if this process
 // already waits for that row, or for too many. The end of ctx ends the call, but not the
 // statement.
-func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds int, session SessionID) (mine bool, sent time.Time, err error) {
+func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds int, session SessionID) (owned bool, sent time.Time, err error) {
 	type answer struct {
-		mine bool
-		sent time.Time
+		owned bool
+		sent  time.Time
 	}
 	if s.poolShort() || !s.rowWaits.enter(holdWaits, c.Name, s.slots(holdWaits)) {
 		if n, sent, err := s.Renew(ctx, []Claim{c}, lease, holds, session); n > 0 || err != nil {
@@ -61,7 +61,7 @@ func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds 
 		}
 		return answer{matched != 0, sent}, err
 	})
-	return a.mine, a.sent, err
+	return a.owned, a.sent, err
 }
 
 // Release frees the row if the claim still owns it. It waits for a locked row as Extend
@@ -106,7 +106,7 @@ func (s *Store) releaseCommand(c Claim) command {
 		text: func() string {
 			return s.query(sqlRelease, "name", literal(c.Name), "owner", literal(c.Owner), "released", literal(released(c.Owner)))
 		},
-		often: s.preparedRelease, args: []any{hex.EncodeToString([]byte(c.Name)), c.Owner, released(c.Owner)},
+		prepared: s.preparedRelease, args: []any{hex.EncodeToString([]byte(c.Name)), c.Owner, released(c.Owner)},
 	}
 }
 
@@ -161,7 +161,7 @@ func (s *Store) lookOn(ctx context.Context, conn *sqlx.Conn, names []string) (ro
 
 // StillOwned returns the claims that still own their rows. Look can be trusted if it
 // finds the claim, but another owner that it finds may not be committed.
-func StillOwned(ctx context.Context, repo ownershipReader, claims []Claim) (mine []Claim, err error) {
+func StillOwned(ctx context.Context, repo ownershipReader, claims []Claim) (owned []Claim, err error) {
 	rows, _, err := repo.Look(ctx, Names(claims))
 	if err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func StillOwned(ctx context.Context, repo ownershipReader, claims []Claim) (mine
 	var others []Claim
 	for _, c := range claims {
 		if rows[c.Name].Owner == c.Owner {
-			mine = append(mine, c)
+			owned = append(owned, c)
 		} else {
 			others = append(others, c)
 		}
@@ -177,7 +177,7 @@ func StillOwned(ctx context.Context, repo ownershipReader, claims []Claim) (mine
 	if len(others) > 0 {
 		others, err = repo.Owned(ctx, others)
 	}
-	return append(mine, others...), err
+	return append(owned, others...), err
 }
 
 type ownershipReader interface {
@@ -187,7 +187,7 @@ type ownershipReader interface {
 
 // Owned returns the claims that own their rows, as committed, at every isolation level:
 // Look may see a change of owner that is rolled back later.
-func (s *Store) Owned(ctx context.Context, cs []Claim) (mine []Claim, err error) {
+func (s *Store) Owned(ctx context.Context, cs []Claim) (owned []Claim, err error) {
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		s.statements.Add(1)
 		_, err := conn.ExecContext(ctx, sqlReadCommitted)
@@ -199,28 +199,28 @@ func (s *Store) Owned(ctx context.Context, cs []Claim) (mine []Claim, err error)
 			conn.Raw(func(any) error { return driver.ErrBadConn }) // the level applies to the next transaction
 			return err
 		}
-		mine = slices.DeleteFunc(slices.Clone(cs), func(c Claim) bool { return rows[c.Name].Owner != c.Owner })
+		owned = slices.DeleteFunc(slices.Clone(cs), func(c Claim) bool { return rows[c.Name].Owner != c.Owner })
 		return nil
 	})
-	if err == nil && len(mine) < len(cs) {
-		s.endWaits(slices.DeleteFunc(slices.Clone(cs), func(c Claim) bool { return slices.Contains(mine, c) }), true)
+	if err == nil && len(owned) < len(cs) {
+		s.endWaits(slices.DeleteFunc(slices.Clone(cs), func(c Claim) bool { return slices.Contains(owned, c) }), true)
 	}
-	return mine, err
+	return owned, err
 }
 
 // Confirm reports whether the claim owns its row. Like Look it may be wrong if it reports
 // false, never if it reports true. The end of ctx ends the call, but not the statement.
-func (s *Store) Confirm(ctx context.Context, c Claim) (mine bool, sent time.Time, err error) {
+func (s *Store) Confirm(ctx context.Context, c Claim) (owned bool, sent time.Time, err error) {
 	type answer struct {
-		mine bool
-		sent time.Time
+		owned bool
+		sent  time.Time
 	}
 	own, cancel := WithRetryLimit(s.lifetime, min(s.onlyConnTimeout, 5*time.Second))
 	a, err := detach(ctx, s, own, cancel, true, func(ctx context.Context, conn *sqlx.Conn) (answer, error) {
 		rows, sent, err := s.lookOn(ctx, conn, []string{c.Name})
 		return answer{rows[c.Name].Owner == c.Owner, sent}, err
 	}, func(bool, error) {})
-	return a.mine, a.sent, err
+	return a.owned, a.sent, err
 }
 
 // change executes a command for locks that are held, and returns how many rows it matched.

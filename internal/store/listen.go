@@ -49,7 +49,7 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (w 
 	if fresh {
 		err = s.openListener(ctx)
 	} else {
-		err = s.prepare(ctx, s.listener)
+		err = s.checkConn(ctx, s.listener)
 	}
 	if err == nil {
 		s.statements.Add(1)
@@ -83,7 +83,7 @@ func (s *Store) openListener(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.prepare(ctx, conn); err != nil {
+	if err := s.checkConn(ctx, conn); err != nil {
 		conn.Close()
 		return err
 	}

@@ -125,9 +125,9 @@ func claimLists(cs []Claim) []string {
 
 // A command is a statement without result rows.
 type command struct {
-	text  func() string
-	often string // the same with arguments, for the prepared form; "" if there is none
-	args  []any
+	text     func() string
+	prepared string // the same with arguments, for the prepared form; "" if there is none
+	args     []any
 }
 
 func (s *Store) command(statement string, pairs ...string) command {
@@ -136,8 +136,8 @@ func (s *Store) command(statement string, pairs ...string) command {
 
 func (s *Store) exec(ctx context.Context, conn *sqlx.Conn, c command) (sql.Result, error) {
 	s.statements.Add(1)
-	if c.often != "" && !s.wideCharset.Load() {
-		if res, ok, err := s.prepared.exec(ctx, conn, c.often, c.args); ok {
+	if c.prepared != "" && !s.wideCharset.Load() {
+		if res, ok, err := s.prepared.exec(ctx, conn, c.prepared, c.args); ok {
 			return res, err
 		}
 	}

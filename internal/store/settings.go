@@ -23,7 +23,7 @@ var (
 
 // prepare checks the sessions of the pool once, and refuses those in which the statements
 // would be wrong. It also refuses a connection in which a transaction is open.
-func (s *Store) prepare(ctx context.Context, conn *sqlx.Conn) error {
+func (s *Store) checkConn(ctx context.Context, conn *sqlx.Conn) error {
 	if !s.sessionsChecked.Load() {
 		type session struct {
 			Autocommit, Chained, Wide bool
