@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// maxSending limits the batches in flight. A second one is sent only if the others have
-	// had no reply for stalled: on a healthy database, they follow each other on the reserved
+	// maxSending limits the batches in flight. A further one is sent only if the last has had
+	// no reply for stalled: on a healthy database, batches follow each other on the reserved
 	// connection and take none from the pool.
 	maxSending = 4
 	stalled    = 100 * time.Millisecond
@@ -39,14 +39,9 @@ func (d *Watchdog) plan(ls *Lease, sent time.Time, length time.Duration) {
 	d.wake(ls.due)
 }
 
-// wake schedules run for at, or earlier. The caller holds mu.
+// wake schedules run for at or earlier. The caller holds mu.
 func (d *Watchdog) wake(at time.Time) {
-	switch {
-	case d.ctx.Err() != nil:
-	case d.timer == nil:
-		d.next = at
-		d.timer = time.AfterFunc(time.Until(at), d.run)
-	case d.next.IsZero() || at.Before(d.next):
+	if d.ctx.Err() == nil && (d.next.IsZero() || at.Before(d.next)) {
 		d.next = at
 		d.timer.Reset(time.Until(at))
 	}
@@ -88,7 +83,7 @@ func (d *Watchdog) maySend() bool {
 	return d.sending == 0 || d.sending < maxSending && time.Since(d.sent) >= stalled
 }
 
-// send runs serve on a goroutine of its own. The caller holds mu.
+// send renews a batch on a goroutine of its own. The caller holds mu.
 func (d *Watchdog) send(b batch) {
 	now := time.Now()
 	for _, ls := range b.leases {
@@ -121,7 +116,7 @@ func (d *Watchdog) send(b batch) {
 	})
 }
 
-// bounds returns the time limit of a statement, and the delay after one that failed, which
+// timeouts returns the time limit of a statement, and the delay after one that failed. They
 // leave time for another try.
 func (d *Watchdog) timeouts(r renewal) (timeout, retry time.Duration) {
 	timeout = min(d.length/4, 5*time.Second)
@@ -131,23 +126,23 @@ func (d *Watchdog) timeouts(r renewal) (timeout, retry time.Duration) {
 	return timeout, min(timeout/2, time.Second)
 }
 
-// A batch has leases that one statement can renew: their rows get the same values.
+// A batch is a set of leases that one statement can renew: their rows get the same values.
 type batch struct {
 	renewal
 	leases []*Lease
 	began  time.Time
 }
 
-// A promise is what a renewal writes. Length 0 is for a look without a write; holds 0 leaves
-// the row's value.
+// A renewal has the values that a statement writes. If length is 0, the rows are only read;
+// if holds is 0, the row's value is left.
 type renewal struct {
 	length  time.Duration
 	holds   int
-	longer  bool     // the rows expire later already: the renewal only shows who owns them
+	longer  bool     // the rows already expire later, so the renewal only shows who owns them
 	session *session // to which it binds the rows; may be nil
 }
 
-// dueBatches collects the leases that are due, and those that will be due within half the
+// dueBatches collects the leases that are due, and those that are due within half an
 // interval, so that locks acquired at different times are renewed together. The caller holds
 // mu.
 func (d *Watchdog) dueBatches() []batch {
@@ -194,7 +189,7 @@ func (d *Watchdog) dueBatches() []batch {
 		for _, ls := range leases {
 			ls.queued, ls.due = true, time.Time{}
 		}
-		// The nearest to its loss goes first.
+		// The lease that is nearest to its loss goes first.
 		slices.SortFunc(leases, func(a, b *Lease) int { return a.trusted.Compare(b.trusted) })
 		for part := range slices.Chunk(leases, store.BatchSize) {
 			batches = append(batches, batch{renewal: key, leases: part})
@@ -203,8 +198,8 @@ func (d *Watchdog) dueBatches() []batch {
 	return batches
 }
 
-// serve renews one batch. Leases that failed, or whose rows were skipped because they are
-// locked, are tried again soon.
+// renewBatch renews one batch. Leases that failed, or whose rows were locked and so skipped,
+// are tried again soon.
 func (d *Watchdog) renewBatch(b batch) {
 	claims := claimsOf(b.leases)
 	timeout, _ := d.timeouts(b.renewal)
@@ -242,11 +237,11 @@ func (d *Watchdog) renewBatch(b batch) {
 	switch {
 	case b.length == 0 || b.longer && len(o.seen) > 0:
 	case len(o.renewed)+len(o.longer) == count:
-		// As many as the statement renewed, so these are the ones.
+		// As many as the statement counted, so it renewed these.
 		d.uncrowded(o.renewed)
 		d.extendedAll(b, append(o.renewed, o.longer...), sent)
 	default:
-		// A look may show what is rolled back later, or what another statement wrote: only
+		// A read may show what is rolled back later, or what another statement wrote. Only
 		// the reply to a write extends trust.
 		o.skipped = append(o.skipped, o.longer...)
 		if len(o.renewed) > 0 {
@@ -256,13 +251,13 @@ func (d *Watchdog) renewBatch(b batch) {
 	d.renewSkipped(b, o.skipped)
 }
 
-// An outcome is what a look shows of a batch after its renewal.
+// An outcome sorts the leases of a batch by what their rows show after the renewal.
 type outcome struct {
-	gone    []*Lease // of another owner
-	seen    []*Lease // ours, and nothing else was asked
-	renewed []*Lease // by the statement, or by another one at the same time
-	longer  []*Lease // unchanged by the statement, because their rows expire later
-	skipped []*Lease // because their rows are locked
+	gone    []*Lease // the row has another owner
+	seen    []*Lease // the row is owned, and no longer lease was due
+	renewed []*Lease // renewed by the statement, or by another one at the same time
+	longer  []*Lease // unchanged by the statement, because the row expires later
+	skipped []*Lease // the row was locked
 }
 
 // classify compares the rows, read at looked, with a renewal that was sent at sent.
@@ -301,7 +296,6 @@ func (d *Watchdog) classify(b batch, sent time.Time, rows map[string]store.Row, 
 	return o
 }
 
-// claimsOf returns the claims of leases.
 func claimsOf(leases []*Lease) []store.Claim {
 	claims := make([]store.Claim, len(leases))
 	for i, ls := range leases {
@@ -318,8 +312,7 @@ func (d *Watchdog) extendedAll(b batch, leases []*Lease, sent time.Time) {
 	d.renewed(b, leases)
 }
 
-// uncrowded records that no row of leases was skipped, so that none needs a statement of
-// its own.
+// uncrowded records that no row of leases was skipped, so none needs its own statement.
 func (d *Watchdog) uncrowded(leases []*Lease) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -328,7 +321,7 @@ func (d *Watchdog) uncrowded(leases []*Lease) {
 	}
 }
 
-// again renews leases a second time, and returns those that may not have been renewed.
+// renewAgain renews leases a second time, and returns those that may not have been renewed.
 func (d *Watchdog) renewAgain(b batch, leases []*Lease) []*Lease {
 	timeout, _ := d.timeouts(b.renewal)
 	ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
@@ -368,7 +361,7 @@ func (d *Watchdog) failed(b batch, leases []*Lease, err error) {
 	}
 }
 
-// lost ends those leases that do not own their rows any more, by committed data.
+// lost ends those leases that no longer own their rows, according to committed data.
 func (d *Watchdog) lost(b batch, leases []*Lease) {
 	timeout, retry := d.timeouts(b.renewal)
 	ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
@@ -397,8 +390,8 @@ func (d *Watchdog) lost(b batch, leases []*Lease) {
 	}
 }
 
-// renewed counts and reports leases that were renewed or checked, and logs those that had
-// failed before.
+// renewed counts and reports leases that were renewed or checked, and logs the recovery of
+// those that had failed before.
 func (d *Watchdog) renewed(b batch, served []*Lease) {
 	recovered, first := 0, ""
 	d.mu.Lock()

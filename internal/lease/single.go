@@ -7,12 +7,12 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// maxSingle limits the statements that renew one row and may wait for it.
+// maxSingle limits the statements in flight that renew a single row and may wait for it.
 const maxSingle = 4
 
-// skipped renews leases one by one whose rows a batch has skipped: in a crowd of callers, a
-// row may always be locked. Those that get no statement of their own are in a batch again
-// soon. It logs leases with less than a third of their time left.
+// renewSkipped renews one by one the leases whose rows a batch skipped: a row for which many
+// callers compete may always be locked. A lease beyond maxSingle joins a batch again soon.
+// renewSkipped logs leases with less than a third of their time left.
 func (d *Watchdog) renewSkipped(b batch, leases []*Lease) {
 	if len(leases) == 0 {
 		return
@@ -38,8 +38,8 @@ func (d *Watchdog) renewSkipped(b batch, leases []*Lease) {
 	}
 }
 
-// startSingle renews a lease by a statement of its own. It returns false if one is in flight
-// for it, or too many are. The caller holds mu.
+// startSingle renews a lease by a statement of its own. It returns false if one is already in
+// flight for the lease, or too many are for others. The caller holds mu.
 func (d *Watchdog) startSingle(ls *Lease, r renewal) bool {
 	if ls.single || d.single == maxSingle || d.ctx.Err() != nil {
 		return false
@@ -60,14 +60,14 @@ func (d *Watchdog) renewSingle(b batch) {
 	ls.single = false
 	d.single--
 	if ls.expired && err == nil && owned && d.ctx.Err() == nil {
-		d.releaser.Add(ls.Claim, d.span(ls), false, time.Now()) // lost meanwhile, so nobody uses the row
+		d.releaser.Add(ls.Claim, d.span(ls), false, time.Now()) // lost meanwhile, so no hold uses the row
 	}
 	d.mu.Unlock()
 	switch {
 	case err == nil && owned:
 		d.extendedAll(b, b.leases, sent)
 	case err == nil:
-		d.lost(b, b.leases) // or the statement was killed, and its reply is wrong
+		d.lost(b, b.leases) // which reads the row: a statement that was killed may reply so, too
 	case !errors.Is(err, store.ErrRowLocked):
 		d.failed(b, b.leases, err)
 	}

@@ -186,7 +186,7 @@ var mutations = []mutation{
 	},
 	{
 		"a woken waiter makes another attempt", "attempt.go",
-		"\tcase <-c.waiter.Woken: // this attempt will see its reason\n\tdefault:", "\tdefault:",
+		"\tcase <-c.waiter.Woken: // this attempt reads the row after that wake-up\n\tdefault:", "\tdefault:",
 		"TestNotificationBeforeAnAttempt|TestFalseNotifications",
 	},
 	{
@@ -661,7 +661,7 @@ var mutations = []mutation{
 	},
 	{
 		"rows are checked for a lease after a forced release", "internal/lease/session.go",
-		"\t\ts.audits = auditsAfterForce\n", "",
+		"\t\ts.audits = 1 + auditsAfterForce\n", "\t\ts.audits = 1\n",
 		"TestForcedReleaseAfterTheFirstCheck",
 	},
 	{
