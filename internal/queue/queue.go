@@ -1,4 +1,4 @@
-// Package queue has the wait queues of one process: a FIFO of waiters for each name.
+// Package queue implements the wait queues of one process: a FIFO of waiters for each name.
 package queue
 
 import (
@@ -8,9 +8,9 @@ import (
 	"github.com/mysqllock/mysqllock/internal/background"
 )
 
-// Queues has the wait queue of each name. A queue exists while it has a head, which acts
-// for the process from its first statement until its hold has ended. S is what the waiters
-// of a queue share, H what a head may leave to the next one.
+// Queues has the wait queue of each name. A queue exists while it has a head, which acts for
+// the process from its first statement until its hold has ended. S is the state that the
+// waiters of a queue share, H the offer that a head may leave to the next one.
 //
 // The methods of Queues and Waiter do not block and call nothing back.
 type Queues[S, H any] struct {
@@ -20,7 +20,7 @@ type Queues[S, H any] struct {
 
 type queue[S, H any] struct {
 	head      *Waiter[S, H]
-	open      bool      // waiters with noWait may join, because the head may fail
+	open      bool      // waiters with noWait may join
 	next      list.List // of *Waiter; the others, in order of arrival
 	noWaiting int       // how many of them have noWait
 	state     S
@@ -31,21 +31,21 @@ type Waiter[S, H any] struct {
 	Name    string
 	State   *S            // shared by the waiters of the queue, and not protected by it
 	Head    chan struct{} // closed by the package when the waiter becomes the head
-	Woken   chan struct{} // capacity 1: look again; it may be a false alarm
+	Woken   chan struct{} // capacity 1: a wake-up, which may be false
 	Refused chan struct{} // closed when a waiter with noWait cannot become the head; else nil
 
 	queues *Queues[S, H]
 	owner  any           // compared by WakeOwner
 	elem   *list.Element // in queue.next; nil for the head
-	left   bool          // not in the queue any more
-	offer  H             // of the head: what the last one left
+	left   bool          // no longer in the queue
+	offer  H             // of the last head to this one
 }
 
 // New returns queues without waiters.
 func New[S, H any]() *Queues[S, H] { return &Queues[S, H]{queues: map[string]*queue[S, H]{}} }
 
-// Join appends a waiter to the queue of name. A waiter with noWait joins only if there is
-// no head, or one that admits it. Otherwise Join returns nil, and what the waiters share.
+// Join appends a waiter to the queue of name. A waiter with noWait joins only if there is no
+// head, or one that admits it. Otherwise Join returns nil and the state of the queue.
 func (qs *Queues[S, H]) Join(name string, owner any, noWait bool) (*Waiter[S, H], *S) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -105,7 +105,7 @@ func (q *queue[S, H]) refuse() {
 }
 
 // Leave removes w from its queue. If it was the head, the next waiter becomes the head and
-// gets the offer that w has not taken; without a next waiter, Leave returns the offer, and
+// gets the offer that w has not taken. Without a next waiter, Leave returns that offer, and
 // last is true.
 func (w *Waiter[S, H]) Leave() (offer H, last bool) {
 	qs := w.queues
@@ -129,8 +129,8 @@ func (w *Waiter[S, H]) Leave() (offer H, last bool) {
 	return offer, true
 }
 
-// Offer is Leave for a head that leaves something to the next waiter. It returns false, and
-// has done nothing, if there is none.
+// Offer is Leave for a head with an offer to the next waiter. It returns false, and changes
+// nothing, if there is no next waiter.
 func (w *Waiter[S, H]) Offer(offer H) bool {
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
@@ -148,7 +148,7 @@ func (w *Waiter[S, H]) HasNext() bool {
 	return !w.left && w.queues.queues[w.Name].next.Len() > 0
 }
 
-// TakeOffer returns what w, the head, was offered, or the zero value.
+// TakeOffer returns the offer to w, the head, or the zero value.
 func (w *Waiter[S, H]) TakeOffer() (offer H) {
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
@@ -178,10 +178,10 @@ func (q *queue[S, H]) remove(elem *list.Element) *Waiter[S, H] {
 	return w
 }
 
-// Wake makes w look again.
+// Wake wakes w.
 func (w *Waiter[S, H]) Wake() { background.Notify(w.Woken) }
 
-// Wake makes the head of name's queue look again.
+// Wake wakes the head of name's queue.
 func (qs *Queues[S, H]) Wake(name string) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -190,7 +190,7 @@ func (qs *Queues[S, H]) Wake(name string) {
 	}
 }
 
-// WakeOwner makes the waiters of an owner look again, without the head.
+// WakeOwner wakes an owner's waiters behind the head.
 func (qs *Queues[S, H]) WakeOwner(name string, owner any) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()

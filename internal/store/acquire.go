@@ -12,9 +12,9 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Acquire takes the row if it is free. Every grant must be followed by one HoldEnded.
-// It sends one statement; two for a name that has no row yet, or for which others wait;
-// and two more on the first use of the pool.
+// Acquire takes the row if it is free. Every grant must be followed by one HoldEnded. Acquire
+// sends one statement, two for a name that has no row yet or for which others wait, and two
+// more on the first use of the pool. See checkSession for a row that is bound to a session.
 func (s *Store) Acquire(ctx context.Context, req AcquireRequest) (g Grant, err error) {
 	var answer int64
 	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
@@ -50,23 +50,23 @@ func (s *Store) Acquire(ctx context.Context, req AcquireRequest) (g Grant, err e
 	return g, nil
 }
 
-// The answer of an acquiring statement is a token, or the microseconds left of the
-// holder's lease as a negative number, or one of these.
+// The answer of an acquiring statement is a token, the number of a session, the microseconds
+// left of the holder's lease as a negative number, or one of these.
 const (
 	answerReserved = -1<<62 + iota // the row is free, but reserved for another process
 	answerLocked                   // the row is free, but a transaction has it locked
 	answerAbsent                   // there is no row
 )
 
-// isToken reports whether an answer is a grant. Sessions have greater numbers.
+// isToken reports whether an answer is a token, and so a grant. Sessions have greater numbers.
 func isToken(answer int64) bool { return 0 < answer && answer < firstProcess }
 
-// An acquirer sends the statements of one request, for which no session alive may keep the
-// row.
+// An acquirer sends the statements of one request. They are refused if a session other than
+// req.dead may keep the row.
 type acquirer func(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error)
 
-// unlessKept sends the statements of a request, again if they are refused because of a
-// session that turns out to be dead.
+// withSessionCheck sends the statements of a request, and sends them again if they are refused
+// because of a session that turns out to be dead.
 func (s *Store) withSessionCheck(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, send acquirer) (answer int64, sent time.Time, err error) {
 	req.dead = SessionID(s.dead.Load())
 	for try := 1; ; try++ {
@@ -79,13 +79,13 @@ func (s *Store) withSessionCheck(ctx context.Context, conn *sqlx.Conn, req Acqui
 		switch {
 		case !again:
 			return answer, sent, err
-		case try == 3: // a proxy sends what only reads to a replica that lags?
+		case try == 3: // perhaps a proxy sends reads to a replica that lags
 			return -time.Millisecond.Microseconds(), sent, nil
 		}
 	}
 }
 
-// take acquires by statements that wait while a transaction has the row locked.
+// take acquires by statements that wait for the row lock.
 func (s *Store) take(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
 	takeOrEnlist := command{text: s.acquireText(req, sqlTakeOrEnlist, "")}
 	var first command
@@ -108,8 +108,8 @@ func (s *Store) take(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (
 	return answer, sent, err
 }
 
-// takeInSlot is take for a caller with a slot in rowWaits. It leaves the slot unless
-// the statement may still wait in the server.
+// takeInSlot is take, with a session check, for a caller that has a slot in rowWaits. It
+// leaves the slot unless the statement may still wait in the server.
 func (s *Store) takeInSlot(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
 	left := false
 	defer func() {
@@ -124,7 +124,7 @@ func (s *Store) takeInSlot(ctx context.Context, conn *sqlx.Conn, req AcquireRequ
 	return answer, sent, err
 }
 
-// takeUnlocked acquires by statements that wait for no row lock.
+// takeUnlocked acquires by statements that do not wait for the row lock.
 func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
 	dead := req.dead.String()
 	available, waiters := s.query(sqlAvailable, "r", "p.", "dead", dead), s.query(sqlWaitersAfterTake, "r", "l.")
@@ -140,14 +140,13 @@ func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, req AcquireRe
 		return answer, sent, err
 	}
 	if req.Replaces != "" {
-		return 0, sent, NotSent{ErrRowLocked} // or another owner's by now: without a slot, it cannot tell
+		return 0, sent, NotSent{ErrRowLocked} // or the row has another owner: without a slot, it cannot tell
 	}
 	var row struct {
 		Answer                        int64
 		Autocommit, Available, Listed bool
 	}
-	s.statements.Add(1)
-	err = conn.GetContext(ctx, &row, s.query(sqlWhyRefused, "name", literal(req.Name), "dead", dead))
+	err = s.get(ctx, conn, &row, sqlWhyRefused, "name", literal(req.Name), "dead", dead)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return answerAbsent, sent, nil
@@ -163,10 +162,10 @@ func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, req AcquireRe
 	return row.Answer, sent, err
 }
 
-// takeFirst acquires a name that has no row yet. Its statement also needs the
-// high-water row and a gap in the index, which a transaction may have locked, and no
-// probe can see what it waits for. So it is not cut off while the server executes it: it
-// keeps its connection, and further first grants wait for a slot in this process.
+// takeFirst acquires a name that has no row yet. Its statement also locks the high-water row
+// and a gap in the index, where a probe cannot see what it waits for. So it is not cut off
+// while the server executes it: it keeps its connection, and further first grants wait in
+// this process for a slot.
 func (s *Store) takeFirst(ctx context.Context, req AcquireRequest) (answer int64, sent time.Time, err error) {
 	switch ok, err := s.rowWaits.enterFirst(ctx, req.Name, s.slots(firstGrantWaits)); {
 	case err != nil:
@@ -207,9 +206,9 @@ func (s *Store) takeFirst(ctx context.Context, req AcquireRequest) (answer int64
 	return r.answer, r.sent, err
 }
 
-// cancelIfDead calls cancel if the server does not execute the statement of owner any more,
-// or has not received it, although own has not ended: its connection is dead. It sets dead
-// before that. Two checks in a row must not find the statement.
+// cancelIfDead sets dead and calls cancel if the server does not execute the statement of
+// owner, although own has not ended: then the connection is dead. Two checks in a row must
+// not find the statement.
 func (s *Store) cancelIfDead(own context.Context, cancel context.CancelFunc, owner string) (dead *atomic.Bool) {
 	dead = new(atomic.Bool)
 	s.detached.Go(func() {
@@ -237,10 +236,7 @@ func (s *Store) cancelIfDead(own context.Context, cancel context.CancelFunc, own
 func (s *Store) executes(ctx context.Context, owner string) (executes bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, waitCheckInterval)
 	defer cancel()
-	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		s.statements.Add(1)
-		return conn.GetContext(ctx, &executes, s.query(sqlExecutes, "owner", literal(owner)))
-	})
+	err = s.getReserved(ctx, &executes, sqlExecutes, "owner", literal(owner))
 	return executes, err
 }
 
@@ -256,14 +252,11 @@ func (s *Store) acquireText(req AcquireRequest, statement, r string) func() stri
 	}
 }
 
-// Probe returns what keeps the claim's statement, which is in flight, from being
-// answered. It waits for no row lock.
+// Probe returns what blocks the claim's statement, which is in flight. It does not wait for
+// the row lock.
 func (s *Store) Probe(ctx context.Context, c Claim) (state RowState, err error) {
 	var found struct{ Held, Unlocked bool }
-	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		s.statements.Add(1)
-		return conn.GetContext(ctx, &found, s.query(sqlProbe, "name", literal(c.Name), "owner", literal(c.Owner)))
-	})
+	err = s.getReserved(ctx, &found, sqlProbe, "name", literal(c.Name), "owner", literal(c.Owner))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return RowHeld, nil // a first grant waits only for other statements: a Purge, another first grant

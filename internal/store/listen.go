@@ -52,10 +52,8 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (w 
 		err = s.checkConn(ctx, s.listener)
 	}
 	if err == nil {
-		s.statements.Add(1)
-		err = s.listener.GetContext(ctx, &answer, s.query(sqlListen, "r", "l.", "names", literals(names), "count", strconv.Itoa(len(names)),
-			"forced", strconv.FormatInt(s.forced.Load(), 10),
-			"seconds", strconv.FormatFloat(d.Seconds(), 'f', 6, 64)))
+		err = s.get(ctx, s.listener, &answer, sqlListen, "r", "l.", "names", literals(names), "count", strconv.Itoa(len(names)),
+			"forced", strconv.FormatInt(s.forced.Load(), 10), "seconds", strconv.FormatFloat(d.Seconds(), 'f', 6, 64))
 	}
 	switch {
 	case errorNumber(err) == 1317: // interrupted by KILL QUERY

@@ -123,6 +123,19 @@ func claimLists(cs []Claim) []string {
 	return []string{"names", literals(Names(cs)), "owners", literals(owners), "count", strconv.Itoa(len(cs))}
 }
 
+// get reads one row by a statement.
+func (s *Store) get(ctx context.Context, conn *sqlx.Conn, dest any, statement string, pairs ...string) error {
+	s.statements.Add(1)
+	return conn.GetContext(ctx, dest, s.query(statement, pairs...))
+}
+
+// getReserved is get on the reserved connection.
+func (s *Store) getReserved(ctx context.Context, dest any, statement string, pairs ...string) error {
+	return s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		return s.get(ctx, conn, dest, statement, pairs...)
+	})
+}
+
 // A command is a statement without result rows.
 type command struct {
 	text     func() string
