@@ -9,12 +9,13 @@ import (
 	"github.com/mysqllock/mysqllock/internal/undo"
 )
 
-// Close ends waiting calls with [ErrClosed], releases every lock still held and
-// ends their contexts (cause [ErrClosed]). It waits for the goroutines of the
-// Locker, at most 10 s, and returns an error if locks could not be released: those
-// end with their leases, since Close also ends the session that would keep them. A statement that waits in the server for a locked row is cut
-// off; the server ends it within innodb_lock_wait_timeout. Further calls return what
-// the first returned.
+// Close ends waiting calls with [ErrClosed], releases every lock still held and ends their
+// contexts (cause [ErrClosed]). It waits for the goroutines of the Locker, at most 10 s.
+//
+// Close returns an error if locks could not be released. Those end with their leases, since
+// Close also ends the session that would keep them. A statement that waits in the server for a
+// locked row is cut off; the server ends it within innodb_lock_wait_timeout. Further calls
+// return the result of the first.
 func (l *Locker) Close() error {
 	l.closeOnce.Do(func() { l.result = l.close() })
 	return l.result
@@ -80,7 +81,7 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 }
 
 // endCalls waits for calls and attempts in flight, which are undone. It cuts off statements
-// that have no reply within a second, and reports whether there were any.
+// without a reply within a second, and reports whether there were any.
 func (l *Locker) endCalls() (cut bool) {
 	answered := make(chan struct{})
 	go func() {

@@ -15,23 +15,23 @@ type handoff struct {
 	lease *lease.Lease
 }
 
-// A tokenRange is shared by holds that follow each other by handoffs.
+// A tokenRange is shared by holds that succeed each other by handoffs.
 type tokenRange struct {
-	token uint64    // of the row; the tokens of the holds count from it
+	token uint64    // in the row, the first of the range
 	since time.Time // the first handoff; zero if there was none
 }
 
-// maxHandoffTime is how long a lock is handed over inside the process before others may
-// have it.
+// maxHandoffTime is how long a lock is handed over inside the process before the row is
+// released to other processes.
 const maxHandoffTime = 100 * time.Millisecond
 
-// handoffTrust is how long after a statement that found the row to be ours a handoff needs no
-// look. A holder that lost its row earlier hands nothing over, and reports the loss.
+// handoffTrust is how long after a statement that found the row owned by the hold a handoff
+// needs no check. A holder that lost its row earlier hands nothing over, and reports the loss.
 const handoffTrust = 2 * time.Millisecond
 
 // handOff hands a lock over to the next waiter of the process, if there is one and other
-// processes have not waited for too long. The row is not written, so the lease must be live,
-// and no transaction under Guard.
+// processes have not waited too long. It does not write the row, so the lease must be live and
+// no transaction may be under Guard.
 func (l *Locker) handOff(h *hold) bool {
 	offer := &handoff{tokenRange: h.tokens, last: h.token, lease: h.lease}
 	switch {
@@ -45,8 +45,8 @@ func (l *Locker) handOff(h *hold) bool {
 	return h.waiter.HasNext() && l.confirmed(h.lease) && h.waiter.Offer(offer)
 }
 
-// confirmed reports whether the lease owned its row a moment ago. If not, or if the database
-// does not reply, a statement must release the row, or find it lost.
+// confirmed reports whether the hold of the lease owned its row a moment ago. If not, or if the
+// database does not reply, a statement must release the row or find it lost.
 func (l *Locker) confirmed(ls *lease.Lease) bool {
 	if time.Since(l.watchdog.Seen(ls)) < handoffTrust {
 		return true
@@ -60,8 +60,8 @@ func (l *Locker) confirmed(ls *lease.Lease) bool {
 	return err == nil && owned
 }
 
-// adopt makes a hold of a handoff, if that covers what the call requests. If not, it returns
-// nil, and an attempt must replace the row.
+// adopt turns a handoff into a hold, if its lease covers what the call requests. If not, adopt
+// returns nil, and an attempt must replace the owner in the row.
 func (c *call) adopt(offer *handoff) *Lock {
 	l := c.l
 	if offer.last+1 >= offer.tokenRange.token+store.TokenRange {

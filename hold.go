@@ -1,6 +1,7 @@
 package mysqllock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +11,8 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A hold is the time for which one owner has a lock: from the grant, or a handoff, until it is released
-// or lost.
+// A hold is the time during which one owner holds a lock: from the grant, or a handoff, until
+// the lock is released or lost.
 type hold struct {
 	key      holdKey
 	token    uint64
@@ -20,7 +21,7 @@ type hold struct {
 	waiter   *waiter // the head of the name's queue
 	handles  []*Lock
 	observed *observed // may be nil
-	guarded  bool      // a transaction may be under Guard
+	guarded  bool      // Guard was called
 	ended    error     // nil at first; then ErrLost, ErrNotHeld or ErrClosed
 }
 
@@ -29,7 +30,7 @@ type holdKey struct {
 	name  string
 }
 
-// beginHold makes a hold of a grant, unless that came too late.
+// beginHold turns a grant into a hold, unless the grant came too late.
 func (c *call) beginHold(a *attempt) (*Lock, error) {
 	l := c.l
 	l.mu.Lock()
@@ -54,7 +55,7 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 	return k, nil
 }
 
-// holdBegan records a new hold. The caller holds mu, which holdBegan unlocks.
+// holdBegan records a new hold. The caller holds mu; holdBegan unlocks it.
 func (l *Locker) holdBegan(c *call, h *hold) {
 	if h.observed = c.observed; h.observed != nil {
 		h.observed.granted = time.Now()
@@ -80,7 +81,7 @@ func (l *Locker) addHandle(ctx context.Context, h *hold, length time.Duration, f
 	return k
 }
 
-// request is what the open handles of the hold ask together. The caller holds mu.
+// request returns what the open handles of the hold request together. The caller holds mu.
 func (h *hold) request() lease.Request {
 	var all lease.Request
 	for _, k := range h.handles {
@@ -92,8 +93,8 @@ func (h *hold) request() lease.Request {
 	return all
 }
 
-// checkLoss ends the hold if its lease has ended. Then the caller, which holds mu, must call
-// finishLoss after unlocking mu.
+// checkLoss ends the hold if its lease has ended, and reports whether it did. The caller holds
+// mu, and must call finishLoss after unlocking it.
 func (l *Locker) checkLoss(h *hold) (lost bool) {
 	if h.ended != nil || l.watchdog.Alive(h.lease) {
 		return false
@@ -102,7 +103,7 @@ func (l *Locker) checkLoss(h *hold) (lost bool) {
 	return true
 }
 
-// onLoss is called by the watchdog when the lease cannot be trusted any more.
+// onLoss is called by the watchdog when the lease can no longer be trusted.
 func (l *Locker) onLoss(h *hold) {
 	l.mu.Lock()
 	lost := l.checkLoss(h)
@@ -110,7 +111,7 @@ func (l *Locker) onLoss(h *hold) {
 	l.finishLoss(h, lost)
 }
 
-// finishLoss reports a loss, and leaves the queue.
+// finishLoss reports the loss that checkLoss found, if any, and leaves the queue.
 func (l *Locker) finishLoss(h *hold, lost bool) {
 	if !lost {
 		return
@@ -136,11 +137,11 @@ func (l *Locker) endHold(h *hold, why error) {
 	}
 }
 
-// Extend makes the lease last for at least the given time from now, at least 10
-// ms; also for a handle with [AutoRenew]. It blocks for one round trip, or until ctx ends if
-// a transaction has the row locked, and retries transient errors within ctx. It returns
-// [ErrInvalidLease], [ErrLost], [ErrNotHeld], [ErrClosed], the cause of ctx, or the
-// database's error; then the lease is unchanged, or longer.
+// Extend makes the lease last for at least the given time from now, which is at least 10 ms.
+// It also works for a handle with [AutoRenew]. It blocks for one round trip, or until ctx ends
+// if a transaction has the row locked, and retries transient errors within ctx. It returns
+// [ErrInvalidLease], [ErrLost], [ErrNotHeld], [ErrClosed], the cause of ctx, or the database's
+// error; then the lease is unchanged or longer.
 func (k *Lock) Extend(ctx context.Context, lease time.Duration) error {
 	if lease < minLease {
 		return opError("extend", k.Name(), fmt.Errorf("%w: %v; want at least %v", ErrInvalidLease, lease, minLease))
@@ -154,7 +155,7 @@ func (k *Lock) Extend(ctx context.Context, lease time.Duration) error {
 func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 	l, h := k.locker, k.hold
 	unmatched := 0
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+	for pause := firstBackoff; ; {
 		if err := k.Err(); err != nil {
 			return err
 		}
@@ -179,10 +180,10 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 			if until := sent.Add(lease); until.After(k.requested.Until) {
 				k.requested.Until = until
 			}
-			if h.ended == nil { // else the lease may be the next holder's by now
+			if h.ended == nil { // otherwise the lease may belong to the next holder
 				l.watchdog.Change(h.lease, h.request(), len(h.handles))
 			}
-			// Several may be under way: which holds was written last is not known.
+			// Extend calls may overlap, so the row's number of handles is unknown.
 			l.watchdog.Extended(h.lease, sent, lease)
 			l.mu.Unlock()
 			return k.Err()
@@ -197,10 +198,8 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 		case !store.Transient(err) || unmatched == 5:
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.Wait(ctx) {
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case <-time.After(pause):
 		}
 	}
 }
@@ -209,20 +208,19 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 // MariaDB 11.8 may reply so to an UPDATE that was killed.
 var errNotMatched = errors.New("the statement matched nothing, although the row is this lock's")
 
-// notMatched finds out why a statement has not matched the row of a claim: the claim has lost
-// it; or the statement skipped it, and returned skipped; or errNotMatched.
+// notMatched finds out why a statement did not match the row of a claim. It reports whether the
+// claim has lost the row. If not, it returns skipped, the error of a statement that skipped the
+// row, or errNotMatched.
 func (l *Locker) notMatched(ctx context.Context, c store.Claim, skipped error) (lost bool, err error) {
 	owned, err := l.repo.Owned(ctx, []store.Claim{c})
 	if err == nil && len(owned) > 0 {
-		if err = skipped; err == nil {
-			err = errNotMatched
-		}
+		err = cmp.Or(skipped, errNotMatched)
 	}
 	return err == nil, err
 }
 
-// release frees a row. If that fails, it retries in the background until a lease of the
-// given length has ended.
+// release frees a row. If that fails, the releaser repeats it until a lease of the given length
+// has ended.
 func (l *Locker) release(c store.Claim, lease time.Duration) error {
 	return l.releaseBy(time.Now().Add(unlockTimeout), c, lease)
 }

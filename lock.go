@@ -100,7 +100,7 @@ type Locker struct {
 
 	mu     sync.Mutex // protects following fields, and those of every hold and Lock; locked before those of watchdog and releaser
 	closed bool
-	holds  map[holdKey]*hold // until the last handle is unlocked, also once lost
+	holds  map[holdKey]*hold // a lost hold stays until its last handle is unlocked
 	held   int               // holds that have not ended
 }
 
