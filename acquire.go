@@ -12,7 +12,7 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A waiter is the place of a call in the queue of its name.
+// A waiter is the place of a call in the wait queue of its name.
 type waiter = queue.Waiter[outage.Evidence, *handoff]
 
 // A call is one TryLock in progress.
@@ -22,16 +22,16 @@ type call struct {
 	name       string
 	lease      time.Duration
 	owner      *owner
-	shared     bool            // the owner is from ctx, so other calls may acquire for it
+	shared     bool            // the owner is from ctx, so other calls may acquire the lock for it
 	wait       time.Duration   // the time limit of the call
 	noWait     bool            // one attempt
 	timeout    <-chan struct{} // closed when the wait runs out; nil if it does not
-	cutoff     <-chan struct{} // the same for a statement in flight
+	cutoff     <-chan struct{} // closed when the wait for a statement in flight runs out; likewise
 	cutoffTime time.Time       // when cutoff is closed; zero if it is not
 	waiter     *waiter
 	again      bool               // an attempt was refused
 	pause      background.Backoff // before the next attempt
-	contention error              // of the last attempt, if another statement on the row was in the way
+	contention error              // of the last attempt, if another statement on the row blocked it
 	observed   *observed
 }
 
@@ -63,7 +63,7 @@ func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Dura
 	}
 	defer l.working.Done()
 	if wait != WaitForever {
-		// Closed rather than sent to, because they are received from more than once.
+		// Closed, because a call may receive from it more than once.
 		timeout := make(chan struct{})
 		c.timeout = timeout
 		defer time.AfterFunc(c.wait, func() { close(timeout) }).Stop()
@@ -84,7 +84,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// enter counts a call for which Close waits. It returns false after Close.
+// enter registers a call, for which Close waits. It returns false after Close.
 func (l *Locker) enter() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,13 +94,13 @@ func (l *Locker) enter() bool {
 	return !l.closed
 }
 
-// acquire waits to be the head of the name's queue, and then sends attempts until one is
-// granted or the call ends.
+// acquire waits until the call is the head of the name's queue, and then makes attempts until
+// one is granted or the call ends.
 func (c *call) acquire() (*Lock, error) {
 	l := c.l
 	w, evidence := l.queues.Join(c.name, c.owner, c.noWait)
 	if w == nil {
-		// The head may have acquired the lock for our owner just now.
+		// The head may have just acquired the lock for the same owner.
 		if k, err := c.reenter(); k != nil || err != nil {
 			return k, err
 		}
@@ -116,21 +116,21 @@ func (c *call) acquire() (*Lock, error) {
 		l.leaveQueue(w)
 		return k, err
 	}
-	left := w.TakeOffer()
+	offer := w.TakeOffer()
 	for c.pause = firstBackoff; ; {
-		// An earlier hold of the owner may be lost, but not unlocked yet.
+		// An earlier hold of the owner may be lost but not yet unlocked.
 		if k, err := c.reenter(); k != nil || err != nil {
-			l.releaseHandoff(left)
+			l.releaseHandoff(offer)
 			l.leaveQueue(w)
 			return k, err
 		}
-		if left != nil {
-			if k := c.adopt(left); k != nil {
+		if offer != nil {
+			if k := c.adopt(offer); k != nil {
 				return k, nil
 			}
 		}
-		a := c.attempt(left)
-		left = nil
+		a := c.attempt(offer)
+		offer = nil
 		if err := c.run(a); err != nil {
 			return nil, err
 		}
@@ -168,10 +168,10 @@ func (c *call) waitAfter(a *attempt) error {
 		return await(c, time.After(c.pause.Next()), c.timeout)
 	case a.grant.Token > 0: // it came too late
 		return await(c, time.After(c.pause.Delay), c.timeout)
-	case a.request.Replaces != "": // the row has another owner by now
+	case a.request.Replaces != "": // the row has another owner
 		return nil
 	case c.noWait && a.grant.Reserved:
-		// The process for which the row is reserved takes it, or not, very soon.
+		// The reservation is short.
 		err := await(c, time.After(c.pause.Next()), c.timeout)
 		c.pause.Delay = min(c.pause.Delay, store.ReservedFor)
 		return err
@@ -191,15 +191,15 @@ func (c *call) waitAfter(a *attempt) error {
 	}
 }
 
-// answered records that the database has granted or refused an attempt of w. again is set
-// if it had refused an earlier one.
+// answered records that the database granted or refused an attempt of w. again is set if it
+// had refused an earlier one.
 func (l *Locker) answered(w *waiter, granted, again bool) {
 	l.outages.Answered(w.State, w, granted)
 	l.waker.Answered(w.Name, granted, again)
 	w.Admit(false)
 }
 
-// queue waits to be the head, unless the owner acquires the lock by another call.
+// queue waits until the call is the head, or its owner acquires the lock by another call.
 func (c *call) queue() (*Lock, error) {
 	for {
 		select {
@@ -214,7 +214,7 @@ func (c *call) queue() (*Lock, error) {
 		case <-c.waiter.Head:
 		case <-c.waiter.Woken:
 		case <-c.waiter.Refused:
-			// Unless the head acquired it for our owner.
+			// The head may have acquired the lock for the same owner.
 			if k, err := c.reenter(); k != nil || err != nil {
 				return k, err
 			}
@@ -229,7 +229,7 @@ func (c *call) queue() (*Lock, error) {
 	}
 }
 
-// await waits for ready, or returns why the call must end before.
+// await waits for ready. It returns an error if the call must end first.
 func await[T any](c *call, ready <-chan T, timeout <-chan struct{}) error {
 	select {
 	case <-ready:
@@ -269,15 +269,15 @@ func (c *call) reenter() (*Lock, error) {
 // lost or ctx has ended; otherwise nil and nil.
 func (l *Locker) reenter(ctx context.Context, key holdKey, lease time.Duration) (*Lock, error) {
 	l.mu.Lock()
-	t := l.holds[key]
-	if t == nil {
+	h := l.holds[key]
+	if h == nil {
 		l.mu.Unlock()
 		return nil, nil
 	}
-	if lost := l.checkLoss(t); lost || t.ended != nil {
-		err := t.ended
+	if lost := l.checkLoss(h); lost || h.ended != nil {
+		err := h.ended
 		l.mu.Unlock()
-		l.finishLoss(t, lost)
+		l.finishLoss(h, lost)
 		return nil, err
 	}
 	if ctx.Err() != nil {
@@ -289,17 +289,17 @@ func (l *Locker) reenter(ctx context.Context, key holdKey, lease time.Duration) 
 	if lease != AutoRenew {
 		now = time.Now()
 	}
-	k := l.addHandle(ctx, t, lease, now)
+	k := l.addHandle(ctx, h, lease, now)
 	k.reentered = true
-	l.watchdog.Change(t.lease, t.request(), len(t.handles))
+	l.watchdog.Change(h.lease, h.request(), len(h.handles))
 	l.reentered.Add(1)
 	return k, nil
 }
 
-// run runs an attempt until its reply. If the call must end before, it returns why, and the
+// run runs an attempt until its reply. If the call must end first, run returns why, and the
 // attempt leaves the queue when its reply arrives.
 //
-// On a goroutine of its own, an attempt need not be cut off, but switching goroutines costs
+// An attempt on a goroutine of its own need not be cut off, but switching goroutines costs
 // 10 % of an uncontended acquire and release.
 func (c *call) run(a *attempt) error {
 	var err error
@@ -320,7 +320,7 @@ func (c *call) run(a *attempt) error {
 	return err
 }
 
-// report records the reply to an attempt before its call ends.
+// report records the reply to an attempt whose call may end.
 func (c *call) report(a *attempt) {
 	switch {
 	case a.err != nil:
@@ -344,7 +344,7 @@ func (c *call) runInline(a *attempt) {
 	a.send()
 }
 
-// ended returns why the call must end, or nil.
+// ended returns why the call must end, or nil if it may go on.
 func (c *call) ended() error {
 	select {
 	case <-c.ctx.Done():
@@ -358,16 +358,15 @@ func (c *call) ended() error {
 	}
 }
 
-// canceled is the error of a call whose context has ended.
+// canceled returns the error of a call whose context has ended.
 func (c *call) canceled() error {
-	if trouble, outage := c.lastErr(); outage {
-		return fmt.Errorf("%w: %w: %w", ErrUnavailable, causeOf(c.ctx), trouble)
+	if err, outage := c.lastErr(); outage {
+		return fmt.Errorf("%w: %w: %w", ErrUnavailable, causeOf(c.ctx), err)
 	}
 	return canceled(c.ctx)
 }
 
-// canceled is the error of a call whose context has ended, while nothing is known to be
-// wrong with the database.
+// canceled returns the error of a call whose context has ended while the database replied.
 func canceled(ctx context.Context) error { return fmt.Errorf("%w: %w", ErrNotAcquired, causeOf(ctx)) }
 
 func causeOf(ctx context.Context) error {
@@ -378,23 +377,23 @@ func causeOf(ctx context.Context) error {
 	return cause
 }
 
-// timedOut is the error of a call whose wait has run out.
+// timedOut returns the error of a call whose wait has run out.
 func (c *call) timedOut() error {
-	trouble, outage := c.lastErr()
-	if trouble == nil {
-		trouble = c.contention
+	err, outage := c.lastErr()
+	if err == nil {
+		err = c.contention
 	}
 	switch {
 	case outage:
-		return fmt.Errorf("%w: %w", ErrUnavailable, trouble)
-	case trouble != nil:
-		return fmt.Errorf("%w: %w", ErrNotAcquired, trouble)
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrNotAcquired, err)
 	}
 	return ErrNotAcquired
 }
 
-// lastErr returns why the database has not reported who holds the lock; nil if it has. That
-// is an outage, unless the database replies, but slowly.
+// lastErr returns why the holder of the lock is unknown, or nil if it is known. That is an
+// outage, unless the database replies, but slowly.
 func (c *call) lastErr() (err error, outage bool) {
 	if c.waiter == nil {
 		return nil, false

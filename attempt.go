@@ -7,15 +7,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/background"
 	"github.com/mysqllock/mysqllock/internal/outage"
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// An attempt is one acquiring statement, with a context of its own: a statement that is cut
-// off can still be granted, so an attempt whose caller has returned is undone when its reply
-// arrives. While there is no reply, probes find out whether the database replies at all, and
-// what is in the way. An attempt that waits in the server for a locked row is not cut off,
-// because it would go on waiting there.
+// An attempt is one acquiring statement, with a context of its own. A statement that is cut off
+// can still be granted, so an attempt whose caller has returned goes on, and is undone when its
+// reply arrives. Until then, probes find out what blocks it. An attempt that waits in the
+// server for a locked row is not cut off, because it would go on waiting there.
 type attempt struct {
 	l       *Locker
 	inline  bool // on the caller's goroutine
@@ -30,49 +30,49 @@ type attempt struct {
 	err     error
 
 	probing *time.Timer // the next probe
-	locked  atomic.Bool // a transaction has the row locked, by the last probe
+	locked  atomic.Bool // the last probe found the row locked by a transaction
 
 	mu       sync.Mutex // protects following fields
 	answered bool
-	detached *time.Timer // cuts it off; not nil if the caller has returned
+	detached *time.Timer // cuts the attempt off; nil unless the caller has returned
 }
 
-// attempt returns a new attempt, which replaces the handoff, if any.
-func (c *call) attempt(left *handoff) *attempt {
+// attempt returns a new attempt. It replaces the owner of the handoff, unless that is nil.
+func (c *call) attempt(offer *handoff) *attempt {
 	l := c.l
 	lease := c.lease
 	if lease == AutoRenew {
 		lease = l.lease
 	}
 	a := &attempt{
-		l: l, handoff: left, waiter: c.waiter, again: c.again,
+		l: l, handoff: offer, waiter: c.waiter, again: c.again,
 		request: store.AcquireRequest{Claim: store.Claim{Name: c.name, Owner: store.NewOwnerID(l.process)}, Lease: lease},
 	}
-	if left != nil {
-		a.request.Replaces = left.lease.Claim.Owner
+	if offer != nil {
+		a.request.Replaces = offer.lease.Claim.Owner
 	}
-	background := c.observed.over(l.background)
-	a.inline = l.dbIsFast.Load() && left == nil && !c.again
+	parent := c.observed.over(l.background)
+	a.inline = l.dbIsFast.Load() && offer == nil && !c.again
 	// A grant that arrives when its lease has nearly ended is useless. That limits the
 	// statement, which may wait for a locked row or on a dead connection, unless the caller
 	// returns sooner.
-	bound := min(max(lease*2/3, time.Second), 10*time.Second)
-	if left := time.Until(c.cutoffTime); a.inline && !c.cutoffTime.IsZero() && left < bound {
-		bound = min(bound, left+cancelGrace)
+	timeout := min(max(lease*2/3, time.Second), 10*time.Second)
+	if left := time.Until(c.cutoffTime); a.inline && !c.cutoffTime.IsZero() && left < timeout {
+		timeout = min(timeout, left+cancelGrace)
 	}
 	if a.inline {
-		a.ctx, a.cancel = context.WithTimeout(background, bound)
+		a.ctx, a.cancel = context.WithTimeout(parent, timeout)
 	} else {
-		a.ctx, a.cancel = context.WithCancel(background)
-		if c.wait > bound {
-			a.cutAfter(bound)
+		a.ctx, a.cancel = context.WithCancel(parent)
+		if c.wait > timeout {
+			a.cutAfter(timeout)
 		}
 	}
 	a.probing = time.AfterFunc(outage.ProbeAfter, a.probe)
 	c.waiter.State.Sent(c.waiter, a.request.Claim)
 	c.waiter.Admit(true)
 	select {
-	case <-c.waiter.Woken: // this attempt will see its reason
+	case <-c.waiter.Woken: // this attempt reads the row after that wake-up
 	default:
 	}
 	if !c.noWait {
@@ -81,27 +81,20 @@ func (c *call) attempt(left *handoff) *attempt {
 	return a
 }
 
-// cutAfter cuts the attempt off after d without a reply, unless it waits for a locked row.
-// Stopping the timer prevents that.
+// cutAfter cuts the attempt off after d, unless it waits for a locked row. Stopping the timer
+// prevents that.
 func (a *attempt) cutAfter(d time.Duration) *time.Timer {
 	began := time.Now()
-	var mu sync.Mutex // protects timer
-	var timer *time.Timer
-	mu.Lock()
-	defer mu.Unlock()
-	timer = time.AfterFunc(d, func() {
-		mu.Lock()
-		defer mu.Unlock()
+	return background.AfterFunc(d, func() time.Duration {
 		if a.locked.Load() && time.Since(began) < store.LockWaitTimeout && a.ctx.Err() == nil {
-			timer.Reset(outage.ProbeInterval)
-		} else {
-			a.cancel()
+			return outage.ProbeInterval
 		}
+		a.cancel()
+		return 0
 	})
-	return timer
 }
 
-// probe finds out what is in the way of an attempt without a reply, again and again.
+// probe finds out what blocks an attempt, and repeats that until the reply.
 func (a *attempt) probe() {
 	if a.ctx.Err() != nil || !a.l.enter() {
 		return
@@ -126,7 +119,7 @@ func (a *attempt) run() {
 	}
 }
 
-// send sends the statement and waits for the reply.
+// send sends the statement and waits for its reply.
 func (a *attempt) send() {
 	defer a.cancel()
 	defer a.probing.Stop()
@@ -162,7 +155,7 @@ func (a *attempt) undo() {
 	a.l.leaveQueue(a.waiter)
 }
 
-// detach lets the attempt go on without its caller. It returns false if it has its reply.
+// detach lets the attempt go on without its caller. It returns false if the reply has arrived.
 func (a *attempt) detach() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -173,7 +166,7 @@ func (a *attempt) detach() bool {
 	return true
 }
 
-// undoUnknown makes sure that a failed attempt holds nothing.
+// undoUnknown makes the releaser undo a failed attempt that may have been granted.
 func (a *attempt) undoUnknown() {
 	if store.OutcomeUnknown(a.err) {
 		a.l.releaser.Add(a.request.Claim, a.request.Lease, true, time.Now())

@@ -9,19 +9,20 @@ import (
 	"github.com/mysqllock/mysqllock/internal/undo"
 )
 
-// Close ends waiting calls with [ErrClosed], releases every lock still held and
-// ends their contexts (cause [ErrClosed]). It waits for the goroutines of the
-// Locker, at most 10 s, and returns an error if locks could not be released: those
-// end with their leases, since Close also ends the session that would keep them. A statement that waits in the server for a locked row is cut
-// off; the server ends it within innodb_lock_wait_timeout. Further calls return what
-// the first returned.
+// Close ends waiting calls with [ErrClosed], releases every lock still held and ends their
+// contexts (cause [ErrClosed]). It waits for the goroutines of the Locker, at most 10 s.
+//
+// Close returns an error if locks could not be released. Those end with their leases, since
+// Close also ends the session that would keep them. A statement that waits in the server for a
+// locked row is cut off; the server ends it within innodb_lock_wait_timeout. Further calls
+// return the result of the first.
 func (l *Locker) Close() error {
 	l.closeOnce.Do(func() { l.result = l.close() })
 	return l.result
 }
 
 func (l *Locker) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	err := l.releaseHolds(ctx)
 	cut := l.endCalls()
@@ -55,13 +56,13 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 	l.mu.Lock()
 	l.closed = true
 	close(l.done)
-	for _, t := range l.holds {
-		if l.checkLoss(t) {
-			defer l.finishLoss(t, true)
-		} else if t.ended == nil {
-			l.endHold(t, ErrClosed)
-			l.watchdog.Stop(t.lease)
-			held, claims = append(held, t), append(claims, t.lease.Claim)
+	for _, h := range l.holds {
+		if l.checkLoss(h) {
+			defer l.finishLoss(h, true)
+		} else if h.ended == nil {
+			l.endHold(h, ErrClosed)
+			l.watchdog.Stop(h.lease)
+			held, claims = append(held, h), append(claims, h.lease.Claim)
 		}
 	}
 	clear(l.holds)
@@ -71,16 +72,16 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 		l.released.Add(n)
 		l.waker.Released(names, next)
 	})
-	for _, t := range held {
+	for _, h := range held {
 		l.repo.HoldEnded()
-		l.leaveQueue(t.waiter)
-		l.observers.holdEnd(t, ErrClosed)
+		l.leaveQueue(h.waiter)
+		l.observers.holdEnd(h, ErrClosed)
 	}
 	return err
 }
 
 // endCalls waits for calls and attempts in flight, which are undone. It cuts off statements
-// that have no reply within a second, and reports whether there were any.
+// without a reply within a second, and reports whether there were any.
 func (l *Locker) endCalls() (cut bool) {
 	answered := make(chan struct{})
 	go func() {

@@ -1076,6 +1076,7 @@ func TestForceUnlockQueuesBehindGuards(t *testing.T) {
 		k, other, db := acquire(t, e.locker(t), "x", mysqllock.AutoRenew), e.locker(t), e.db(t, "")
 		var wg sync.WaitGroup
 		defer wg.Wait()
+		defer k.Unlock() // ends the guards even if ForceUnlock fails
 		guarded := make(chan struct{}, 1000)
 		for i := range 4 {
 			wg.Go(func() {
@@ -1531,6 +1532,6 @@ func panics(t *testing.T, l *mysqllock.Locker) {
 	}()
 	k, err := l.Lock(ctx, "x", mysqllock.AutoRenew)
 	require.NoError(t, err)
-	go k.Unlock() // not here: only an acquire shall panic
+	go k.Unlock() // not here: only an acquire must panic
 	<-k.Context().Done()
 }

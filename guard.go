@@ -16,39 +16,39 @@ type Queryer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// Guard puts the caller's transaction, which must be on the server of the
-// Locker's table, under the lock: if it returns nil, no other owner can take the lock over
-// until tx ends, whatever happens to the lease, to this process or at Unlock. A stale holder
-// cannot commit a transaction that it guarded. Guard delays no renewal, and a transaction may
-// last longer than the lease.
+// Guard puts the caller's transaction, which must be on the server of the Locker's table, under
+// the lock. If it returns nil, no other owner can take over the lock until tx ends, whatever
+// happens to the lease, to this process or at Unlock. So a stale holder never commits a
+// transaction under Guard. Guard delays no renewal, and a transaction may last longer than the
+// lease.
 //
-// It blocks for one round trip, or three if tx is not a [*sql.Tx] or *sqlx.Tx, and
-// for up to 1 s more while a [Locker.ForceUnlock] waits. It returns [ErrLost] if the
-// lock is no longer this handle's: then the hold is lost, and its Context has ended.
-// It also returns [ErrNotHeld], [ErrClosed], an error if tx is not an open transaction or does
-// not find the table, the error of ctx, or the database's error; these leave the hold as it is.
+// It blocks for one round trip, or three if tx is not a [*sql.Tx] or *sqlx.Tx, and for up to 1 s
+// more while a [Locker.ForceUnlock] waits. It returns [ErrLost] if the lock has another owner:
+// then the hold is lost, and its Context has ended. It also returns [ErrNotHeld], [ErrClosed],
+// an error if tx is not an open transaction or does not find the table, the error of ctx, or
+// the database's error. These leave the hold as it is.
 //
 // Call Guard first in the transaction. Under REPEATABLE READ, nonlocking reads see the
 // database as of the first read, which is then Guard. MariaDB 11.6 and later also refuses,
 // with error 1020, to lock or change rows that others have changed since the first read; so
 // a later Guard may fail.
 func (k *Lock) Guard(ctx context.Context, tx Queryer) error {
-	l, t := k.locker, k.hold
+	l, h := k.locker, k.hold
 	l.mu.Lock()
-	t.guarded = true // before Unlock could hand the lock over
+	h.guarded = true // from now on, Unlock does not hand the lock over
 	l.mu.Unlock()
 	err := k.Err()
 	if err == nil {
-		err = l.table.Guard(ctx, tx, t.lease.Claim, t.tokens.token)
+		err = l.table.Guard(ctx, tx, h.lease.Claim, h.tokens.token)
 	}
 	if errors.Is(err, store.ErrNotOwned) {
-		l.watchdog.OwnerChanged(t.lease.Claim)
-		// The row may yet be ours, if tx looked for it elsewhere and the pool did not answer.
-		// Bound to a session it would stay held.
-		l.releaser.Add(t.lease.Claim, lease.UntilReleased, false, time.Now())
+		l.watchdog.OwnerChanged(h.lease.Claim)
+		// The claim may still own the row, if tx looked for it elsewhere and the pool did not
+		// reply. If it is bound to a session, it would stay held.
+		l.releaser.Add(h.lease.Claim, lease.UntilReleased, false, time.Now())
 		err = ErrLost
 		if now := k.Err(); now != nil {
-			err = now // it may have been unlocked meanwhile
+			err = now // the handle may have been unlocked meanwhile
 		}
 	}
 	if err != nil {

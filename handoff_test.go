@@ -216,7 +216,7 @@ func TestHandoffOfLeases(t *testing.T) {
 		"short to longer, near its end":  {s, 899 * ms, s, "acquire 1", 1799 * ms, 1899 * ms},
 		"short to shorter, near its end": {s, 700 * ms, 200 * ms, "", 880 * ms, 900 * ms},
 		"long to nearly an hour":         {long, 5 * s, long - 5*s, "", long - s, long},
-		// For so long others would wait if the process died.
+		// Other processes would wait this long if the process died.
 		"long to a little less": {long, 5 * s, long - 5*s - ms, "acquire 1", long - s - ms, long - ms},
 		"long to short":         {long, 5 * s, s, "acquire 1", 5900 * ms, 6 * s},
 	} {

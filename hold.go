@@ -1,6 +1,7 @@
 package mysqllock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +11,8 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A hold is the time for which one owner has a lock: from the grant, or a handoff, until it is released
-// or lost.
+// A hold is the time during which one owner holds a lock: from the grant, or a handoff, until
+// the lock is released or lost.
 type hold struct {
 	key      holdKey
 	token    uint64
@@ -20,7 +21,7 @@ type hold struct {
 	waiter   *waiter // the head of the name's queue
 	handles  []*Lock
 	observed *observed // may be nil
-	guarded  bool      // a transaction may be under Guard
+	guarded  bool      // Guard was called
 	ended    error     // nil at first; then ErrLost, ErrNotHeld or ErrClosed
 }
 
@@ -29,7 +30,7 @@ type holdKey struct {
 	name  string
 }
 
-// beginHold makes a hold of a grant, unless that came too late.
+// beginHold turns a grant into a hold, unless the grant came too late.
 func (c *call) beginHold(a *attempt) (*Lock, error) {
 	l := c.l
 	l.mu.Lock()
@@ -44,22 +45,22 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 		}
 		return nil, nil
 	}
-	t := &hold{key: c.key(), token: a.grant.Token, tokens: tokenRange{token: a.grant.Token}, waiter: c.waiter}
+	h := &hold{key: c.key(), token: a.grant.Token, tokens: tokenRange{token: a.grant.Token}, waiter: c.waiter}
 	if a.handoff != nil {
-		t.tokens.since = a.handoff.since
+		h.tokens.since = a.handoff.since
 	}
-	k := l.addHandle(c.ctx, t, c.lease, a.grant.Sent)
-	t.lease = l.watchdog.Start(a.request.Claim, a.grant.Sent, a.request.Lease, k.requested, func() { l.onLoss(t) })
-	l.holdBegan(c, t)
+	k := l.addHandle(c.ctx, h, c.lease, a.grant.Sent)
+	h.lease = l.watchdog.Start(a.request.Claim, a.grant.Sent, a.request.Lease, k.requested, func() { l.onLoss(h) })
+	l.holdBegan(c, h)
 	return k, nil
 }
 
-// holdBegan records a new hold. The caller holds mu, which holdBegan unlocks.
-func (l *Locker) holdBegan(c *call, t *hold) {
-	if t.observed = c.observed; t.observed != nil {
-		t.observed.granted = time.Now()
+// holdBegan records a new hold. The caller holds mu; holdBegan unlocks it.
+func (l *Locker) holdBegan(c *call, h *hold) {
+	if h.observed = c.observed; h.observed != nil {
+		h.observed.granted = time.Now()
 	}
-	l.holds[t.key] = t
+	l.holds[h.key] = h
 	l.held++
 	l.mu.Unlock()
 	l.acquired.Add(1)
@@ -70,20 +71,20 @@ func (l *Locker) holdBegan(c *call, t *hold) {
 }
 
 // addHandle adds a handle to a hold. The caller holds mu.
-func (l *Locker) addHandle(ctx context.Context, t *hold, length time.Duration, from time.Time) *Lock {
-	k := &Lock{locker: l, hold: t, parent: ctx, requested: lease.Request{Auto: length == AutoRenew}}
+func (l *Locker) addHandle(ctx context.Context, h *hold, length time.Duration, from time.Time) *Lock {
+	k := &Lock{locker: l, hold: h, parent: ctx, requested: lease.Request{Auto: length == AutoRenew}}
 	if !k.requested.Auto {
 		k.requested.Until = from.Add(length)
 	}
 	k.open.Store(true)
-	t.handles = append(t.handles, k)
+	h.handles = append(h.handles, k)
 	return k
 }
 
-// request is what the open handles of the hold ask together. The caller holds mu.
-func (t *hold) request() lease.Request {
+// request returns what the open handles of the hold request together. The caller holds mu.
+func (h *hold) request() lease.Request {
 	var all lease.Request
-	for _, k := range t.handles {
+	for _, k := range h.handles {
 		all.Auto = all.Auto || k.requested.Auto
 		if k.requested.Until.After(all.Until) {
 			all.Until = k.requested.Until
@@ -92,55 +93,55 @@ func (t *hold) request() lease.Request {
 	return all
 }
 
-// checkLoss ends the hold if its lease has ended. Then the caller, which holds mu, must call
-// finishLoss after unlocking mu.
-func (l *Locker) checkLoss(t *hold) (lost bool) {
-	if t.ended != nil || l.watchdog.Alive(t.lease) {
+// checkLoss ends the hold if its lease has ended, and reports whether it did. The caller holds
+// mu, and must call finishLoss after unlocking it.
+func (l *Locker) checkLoss(h *hold) (lost bool) {
+	if h.ended != nil || l.watchdog.Alive(h.lease) {
 		return false
 	}
-	l.endHold(t, ErrLost)
+	l.endHold(h, ErrLost)
 	return true
 }
 
-// onLoss is called by the watchdog when the lease cannot be trusted any more.
-func (l *Locker) onLoss(t *hold) {
+// onLoss is called by the watchdog when the lease can no longer be trusted.
+func (l *Locker) onLoss(h *hold) {
 	l.mu.Lock()
-	lost := l.checkLoss(t)
+	lost := l.checkLoss(h)
 	l.mu.Unlock()
-	l.finishLoss(t, lost)
+	l.finishLoss(h, lost)
 }
 
-// finishLoss reports a loss, and leaves the queue.
-func (l *Locker) finishLoss(t *hold, lost bool) {
+// finishLoss reports the loss that checkLoss found, if any, and leaves the queue.
+func (l *Locker) finishLoss(h *hold, lost bool) {
 	if !lost {
 		return
 	}
-	l.recordLoss(t, l.watchdog.Reason(t.lease))
+	l.recordLoss(h, l.watchdog.Reason(h.lease))
 	l.repo.HoldEnded()
-	l.leaveQueue(t.waiter)
-	l.observers.holdEnd(t, ErrLost)
+	l.leaveQueue(h.waiter)
+	l.observers.holdEnd(h, ErrLost)
 }
 
 // recordLoss counts and logs a loss.
-func (l *Locker) recordLoss(t *hold, reason string) {
+func (l *Locker) recordLoss(h *hold, reason string) {
 	l.lost.Add(1)
-	l.log.Error("mysqllock: lock lost", "name", t.key.name, "token", t.token, "reason", reason)
+	l.log.Error("mysqllock: lock lost", "name", h.key.name, "token", h.token, "reason", reason)
 }
 
 // endHold ends a hold and the contexts of its handles. The caller holds mu.
-func (l *Locker) endHold(t *hold, why error) {
-	t.ended = why
+func (l *Locker) endHold(h *hold, why error) {
+	h.ended = why
 	l.held--
-	for _, k := range t.handles {
+	for _, k := range h.handles {
 		k.end(why)
 	}
 }
 
-// Extend makes the lease last for at least the given time from now, at least 10
-// ms; also for a handle with [AutoRenew]. It blocks for one round trip, or until ctx ends if
-// a transaction has the row locked, and retries transient errors within ctx. It returns
-// [ErrInvalidLease], [ErrLost], [ErrNotHeld], [ErrClosed], the cause of ctx, or the
-// database's error; then the lease is unchanged, or longer.
+// Extend makes the lease last for at least the given time from now, which is at least 10 ms.
+// It also works for a handle with [AutoRenew]. It blocks for one round trip, or until ctx ends
+// if a transaction has the row locked, and retries transient errors within ctx. It returns
+// [ErrInvalidLease], [ErrLost], [ErrNotHeld], [ErrClosed], the cause of ctx, or the database's
+// error; then the lease is unchanged or longer.
 func (k *Lock) Extend(ctx context.Context, lease time.Duration) error {
 	if lease < minLease {
 		return opError("extend", k.Name(), fmt.Errorf("%w: %v; want at least %v", ErrInvalidLease, lease, minLease))
@@ -152,42 +153,42 @@ func (k *Lock) Extend(ctx context.Context, lease time.Duration) error {
 }
 
 func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
-	l, t := k.locker, k.hold
+	l, h := k.locker, k.hold
 	unmatched := 0
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+	for pause := firstBackoff; ; {
 		if err := k.Err(); err != nil {
 			return err
 		}
 		l.mu.Lock()
-		holds := len(t.handles)
+		holds := len(h.handles)
 		l.mu.Unlock()
-		if !l.watchdog.Extending(t.lease, lease) {
+		if !l.watchdog.Extending(h.lease, lease) {
 			continue
 		}
 		tryCtx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		mine, sent, err := l.repo.Extend(tryCtx, t.lease.Claim, lease, holds, 0)
+		owned, sent, err := l.repo.Extend(tryCtx, h.lease.Claim, lease, holds, 0)
 		lost := false
-		if err == nil && !mine || errors.Is(err, store.ErrRowLocked) {
-			if lost, err = l.notMatched(tryCtx, t.lease.Claim, err); err == errNotMatched {
+		if err == nil && !owned || errors.Is(err, store.ErrRowLocked) {
+			if lost, err = l.notMatched(tryCtx, h.lease.Claim, err); err == errNotMatched {
 				unmatched++
 			}
 		}
 		cancel()
 		switch {
-		case err == nil && mine:
+		case err == nil && owned:
 			l.mu.Lock()
 			if until := sent.Add(lease); until.After(k.requested.Until) {
 				k.requested.Until = until
 			}
-			if t.ended == nil { // else the lease may be the next holder's by now
-				l.watchdog.Change(t.lease, t.request(), len(t.handles))
+			if h.ended == nil { // otherwise the lease may belong to the next holder
+				l.watchdog.Change(h.lease, h.request(), len(h.handles))
 			}
-			// Several may be under way: which holds was written last is not known.
-			l.watchdog.Extended(t.lease, sent, lease)
+			// Extend calls may overlap, so the row's number of handles is unknown.
+			l.watchdog.Extended(h.lease, sent, lease)
 			l.mu.Unlock()
 			return k.Err()
 		case lost:
-			l.watchdog.OwnerChanged(t.lease.Claim)
+			l.watchdog.OwnerChanged(h.lease.Claim)
 			if err := k.Err(); err != nil {
 				return err
 			}
@@ -197,10 +198,8 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 		case !store.Transient(err) || unmatched == 5:
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.Wait(ctx) {
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case <-time.After(pause):
 		}
 	}
 }
@@ -209,29 +208,28 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 // MariaDB 11.8 may reply so to an UPDATE that was killed.
 var errNotMatched = errors.New("the statement matched nothing, although the row is this lock's")
 
-// notMatched finds out why a statement has not matched the row of a claim: the claim has lost
-// it; or the statement skipped it, and returned skipped; or errNotMatched.
+// notMatched finds out why a statement did not match the row of a claim. It reports whether the
+// claim has lost the row. If not, it returns skipped, the error of a statement that skipped the
+// row, or errNotMatched.
 func (l *Locker) notMatched(ctx context.Context, c store.Claim, skipped error) (lost bool, err error) {
-	mine, err := l.repo.Owned(ctx, []store.Claim{c})
-	if err == nil && len(mine) > 0 {
-		if err = skipped; err == nil {
-			err = errNotMatched
-		}
+	owned, err := l.repo.Owned(ctx, []store.Claim{c})
+	if err == nil && len(owned) > 0 {
+		err = cmp.Or(skipped, errNotMatched)
 	}
 	return err == nil, err
 }
 
-// release frees a row. If that fails, it retries in the background until a lease of the
-// given length has ended.
+// release frees a row. If that fails, the releaser repeats it until a lease of the given length
+// has ended.
 func (l *Locker) release(c store.Claim, lease time.Duration) error {
-	return l.releaseBy(time.Now().Add(unlockBound), c, lease)
+	return l.releaseBy(time.Now().Add(unlockTimeout), c, lease)
 }
 
 // releaseBy is release with another time limit.
 func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration) error {
 	maybe := false // an earlier try may have freed the row
 	for pause := 10 * time.Millisecond; ; {
-		ctx, cancel := context.WithTimeout(context.Background(), min(unlockBound/2, time.Until(end)))
+		ctx, cancel := context.WithTimeout(context.Background(), min(unlockTimeout/2, time.Until(end)))
 		freed, next, err := l.repo.Release(ctx, c)
 		maybe = maybe || store.OutcomeUnknown(err)
 		if err == nil && !freed || errors.Is(err, store.ErrRowLocked) {

@@ -64,9 +64,9 @@ const (
 	overrun = 95 * time.Millisecond
 	// unlockBound limits Unlock, confirmBound its look before a handoff, closeBound each step
 	// of Close.
-	unlockBound  = 3 * time.Second
-	confirmBound = 500 * time.Millisecond
-	closeBound   = 3 * time.Second
+	unlockTimeout  = 3 * time.Second
+	confirmTimeout = 500 * time.Millisecond
+	closeTimeout   = 3 * time.Second
 )
 
 // A Locker takes and keeps locks in one table. It is safe for concurrent use; a
@@ -100,7 +100,7 @@ type Locker struct {
 
 	mu     sync.Mutex // protects following fields, and those of every hold and Lock; locked before those of watchdog and releaser
 	closed bool
-	holds  map[holdKey]*hold // until the last handle is unlocked, also once lost
+	holds  map[holdKey]*hold // a lost hold stays until its last handle is unlocked
 	held   int               // holds that have not ended
 }
 
@@ -344,51 +344,51 @@ func (k *Lock) Unlock() error {
 }
 
 func (k *Lock) unlock() error {
-	l, t := k.locker, k.hold
+	l, h := k.locker, k.hold
 	l.mu.Lock()
-	lost := l.checkLoss(t)
-	defer l.finishLoss(t, lost)
+	lost := l.checkLoss(h)
+	defer l.finishLoss(h, lost)
 	err := k.state()
 	if err == ErrNotHeld || err == ErrClosed {
 		l.mu.Unlock()
 		return err
 	}
 	k.end(ErrNotHeld)
-	i := slices.Index(t.handles, k)
-	t.handles = slices.Delete(t.handles, i, i+1)
-	if len(t.handles) > 0 {
+	i := slices.Index(h.handles, k)
+	h.handles = slices.Delete(h.handles, i, i+1)
+	if len(h.handles) > 0 {
 		if err == nil {
-			l.watchdog.Change(t.lease, t.request(), len(t.handles))
+			l.watchdog.Change(h.lease, h.request(), len(h.handles))
 		}
 		l.mu.Unlock()
 		return err
 	}
-	delete(l.holds, t.key)
+	delete(l.holds, h.key)
 	if err != nil {
 		l.mu.Unlock()
 		return err
 	}
-	l.endHold(t, ErrNotHeld)
-	guarded := t.guarded
+	l.endHold(h, ErrNotHeld)
+	guarded := h.guarded
 	l.working.Add(1) // Close would have ended this handle
 	defer l.working.Done()
 	l.mu.Unlock()
 
-	end := time.Now().Add(unlockBound)
-	if !guarded && l.handOff(t) {
+	end := time.Now().Add(unlockTimeout)
+	if !guarded && l.handOff(h) {
 		l.released.Add(1)
-		l.observers.holdEnd(t, nil)
+		l.observers.holdEnd(h, nil)
 		return nil
 	}
-	switch err = l.releaseBy(end, t.lease.Claim, l.watchdog.Stop(t.lease)); err {
+	switch err = l.releaseBy(end, h.lease.Claim, l.watchdog.Stop(h.lease)); err {
 	case nil:
 		l.released.Add(1)
 	case ErrLost:
-		l.recordLoss(t, lease.Taken)
+		l.recordLoss(h, lease.Taken)
 	}
 	l.repo.HoldEnded()
-	l.leaveQueue(t.waiter)
-	l.observers.holdEnd(t, err)
+	l.leaveQueue(h.waiter)
+	l.observers.holdEnd(h, err)
 	return err
 }
 

@@ -666,7 +666,7 @@ func TestUndosAreServedAtOnce(t *testing.T) {
 
 // An attempt that is not answered is given up and made again.
 func TestAttemptIsBounded(t *testing.T) {
-	for lease, bound := range map[time.Duration]time.Duration{
+	for lease, timeout := range map[time.Duration]time.Duration{
 		AutoRenew:        10 * time.Second,
 		6 * time.Second:  4 * time.Second,
 		100 * ms:         time.Second,
@@ -676,7 +676,7 @@ func TestAttemptIsBounded(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
 				l := f.locker(rarely)
 				f.meet(first(1, hangs, none), "acquire")
-				f.try(l, bg, "x", WaitForever, lease).granted(bound + 10*ms)
+				f.try(l, bg, "x", WaitForever, lease).granted(timeout + 10*ms)
 			})
 		})
 	}
@@ -1022,7 +1022,7 @@ func TestCloseRetriesAReleaseThatHangs(t *testing.T) {
 		unblock()
 		f.meet(first(1, hangs, none), "releaseAll")
 		require.NoError(t, l.Close())
-		require.Equal(t, closeBound/3+10*ms, f.now())
+		require.Equal(t, closeTimeout/3+10*ms, f.now())
 		require.Zero(t, f.left("x"))
 	})
 }
@@ -1034,7 +1034,7 @@ func TestCloseDrainsReleasesOfLockedRows(t *testing.T) {
 		locked, closed time.Duration
 	}{
 		"in time": {time.Second, 1270 * ms},
-		"never":   {time.Hour, closeBound},
+		"never":   {time.Hour, closeTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -1045,7 +1045,7 @@ func TestCloseDrainsReleasesOfLockedRows(t *testing.T) {
 				require.ErrorIs(t, k.Unlock(), errDenied)
 				err := l.Close()
 				require.Equal(t, c.closed, f.now())
-				if c.locked < closeBound {
+				if c.locked < closeTimeout {
 					require.NoError(t, err)
 					require.Zero(t, f.left("x"))
 				} else {

@@ -158,14 +158,14 @@ func (all observers) acquireEnd(seen *observed, name string, k *Lock, err error)
 	}
 }
 
-func (all observers) holdEnd(t *hold, err error) {
-	if t.observed == nil {
+func (all observers) holdEnd(h *hold, err error) {
+	if h.observed == nil {
 		return
 	}
-	info := HoldInfo{Name: t.key.name, Token: t.token, Held: time.Since(t.observed.granted), Err: err}
+	info := HoldInfo{Name: h.key.name, Token: h.token, Held: time.Since(h.observed.granted), Err: err}
 	for _, o := range all {
 		if o.HoldEnd != nil {
-			o.HoldEnd(t.observed.ctx, info)
+			o.HoldEnd(h.observed.ctx, info)
 		}
 	}
 }

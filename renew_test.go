@@ -488,7 +488,7 @@ func (f side) Probe(ctx context.Context, c store.Claim) (store.RowState, error) 
 
 // prolong extends the row of a claim to lease from now on, and reports whether the row is the
 // claim's and whether it has changed. The caller holds mu.
-func (f *fakeRepo) prolong(c store.Claim, now time.Time, lease time.Duration, holds int, session store.SessionID) (mine, changed bool) {
+func (f *fakeRepo) prolong(c store.Claim, now time.Time, lease time.Duration, holds int, session store.SessionID) (owned, changed bool) {
 	old := f.rows[c.Name]
 	if old.owner != c.Owner {
 		return false, false
@@ -518,8 +518,8 @@ func (f *fakeRepo) releaseLocked(c store.Claim, now time.Time) (freed int64, nex
 
 func (f *fakeRepo) Extend(ctx context.Context, c store.Claim, lease time.Duration, holds int, session store.SessionID) (bool, time.Time, error) {
 	return send(ctx, f, "extend", []string{c.Name}, func(now time.Time) bool {
-		mine, _ := f.prolong(c, now, lease, holds, session)
-		return mine
+		owned, _ := f.prolong(c, now, lease, holds, session)
+		return owned
 	})
 }
 
@@ -596,10 +596,10 @@ func (f *fakeRepo) Renew(ctx context.Context, cs []store.Claim, lease time.Durat
 }
 
 func (f *fakeRepo) Owned(ctx context.Context, cs []store.Claim) ([]store.Claim, error) {
-	mine, _, err := send(ctx, f, "owned", store.Names(cs), func(now time.Time) []store.Claim {
+	owned, _, err := send(ctx, f, "owned", store.Names(cs), func(now time.Time) []store.Claim {
 		return slices.DeleteFunc(slices.Clone(cs), func(c store.Claim) bool { return f.rows[c.Name].owner != c.Owner })
 	})
-	return mine, err
+	return owned, err
 }
 
 func (f *fakeRepo) Confirm(ctx context.Context, c store.Claim) (bool, time.Time, error) {
@@ -1456,7 +1456,7 @@ func TestKilledStatement(t *testing.T) {
 			k := f.acquired(f.locker(), bg, "x", AutoRenew)
 			f.meet(ignored, "release")
 			require.ErrorIs(t, k.Unlock(), errNotMatched)
-			require.LessOrEqual(t, f.now(), unlockBound)
+			require.LessOrEqual(t, f.now(), unlockTimeout)
 			synctest.Wait()
 			require.Zero(t, f.left("x"), "released in the background")
 		})

@@ -12,14 +12,14 @@ import (
 	"github.com/mysqllock/mysqllock/internal/wake"
 )
 
-// Schema is the table that the library keeps its locks in, as one CREATE TABLE
-// statement for the default name. [Locker.CreateTable] applies it.
+// Schema is the library's table, as one CREATE TABLE statement for the default name.
+// [Locker.CreateTable] applies it.
 //
 //go:embed schema.sql
 var Schema string
 
-// What the parts of a Locker need of the store, which documents the methods. Tests run the
-// Locker on a fake instead.
+// A repository is what the parts of a Locker need of the store, which documents the methods.
+// Tests run the Locker on a fake instead.
 type (
 	repository interface {
 		acquirer
@@ -30,7 +30,7 @@ type (
 	}
 	acquirer interface {
 		Acquire(ctx context.Context, b store.AcquireRequest) (store.Grant, error)
-		Confirm(ctx context.Context, c store.Claim) (mine bool, sent time.Time, err error)
+		Confirm(ctx context.Context, c store.Claim) (owned bool, sent time.Time, err error)
 		HoldEnded()
 	}
 )

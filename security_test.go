@@ -189,7 +189,7 @@ func TestNoSecretsInErrorsAndLogs(t *testing.T) {
 	})
 }
 
-// A rowState is the part of a row that decides who has the lock.
+// A rowState is the part of a row that determines the owner of the lock.
 type rowState struct {
 	Owner, Expires, Released string
 	Token                    uint64

@@ -86,7 +86,7 @@ type ledger struct {
 	fallen []string // tokens that did not rise
 }
 
-// granted is to be called by who got k, before k is unlocked.
+// granted must be called by the goroutine that acquired k, before it unlocks k.
 func (g *ledger) granted(k *mysqllock.Lock) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

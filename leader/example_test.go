@@ -30,10 +30,10 @@ func Example() {
 
 	err = leader.Elect(ctx, locker, "leader:mailer", func(ctx context.Context, lock *mysqllock.Lock) {
 		log.Print("leads with token ", lock.Token())
-		for ctx.Err() == nil { // until the process is to end, or the lock is lost
+		for ctx.Err() == nil { // until the process ends, or the lock is lost
 			select {
 			case <-time.After(time.Minute):
-				log.Print("sends what is to be sent")
+				log.Print("sends the queued mail")
 			case <-ctx.Done():
 			}
 		}

@@ -1,4 +1,4 @@
-// Package background runs goroutines that have an owner, and their delays.
+// Package background has groups of goroutines with an owner, and delays between tries.
 package background
 
 import (
@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// A Group is the goroutines of one owner. They must end soon after Ctx.
+// A Group is a set of goroutines with one owner. They must end soon after Ctx.
 type Group struct {
 	Ctx    context.Context // ended by Stop
 	cancel context.CancelFunc
-	mu     sync.Mutex // held while done is changed: none is added after Stop
+	mu     sync.Mutex // makes Go and Stop exclude each other: no goroutine is added after Stop
 	done   sync.WaitGroup
 }
 
@@ -31,7 +31,7 @@ func (g *Group) Go(fn func()) {
 	}
 }
 
-// Stop ends Ctx. No goroutine starts after it.
+// Stop ends Ctx. No goroutine starts afterwards.
 func (g *Group) Stop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -40,6 +40,21 @@ func (g *Group) Stop() {
 
 // Wait waits for the goroutines of a group that was stopped.
 func (g *Group) Wait() { g.done.Wait() }
+
+// AfterFunc is [time.AfterFunc], but calls fn again after each delay that it returns, until it
+// returns 0.
+func AfterFunc(d time.Duration, fn func() (again time.Duration)) *time.Timer {
+	var timer *time.Timer
+	created := make(chan struct{})
+	timer = time.AfterFunc(d, func() {
+		<-created
+		if again := fn(); again > 0 {
+			timer.Reset(again)
+		}
+	})
+	close(created)
+	return timer
+}
 
 // A Backoff is a delay between tries, which doubles up to Max.
 type Backoff struct {
@@ -54,7 +69,7 @@ func (b *Backoff) Next() time.Duration {
 	return d
 }
 
-// Wait sleeps for the delay before the next try. It returns false if ctx ended.
+// Wait sleeps before the next try. It returns false if ctx ended.
 func (b *Backoff) Wait(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():

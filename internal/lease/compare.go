@@ -6,14 +6,14 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// Audit checks the rows of all leases: one of them was freed by force.
+// Audit checks the rows of all leases, one of which was freed by force.
 func (d *Watchdog) Audit() {
 	d.mu.Lock()
 	d.auditLocked()
 	d.mu.Unlock()
 }
 
-// auditLocked is audit for a caller that holds mu.
+// auditLocked is Audit for a caller that holds mu.
 func (d *Watchdog) auditLocked() {
 	if d.ctx.Err() != nil {
 		return
@@ -27,13 +27,13 @@ func (d *Watchdog) auditLocked() {
 	d.wake(at)
 }
 
-// compareRows compares the rows that a session keeps with the leases that are bound to it.
-// Of many, only their numbers, unless these differ or all is set. A row may have been deleted by hand,
-// or a failover may have lost a binding, an acquire, or a release, whose row the session
-// would keep for ever.
+// compareRows compares the rows that are bound to a session with its leases; of more than a
+// batch only their number, unless that differs or all is set. A row may have been deleted by
+// hand, or a failover may have lost a binding, an acquire or a release. The session would
+// keep the row of a lost release forever.
 func (d *Watchdog) compareRows(s *session, all bool) {
-	bound, _ := d.bounds(promise{})
-	ctx, cancel := store.WithRetryLimit(d.ctx, bound)
+	timeout, _ := d.timeouts(renewal{})
+	ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
 	defer cancel()
 	d.mu.Lock()
 	all = all || s.bound <= store.BatchSize
@@ -63,11 +63,11 @@ func (d *Watchdog) compareRows(s *session, all bool) {
 		_, ok := kept[ls.Claim]
 		delete(kept, ls.Claim)
 		if !ok && ls.session == s && ls.boundAt.Before(sent) {
-			ls.unkept, ls.due = true, at
+			ls.bindingLost, ls.due = true, at
 		}
 	}
 	for c := range kept {
-		// It may be about to be released, so it is a stray only if that was so before.
+		// A release may be in flight, so the row must be a stray twice in a row.
 		if _, again := s.strays[c]; again {
 			d.releaser.Add(c, UntilReleased, false, at)
 			d.log.Warn("mysqllock: a row that nobody holds is released", "name", c.Name)

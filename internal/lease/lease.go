@@ -8,59 +8,59 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A lease is the time for which a row belongs to one hold, as far as this process may
-// trust it: its own time, which a renewal of the row prolongs, or that of the session to
-// which the row is bound.
+// A Lease is the time during which this process may trust that a row belongs to one hold.
+// It lasts until the row's own lease expires or, if later, the session to which the row is
+// bound.
 type Lease struct {
 	Claim  store.Claim
 	onLoss func() // called once, without locks, when the lease is lost
 
-	live struct { // what Live reads without a mutex
-		until   atomic.Int64 // an instant; the least once the lease has ended
+	live struct { // read by Live without a mutex
+		until   atomic.Int64 // an instant; math.MinInt64 once the lease has ended
 		session atomic.Pointer[session]
 	}
 
 	// The watchdog's mu protects following fields.
-	session    *session  // to which the row is bound; nil if to none that is alive
-	mayBeBound bool      // a statement may have bound the row: it may not expire by itself
-	boundAt    time.Time // when the reply to that statement arrived
-	unkept     bool      // the session was found not to keep the row: it must be bound again
+	session     *session  // the live session to which the row is bound, or nil
+	mayBeBound  bool      // a statement may have bound the row, which then does not expire by itself
+	boundAt     time.Time // when the reply to that statement arrived
+	bindingLost bool      // the row is not bound as it was, and must be bound again
 
-	promised     time.Time     // the expiry of the row's own lease, at the earliest
-	trusted      time.Time     // the end of trust in it: promised less the margin
+	promised     time.Time     // the earliest expiry of the row's own lease
+	trusted      time.Time     // the end of trust in it: promised, less the margin
 	renewed      time.Time     // when the last successful renewal was sent
-	seen         time.Time     // when the last statement was sent that found the row to be ours
-	extraMargin  time.Duration // of a hold that adopted a longer lease than it requested; else 0
-	requested    Request       // of the open handles
-	unsure       time.Duration // the longest lease that a statement without a reply may have written
+	seen         time.Time     // when the last statement that found the row owned by this hold was sent
+	extraMargin  time.Duration // of a hold that adopted a longer lease than it requested, or 0
+	requested    Request       // by the open handles
+	maybeWritten time.Duration // the longest lease that a statement without a reply may have written
 	holds        int           // open handles
 	rowHolds     int           // the row's number of handles; 0 if unknown
 	due          time.Time     // the next renewal or check; zero if there is none
 	queued       bool          // in the watchdog's queue
 	sending      int           // batches in flight that include it
 	single       bool          // a renewal of it alone is in flight
-	crowded      bool          // the last batch skipped the row, which was locked
+	crowded      bool          // the last batch skipped the row because it was locked
 	ended        bool          // ended or lost: never trusted again
 	failing      bool          // the last renewal or check failed
-	ownerChanged bool          // lost, because the row has another owner
-	expired      bool          // lost, because its time ran out
+	ownerChanged bool          // lost because the row has another owner
+	expired      bool          // lost because its time ran out
 	timer        *time.Timer
 }
 
-// A request is what the handles of a hold ask of its lease: to be renewed until Unlock, or
-// to last until a time.
+// A Request is what the handles of a hold request: a lease that is renewed until Unlock,
+// one that lasts until a given time, or both.
 type Request struct {
 	Auto  bool
 	Until time.Time
 }
 
-// margin is the safety margin of a lease: for clocks that run at different rates (NTP slews
-// by 500 ppm; a thousandth is twice that), and for the time that it takes to report a loss.
+// Margin returns the safety margin of a lease. It covers clocks that run at different rates
+// (NTP slews by up to 500 ppm; a thousandth is twice that) and the time to report a loss.
 func Margin(length time.Duration) time.Duration {
 	return max(min(length/10, time.Second), length/1000)
 }
 
-// trustedUntil is the end of trust in a lease that the database granted after sent.
+// TrustedUntil returns the end of trust in a lease that the database granted after sent.
 func TrustedUntil(sent time.Time, length time.Duration) time.Time {
 	return sent.Add(length - Margin(length))
 }
@@ -70,20 +70,20 @@ func (ls *Lease) needsRenewal() bool {
 	return ls.requested.Auto && ls.session == nil || ls.requested.Until.After(ls.promised)
 }
 
-// unbound reports whether a lease that must be kept is not bound to a session. The caller
-// holds the watchdog's mu.
-func (ls *Lease) unbound() bool { return ls.requested.Auto && (ls.session == nil || ls.unkept) }
-
-// showed records that a statement sent at sent found the row to be ours. The caller holds
+// unbound reports whether a lease with AutoRenew is not bound to a session. The caller holds
 // the watchdog's mu.
-func (ls *Lease) showed(sent time.Time) {
+func (ls *Lease) unbound() bool { return ls.requested.Auto && (ls.session == nil || ls.bindingLost) }
+
+// markSeen records that a statement sent at sent found the row owned by this hold. The
+// caller holds the watchdog's mu.
+func (ls *Lease) markSeen(sent time.Time) {
 	if sent.After(ls.seen) {
 		ls.seen = sent
 	}
 }
 
-// end is the end of trust, or of what the handles requested. The caller holds the
-// watchdog's mu.
+// end returns the end of trust or, if the row lasts longer than requested, of the requested
+// time. The caller holds the watchdog's mu.
 func (ls *Lease) end() time.Time {
 	end := ls.ownEnd()
 	if ls.session != nil {
@@ -91,9 +91,7 @@ func (ls *Lease) end() time.Time {
 		if !ls.requested.Auto {
 			kept = earlier(kept, ls.requested.Until.Add(-max(ls.extraMargin, Margin(ls.session.promised.Sub(ls.session.renewed)))))
 		}
-		if kept.After(end) {
-			return kept
-		}
+		end = later(end, kept)
 	}
 	return end
 }
@@ -135,8 +133,7 @@ func (ls *Lease) publish() {
 	}
 }
 
-// Live reports whether the lease can be trusted at this very moment, unless it is so only
-// by a change that was not published.
+// Live reports whether the lease can be trusted now, as of the last publish.
 func (ls *Lease) Live() bool {
 	at := now()
 	if at < ls.live.until.Load() {
@@ -146,7 +143,7 @@ func (ls *Lease) Live() bool {
 	return s != nil && at < s.until.Load()
 }
 
-// An instant is a time by the monotonic clock, which can be read and written atomically.
+// instant returns a time of the monotonic clock as a number, which can be stored atomically.
 func instant(t time.Time) int64 { return int64(t.Sub(epoch)) }
 
 func now() int64 { return int64(time.Since(epoch)) }

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// maxSending limits the batches in flight. A second one is sent only if the others have
-	// had no reply for stalled: on a healthy database, they follow each other on the reserved
+	// maxSending limits the batches in flight. A further one is sent only if the last has had
+	// no reply for stalled: on a healthy database, batches follow each other on the reserved
 	// connection and take none from the pool.
 	maxSending = 4
 	stalled    = 100 * time.Millisecond
@@ -39,14 +39,9 @@ func (d *Watchdog) plan(ls *Lease, sent time.Time, length time.Duration) {
 	d.wake(ls.due)
 }
 
-// wake schedules run for at, or earlier. The caller holds mu.
+// wake schedules run for at or earlier. The caller holds mu.
 func (d *Watchdog) wake(at time.Time) {
-	switch {
-	case d.ctx.Err() != nil:
-	case d.timer == nil:
-		d.next = at
-		d.timer = time.AfterFunc(time.Until(at), d.run)
-	case d.next.IsZero() || at.Before(d.next):
+	if d.ctx.Err() == nil && (d.next.IsZero() || at.Before(d.next)) {
 		d.next = at
 		d.timer.Reset(time.Until(at))
 	}
@@ -88,7 +83,7 @@ func (d *Watchdog) maySend() bool {
 	return d.sending == 0 || d.sending < maxSending && time.Since(d.sent) >= stalled
 }
 
-// send runs serve on a goroutine of its own. The caller holds mu.
+// send renews a batch on a goroutine of its own. The caller holds mu.
 func (d *Watchdog) send(b batch) {
 	now := time.Now()
 	for _, ls := range b.leases {
@@ -98,10 +93,10 @@ func (d *Watchdog) send(b batch) {
 	if len(b.leases) == 0 {
 		return
 	}
-	bound, retry := d.bounds(b.promise)
+	timeout, retry := d.timeouts(b.renewal)
 	for _, ls := range b.leases {
 		ls.sending++
-		ls.due = now.Add(bound + retry) // unless there is a reply
+		ls.due = now.Add(timeout + retry) // unless there is a reply
 		if b.holds > 0 {
 			ls.rowHolds = 0 // until there is a reply
 		}
@@ -110,7 +105,7 @@ func (d *Watchdog) send(b batch) {
 	d.sending++
 	d.sent, b.began = now, now
 	d.done.Go(func() {
-		d.serve(b)
+		d.renewBatch(b)
 		d.mu.Lock()
 		d.sending--
 		for _, ls := range b.leases {
@@ -121,39 +116,39 @@ func (d *Watchdog) send(b batch) {
 	})
 }
 
-// bounds returns the time limit of a statement, and the delay after one that failed, which
+// timeouts returns the time limit of a statement, and the delay after one that failed. They
 // leave time for another try.
-func (d *Watchdog) bounds(p promise) (bound, retry time.Duration) {
-	bound = min(d.length/4, 5*time.Second)
-	if p.length > 0 {
-		bound = min(bound, max(p.length/4, 100*time.Millisecond))
+func (d *Watchdog) timeouts(r renewal) (timeout, retry time.Duration) {
+	timeout = min(d.length/4, 5*time.Second)
+	if r.length > 0 {
+		timeout = min(timeout, max(r.length/4, 100*time.Millisecond))
 	}
-	return bound, min(bound/2, time.Second)
+	return timeout, min(timeout/2, time.Second)
 }
 
-// A batch has leases that one statement can renew: their rows get the same values.
+// A batch is a set of leases that one statement can renew: their rows get the same values.
 type batch struct {
-	promise
+	renewal
 	leases []*Lease
 	began  time.Time
 }
 
-// A promise is what a renewal writes. Length 0 is for a look without a write; holds 0 leaves
-// the row's value.
-type promise struct {
+// A renewal has the values that a statement writes. If length is 0, the rows are only read;
+// if holds is 0, the row's value is left.
+type renewal struct {
 	length  time.Duration
 	holds   int
-	longer  bool     // the rows expire later already: the renewal only shows who owns them
+	longer  bool     // the rows already expire later, so the renewal only shows who owns them
 	session *session // to which it binds the rows; may be nil
 }
 
-// dueBatches collects the leases that are due, and those that will be due within half the
+// dueBatches collects the leases that are due, and those that are due within half an
 // interval, so that locks acquired at different times are renewed together. The caller holds
 // mu.
 func (d *Watchdog) dueBatches() []batch {
 	now := time.Now()
 	soon := now.Add(d.length / 6)
-	due := map[promise][]*Lease{}
+	due := map[renewal][]*Lease{}
 	urgent := false
 	for ls := range d.leases {
 		if ls.due.IsZero() || ls.due.After(soon) || ls.queued || ls.sending > 0 && ls.due.After(now) {
@@ -166,7 +161,7 @@ func (d *Watchdog) dueBatches() []batch {
 			continue // until the session has begun
 		}
 		urgent = urgent || !ls.due.After(now)
-		var key promise
+		var key renewal
 		if ls.holds != ls.rowHolds {
 			key.holds = ls.holds
 		}
@@ -180,8 +175,8 @@ func (d *Watchdog) dueBatches() []batch {
 			key.holds = 0
 		}
 		if ls.crowded && key.length > 0 && !ls.due.After(now) && d.startSingle(ls, key) {
-			bound, retry := d.bounds(key)
-			ls.due = now.Add(bound + retry) // in a batch, unless there is a reply
+			timeout, retry := d.timeouts(key)
+			ls.due = now.Add(timeout + retry) // in a batch, unless there is a reply
 			continue
 		}
 		due[key] = append(due[key], ls)
@@ -194,24 +189,24 @@ func (d *Watchdog) dueBatches() []batch {
 		for _, ls := range leases {
 			ls.queued, ls.due = true, time.Time{}
 		}
-		// The nearest to its loss goes first.
+		// The lease that is nearest to its loss goes first.
 		slices.SortFunc(leases, func(a, b *Lease) int { return a.trusted.Compare(b.trusted) })
 		for part := range slices.Chunk(leases, store.BatchSize) {
-			batches = append(batches, batch{promise: key, leases: part})
+			batches = append(batches, batch{renewal: key, leases: part})
 		}
 	}
 	return batches
 }
 
-// serve renews one batch. Leases that failed, or whose rows were skipped because they are
-// locked, are tried again soon.
-func (d *Watchdog) serve(b batch) {
+// renewBatch renews one batch. Leases that failed, or whose rows were locked and so skipped,
+// are tried again soon.
+func (d *Watchdog) renewBatch(b batch) {
 	claims := claimsOf(b.leases)
-	bound, _ := d.bounds(b.promise)
+	timeout, _ := d.timeouts(b.renewal)
 	count := -1
 	var sent time.Time
 	if b.length > 0 {
-		ctx, cancel := store.WithRetryLimit(d.ctx, bound)
+		ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
 		var err error
 		count, sent, err = d.repo.Renew(ctx, claims, b.length, b.holds, b.session.number())
 		cancel()
@@ -225,7 +220,7 @@ func (d *Watchdog) serve(b batch) {
 			return
 		}
 	}
-	ctx, cancel := store.WithRetryLimit(d.ctx, bound)
+	ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
 	defer cancel()
 	rows, looked, err := d.repo.Look(ctx, store.Names(claims))
 	if err != nil {
@@ -242,27 +237,27 @@ func (d *Watchdog) serve(b batch) {
 	switch {
 	case b.length == 0 || b.longer && len(o.seen) > 0:
 	case len(o.renewed)+len(o.longer) == count:
-		// As many as the statement renewed, so these are the ones.
+		// As many as the statement counted, so it renewed these.
 		d.uncrowded(o.renewed)
 		d.extendedAll(b, append(o.renewed, o.longer...), sent)
 	default:
-		// A look may show what is rolled back later, or what another statement wrote: only
+		// A read may show what is rolled back later, or what another statement wrote. Only
 		// the reply to a write extends trust.
 		o.skipped = append(o.skipped, o.longer...)
 		if len(o.renewed) > 0 {
-			o.skipped = append(o.skipped, d.again(b, o.renewed)...)
+			o.skipped = append(o.skipped, d.renewAgain(b, o.renewed)...)
 		}
 	}
-	d.skipped(b, o.skipped)
+	d.renewSkipped(b, o.skipped)
 }
 
-// An outcome is what a look shows of a batch after its renewal.
+// An outcome sorts the leases of a batch by what their rows show after the renewal.
 type outcome struct {
-	gone    []*Lease // of another owner
-	seen    []*Lease // ours, and nothing else was asked
-	renewed []*Lease // by the statement, or by another one at the same time
-	longer  []*Lease // unchanged by the statement, because their rows expire later
-	skipped []*Lease // because their rows are locked
+	gone    []*Lease // the row has another owner
+	seen    []*Lease // the row is owned, and no longer lease was due
+	renewed []*Lease // renewed by the statement, or by another one at the same time
+	longer  []*Lease // unchanged by the statement, because the row expires later
+	skipped []*Lease // the row was locked
 }
 
 // classify compares the rows, read at looked, with a renewal that was sent at sent.
@@ -278,7 +273,7 @@ func (d *Watchdog) classify(b batch, sent time.Time, rows map[string]store.Row, 
 			o.gone = append(o.gone, ls)
 			continue
 		}
-		ls.showed(looked)
+		ls.markSeen(looked)
 		switch {
 		case b.length == 0:
 			left := min(r.Remaining, ls.promised.Sub(looked))
@@ -301,7 +296,6 @@ func (d *Watchdog) classify(b batch, sent time.Time, rows map[string]store.Row, 
 	return o
 }
 
-// claimsOf returns the claims of leases.
 func claimsOf(leases []*Lease) []store.Claim {
 	claims := make([]store.Claim, len(leases))
 	for i, ls := range leases {
@@ -313,13 +307,12 @@ func claimsOf(leases []*Lease) []store.Claim {
 // extendedAll records that a batch has renewed leases.
 func (d *Watchdog) extendedAll(b batch, leases []*Lease, sent time.Time) {
 	for _, ls := range leases {
-		d.extended(ls, sent, b.promise)
+		d.extended(ls, sent, b.renewal)
 	}
 	d.renewed(b, leases)
 }
 
-// uncrowded records that no row of leases was skipped, so that none needs a statement of
-// its own.
+// uncrowded records that no row of leases was skipped, so none needs its own statement.
 func (d *Watchdog) uncrowded(leases []*Lease) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -328,10 +321,10 @@ func (d *Watchdog) uncrowded(leases []*Lease) {
 	}
 }
 
-// again renews leases a second time, and returns those that may not have been renewed.
-func (d *Watchdog) again(b batch, leases []*Lease) []*Lease {
-	bound, _ := d.bounds(b.promise)
-	ctx, cancel := store.WithRetryLimit(d.ctx, bound)
+// renewAgain renews leases a second time, and returns those that may not have been renewed.
+func (d *Watchdog) renewAgain(b batch, leases []*Lease) []*Lease {
+	timeout, _ := d.timeouts(b.renewal)
+	ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
 	defer cancel()
 	count, sent, err := d.repo.Renew(ctx, claimsOf(leases), b.length, b.holds, b.session.number())
 	if err != nil || count < len(leases) {
@@ -347,7 +340,7 @@ func (d *Watchdog) failed(b batch, leases []*Lease, err error) {
 	if d.ctx.Err() != nil {
 		return
 	}
-	_, retry := d.bounds(b.promise)
+	_, retry := d.timeouts(b.renewal)
 	level := slog.LevelDebug // logged before
 	d.mu.Lock()
 	leases = slices.DeleteFunc(slices.Clone(leases), func(ls *Lease) bool { return ls.renewed.After(b.began) })
@@ -368,12 +361,12 @@ func (d *Watchdog) failed(b batch, leases []*Lease, err error) {
 	}
 }
 
-// lost ends those leases that do not own their rows any more, by committed data.
+// lost ends those leases that no longer own their rows, according to committed data.
 func (d *Watchdog) lost(b batch, leases []*Lease) {
-	bound, retry := d.bounds(b.promise)
-	ctx, cancel := store.WithRetryLimit(d.ctx, bound)
+	timeout, retry := d.timeouts(b.renewal)
+	ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
 	defer cancel()
-	mine, err := d.repo.Owned(ctx, claimsOf(leases))
+	owned, err := d.repo.Owned(ctx, claimsOf(leases))
 	if err != nil {
 		d.failed(b, leases, err)
 		return
@@ -383,7 +376,7 @@ func (d *Watchdog) lost(b batch, leases []*Lease) {
 	for _, ls := range leases {
 		switch {
 		case ls.ended:
-		case slices.Contains(mine, ls.Claim):
+		case slices.Contains(owned, ls.Claim):
 			ls.due = time.Now().Add(retry)
 		default:
 			ls.ownerChanged = true
@@ -397,8 +390,8 @@ func (d *Watchdog) lost(b batch, leases []*Lease) {
 	}
 }
 
-// renewed counts and reports leases that were renewed or checked, and logs those that had
-// failed before.
+// renewed counts and reports leases that were renewed or checked, and logs the recovery of
+// those that had failed before.
 func (d *Watchdog) renewed(b batch, served []*Lease) {
 	recovered, first := 0, ""
 	d.mu.Lock()

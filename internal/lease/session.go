@@ -11,29 +11,29 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A session keeps the leases that are bound to it: one statement, which renews the session's
-// row, renews all of them. A watchdog has at most one, and begins it when its first lease
-// with AutoRenew is due. A session that has expired is dead for good.
+// A session keeps the leases that are bound to it: one statement renews the session's row,
+// and so all of them. A watchdog has at most one session, which begins when the first lease
+// with AutoRenew is due for renewal. A session that has expired is dead for good.
 type session struct {
 	id    store.SessionID
-	until atomic.Int64 // the end of trust as an instant, for reads without a mutex; the least once dead
+	until atomic.Int64 // trusted as an instant, read without a mutex; math.MinInt64 once dead
 
 	// The watchdog's mu protects following fields.
-	promised time.Time   // the row's expiry, at the earliest
-	trusted  time.Time   // the end of trust: promised less the margin
+	promised time.Time   // the earliest expiry of the row
+	trusted  time.Time   // the end of trust: promised, less the margin
 	renewed  time.Time   // when the last successful renewal was sent
-	bound    int         // leases
+	bound    int         // leases bound to it
 	due      time.Time   // the next renewal
 	loss     *time.Timer // fires at the end of trust
 	next     *time.Timer // fires when a renewal is due
 	renewing bool        // a renewal is in flight
 	renewals int
-	audits   int                      // further renewals after which all rows are checked, because one was freed by force
-	strays   map[store.Claim]struct{} // rows that the last comparison found to be kept for no lease
+	audits   int                      // of the next renewals, each checks all rows, because one was freed by force
+	strays   map[store.Claim]struct{} // rows bound to the session, but to no lease, by the last comparison
 	failing  bool
 }
 
-// number returns the number of a session, 0 without one.
+// number returns the id of s, or 0 if s is nil.
 func (s *session) number() store.SessionID {
 	if s == nil {
 		return 0
@@ -42,10 +42,10 @@ func (s *session) number() store.SessionID {
 }
 
 // beginSession begins a session for the leases that are due. If that fails, their rows are
-// renewed one more time without one.
+// renewed once more without a session.
 func (d *Watchdog) beginSession(id store.SessionID) {
-	bound, retry := d.bounds(promise{})
-	ctx, cancel := store.WithRetryLimit(d.ctx, bound/2)
+	timeout, retry := d.timeouts(renewal{})
+	ctx, cancel := store.WithRetryLimit(d.ctx, timeout/2)
 	sent, err := d.repo.BeginSession(ctx, id, d.length)
 	cut := ctx.Err() != nil
 	cancel()
@@ -61,7 +61,7 @@ func (d *Watchdog) beginSession(id store.SessionID) {
 		s.next = time.AfterFunc(time.Hour, func() { d.renewSession(s) })
 		d.session = s
 	case cut:
-		d.beginAfter = time.Now().Add(store.LockWaitTimeout) // it may wait in the server
+		d.beginAfter = time.Now().Add(store.LockWaitTimeout) // the statement may wait in the server
 	default:
 		d.beginAfter = time.Now().Add(retry)
 	}
@@ -88,7 +88,7 @@ func (d *Watchdog) bind(ls *Lease, s *session) {
 	if s == nil || s != d.session || ls.ended || !ls.requested.Auto {
 		return
 	}
-	ls.boundAt, ls.unkept = time.Now(), false
+	ls.boundAt, ls.bindingLost = time.Now(), false
 	if ls.session == s {
 		return
 	}
@@ -114,8 +114,8 @@ func (d *Watchdog) renewSession(s *session) {
 	}
 	s.renewing = true
 	d.done.Go(func() {
-		bound, _ := d.bounds(promise{})
-		ctx, cancel := store.WithRetryLimit(d.ctx, bound)
+		timeout, _ := d.timeouts(renewal{})
+		ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
 		r, err := d.repo.RenewSession(ctx, s.id, d.length)
 		cancel()
 		switch {
@@ -132,8 +132,8 @@ func (d *Watchdog) renewSession(s *session) {
 	})
 }
 
-// sessionRenewed records a successful renewal. It reports whether the rows in the table
-// must be compared with the leases: once a lease, and if the server has changed.
+// sessionRenewed records a successful renewal. It reports whether the rows in the table must
+// be compared with the leases: after every third renewal, and if the server has changed.
 func (d *Watchdog) sessionRenewed(s *session, r store.SessionRenewal) (compare bool) {
 	d.mu.Lock()
 	recovered, bound, first := s.failing, s.bound, ""
@@ -148,11 +148,10 @@ func (d *Watchdog) sessionRenewed(s *session, r store.SessionRenewal) (compare b
 	}
 	s.schedule(r.Sent.Add(d.length / 3))
 	s.renewals++
-	switch {
-	case r.Forced:
-		s.audits = auditsAfterForce
-		d.auditLocked()
-	case s.audits > 0:
+	if r.Forced {
+		s.audits = 1 + auditsAfterForce
+	}
+	if s.audits > 0 {
 		s.audits--
 		d.auditLocked()
 	}
@@ -166,15 +165,15 @@ func (d *Watchdog) sessionRenewed(s *session, r store.SessionRenewal) (compare b
 	return compare
 }
 
-// auditsAfterForce is after how many further renewals all rows are checked again: the row
-// may be freed only after the first check, by a process that ends before it reports that.
+// auditsAfterForce is how many further renewals check all rows again: the row may be freed
+// only after the first check, by a process that ends before it reports that.
 const auditsAfterForce = 3
 
 // sessionFailed records a renewal that failed, and tries again soon.
 func (d *Watchdog) sessionFailed(s *session, err error) {
-	limit, retry := d.bounds(promise{})
+	timeout, retry := d.timeouts(renewal{})
 	if errors.Is(err, store.ErrRowLocked) {
-		retry = limit / 20 // perhaps only for a moment, but again and again
+		retry = timeout / 20 // the row may be locked often, but briefly
 	}
 	d.mu.Lock()
 	s.renewing = false
@@ -199,7 +198,7 @@ func (d *Watchdog) firstBound(s *session) string {
 	return ""
 }
 
-// onSessionTimer is called by the timer of a session's loss.
+// onSessionTimer is called when the timer of a session's loss fires.
 func (d *Watchdog) onSessionTimer(s *session) {
 	d.mu.Lock()
 	left := time.Until(s.trusted)
@@ -212,8 +211,8 @@ func (d *Watchdog) onSessionTimer(s *session) {
 	}
 }
 
-// loseSession ends a session, and reports the loss of the leases that depend on it. Those
-// whose own time has not ended are renewed, and bound to the next session.
+// loseSession ends a session, and reports the loss of the leases that depend on it. A lease
+// whose own time has not ended is renewed, and bound to the next session.
 func (d *Watchdog) loseSession(s *session) {
 	d.mu.Lock()
 	if d.session != s {
@@ -221,7 +220,7 @@ func (d *Watchdog) loseSession(s *session) {
 		return
 	}
 	d.session = nil
-	d.stopSession(s)
+	s.stop()
 	at := time.Now()
 	var lost []*Lease
 	for ls := range d.leases {
@@ -244,16 +243,15 @@ func (d *Watchdog) loseSession(s *session) {
 	d.run()
 }
 
-// stopSession stops the timers of a session that nothing may trust any more. The caller
-// holds mu.
-func (d *Watchdog) stopSession(s *session) {
+// stop ends trust in a session, and stops its timers. The caller holds the watchdog's mu.
+func (s *session) stop() {
 	s.until.Store(math.MinInt64)
 	s.loss.Stop()
 	s.next.Stop()
 }
 
-// EndSession ends the session in the database, so that nothing can be bound to it, after
-// the watchdog was closed.
+// EndSession ends the session in the database, so that no row can be bound to it. It must be
+// called after Close.
 func (d *Watchdog) EndSession(ctx context.Context) error {
 	d.mu.Lock()
 	s := d.session

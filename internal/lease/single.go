@@ -7,17 +7,17 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// maxSingle limits the statements that renew one row and may wait for it.
+// maxSingle limits the statements in flight that renew a single row and may wait for it.
 const maxSingle = 4
 
-// skipped renews leases one by one whose rows a batch has skipped: in a crowd of callers, a
-// row may always be locked. Those that get no statement of their own are in a batch again
-// soon. It logs leases with less than a third of their time left.
-func (d *Watchdog) skipped(b batch, leases []*Lease) {
+// renewSkipped renews one by one the leases whose rows a batch skipped: a row for which many
+// callers compete may always be locked. A lease beyond maxSingle joins a batch again soon.
+// renewSkipped logs leases with less than a third of their time left.
+func (d *Watchdog) renewSkipped(b batch, leases []*Lease) {
 	if len(leases) == 0 {
 		return
 	}
-	_, retry := d.bounds(b.promise)
+	_, retry := d.timeouts(b.renewal)
 	now := time.Now()
 	var starving []*Lease
 	d.mu.Lock()
@@ -30,7 +30,7 @@ func (d *Watchdog) skipped(b batch, leases []*Lease) {
 			starving = append(starving, ls)
 		}
 		ls.crowded = true
-		d.startSingle(ls, b.promise)
+		d.startSingle(ls, b.renewal)
 	}
 	d.mu.Unlock()
 	if len(starving) > 0 {
@@ -38,16 +38,16 @@ func (d *Watchdog) skipped(b batch, leases []*Lease) {
 	}
 }
 
-// startSingle renews a lease by a statement of its own. It returns false if one is in flight
-// for it, or too many are. The caller holds mu.
-func (d *Watchdog) startSingle(ls *Lease, p promise) bool {
+// startSingle renews a lease by a statement of its own. It returns false if one is already in
+// flight for the lease, or too many are for others. The caller holds mu.
+func (d *Watchdog) startSingle(ls *Lease, r renewal) bool {
 	if ls.single || d.single == maxSingle || d.ctx.Err() != nil {
 		return false
 	}
 	ls.single = true
-	ls.mayBeBound = ls.mayBeBound || p.session != nil
+	ls.mayBeBound = ls.mayBeBound || r.session != nil
 	d.single++
-	b := batch{p, []*Lease{ls}, time.Now()}
+	b := batch{r, []*Lease{ls}, time.Now()}
 	d.done.Go(func() { d.renewSingle(b) })
 	return true
 }
@@ -55,19 +55,19 @@ func (d *Watchdog) startSingle(ls *Lease, p promise) bool {
 // renewSingle renews the one lease of a batch by a statement that may wait for the row.
 func (d *Watchdog) renewSingle(b batch) {
 	ls := b.leases[0]
-	mine, sent, err := d.repo.Extend(d.ctx, ls.Claim, b.length, b.holds, b.session.number())
+	owned, sent, err := d.repo.Extend(d.ctx, ls.Claim, b.length, b.holds, b.session.number())
 	d.mu.Lock()
 	ls.single = false
 	d.single--
-	if ls.expired && err == nil && mine && d.ctx.Err() == nil {
-		d.releaser.Add(ls.Claim, d.span(ls), false, time.Now()) // lost meanwhile, so nobody uses the row
+	if ls.expired && err == nil && owned && d.ctx.Err() == nil {
+		d.releaser.Add(ls.Claim, d.span(ls), false, time.Now()) // lost meanwhile, so no hold uses the row
 	}
 	d.mu.Unlock()
 	switch {
-	case err == nil && mine:
+	case err == nil && owned:
 		d.extendedAll(b, b.leases, sent)
 	case err == nil:
-		d.lost(b, b.leases) // or the statement was killed, and its reply is wrong
+		d.lost(b, b.leases) // which reads the row: a statement that was killed may reply so, too
 	case !errors.Is(err, store.ErrRowLocked):
 		d.failed(b, b.leases, err)
 	}

@@ -1,6 +1,6 @@
-// Package lease decides when the row of a lock may be trusted: it counts the time of each
-// lease by the monotonic clock, renews what must go on, binds it to the session of this
-// process, and reports the loss of a lease before another owner can have the row.
+// Package lease decides how long a lock may be trusted. It measures each lease by the
+// monotonic clock, renews it, binds it to the session of this process, and reports its loss
+// before another owner can acquire the row.
 package lease
 
 import (
@@ -19,7 +19,7 @@ type (
 	Repository interface {
 		sessionStore
 		Renew(ctx context.Context, cs []store.Claim, lease time.Duration, holds int, session store.SessionID) (renewed int, sent time.Time, err error)
-		Extend(ctx context.Context, c store.Claim, lease time.Duration, holds int, session store.SessionID) (mine bool, sent time.Time, err error)
+		Extend(ctx context.Context, c store.Claim, lease time.Duration, holds int, session store.SessionID) (owned bool, sent time.Time, err error)
 		Look(ctx context.Context, names []string) (rows map[string]store.Row, sent time.Time, err error)
 		Owned(ctx context.Context, cs []store.Claim) ([]store.Claim, error)
 	}
@@ -32,15 +32,14 @@ type (
 	}
 )
 
-// A Releaser releases a row that no hold uses, from a time on, until nothing of the claim is
-// left.
+// A Releaser releases, from a given time on, a row that no hold uses, until the claim is
+// known not to own it.
 type Releaser interface {
 	Add(c store.Claim, lease time.Duration, mayBeGranted bool, from time.Time)
 }
 
-// A Watchdog keeps the leases of this process. It renews those that must go on, checks the
-// rows of the others, and reports the loss of each by a timer that needs no reply from the
-// database.
+// A Watchdog renews the leases of this process, or checks who owns their rows. A timer,
+// which needs no reply from the database, reports the loss of each.
 type Watchdog struct {
 	repo     Repository
 	length   time.Duration // of a renewed lease
@@ -50,32 +49,32 @@ type Watchdog struct {
 	renewals atomic.Int64
 	failures atomic.Int64
 
-	ctx    context.Context // ends with close
+	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
 	mu      sync.Mutex // protects following fields, and those of every lease
 	leases  map[*Lease]struct{}
-	next    time.Time // when run begins; zero if it is not scheduled
-	timer   *time.Timer
-	queue   []batch   // due, but not sent yet; the most urgent first
-	sending int       // batches in flight
-	sent    time.Time // when the last of them was sent
-	single  int       // renewals of one lease in flight
+	next    time.Time   // when run begins; zero if it is not scheduled
+	timer   *time.Timer // calls run
+	queue   []batch     // due, but not sent yet; the most urgent first
+	sending int         // batches in flight
+	sent    time.Time   // when the last of them was sent
+	single  int         // renewals of one lease in flight
 
-	session     *session // nil if there is none alive
+	session     *session // the live one, or nil
 	lastSession store.SessionID
 	beginning   bool      // a session is about to begin
-	beginAfter  time.Time // after a failure to begin one
+	beginAfter  time.Time // no session begins before; set after a failure
 }
 
-// Config has what a Watchdog needs.
+// Config configures a Watchdog.
 type Config struct {
 	Self     store.Process
 	Length   time.Duration // of a renewed lease
 	Releaser Releaser
 	Log      *slog.Logger
-	Reported func(locks, renewed int, err error) // called without locks after each statement that renews
+	Reported func(locks, renewed int, err error) // called without mutexes held after each statement that renews
 }
 
 // New returns a Watchdog without leases. It must be closed.
@@ -85,6 +84,8 @@ func New(repo Repository, c Config) *Watchdog {
 		leases: map[*Lease]struct{}{}, lastSession: c.Self.FirstSession() - 1,
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.timer = time.AfterFunc(time.Hour, d.run)
+	d.timer.Stop()
 	return d
 }
 
@@ -92,20 +93,18 @@ func New(repo Repository, c Config) *Watchdog {
 func (d *Watchdog) Close() {
 	d.mu.Lock()
 	d.cancel()
-	if d.timer != nil {
-		d.timer.Stop()
-	}
+	d.timer.Stop()
 	if d.session != nil {
-		d.stopSession(d.session)
+		d.session.stop()
 	}
 	d.mu.Unlock()
 	d.done.Wait()
 }
 
-// Start begins to keep a lease that was granted to a request sent at sent.
-func (d *Watchdog) Start(c store.Claim, sent time.Time, length time.Duration, w Request, onLoss func()) *Lease {
+// Start adds a lease, which the database granted to a request sent at sent.
+func (d *Watchdog) Start(c store.Claim, sent time.Time, length time.Duration, r Request, onLoss func()) *Lease {
 	ls := &Lease{
-		Claim: c, onLoss: onLoss, requested: w, holds: 1, rowHolds: 1,
+		Claim: c, onLoss: onLoss, requested: r, holds: 1, rowHolds: 1,
 		promised: sent.Add(length), trusted: TrustedUntil(sent, length), seen: sent,
 	}
 	ls.publish()
@@ -117,21 +116,21 @@ func (d *Watchdog) Start(c store.Claim, sent time.Time, length time.Duration, w 
 	return ls
 }
 
-// Change changes what the handles ask of the lease. It sends nothing: a longer lease is
-// written by a renewal, in time.
-func (d *Watchdog) Change(ls *Lease, w Request, holds int) {
+// Change sets what the open handles request. It sends nothing: a renewal writes a longer
+// lease in time.
+func (d *Watchdog) Change(ls *Lease, r Request, holds int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	ls.holds = holds
-	if ls.requested == w {
+	if ls.requested == r {
 		return
 	}
-	ls.requested = w
+	ls.requested = r
 	if ls.ended {
 		return
 	}
 	ls.publish()
-	if ls.extraMargin > 0 || ls.session != nil && !w.Auto {
+	if ls.extraMargin > 0 || ls.session != nil && !r.Auto {
 		ls.timer.Reset(time.Until(ls.end()))
 	}
 	if !ls.needsRenewal() {
@@ -139,7 +138,7 @@ func (d *Watchdog) Change(ls *Lease, w Request, holds int) {
 	}
 	now := time.Now()
 	left := ls.end().Sub(now)
-	if w.Auto {
+	if r.Auto {
 		left = min(left, d.length) // no later than if AutoRenew had been requested from the start
 	}
 	soon := now.Add(left / 3)
@@ -150,23 +149,23 @@ func (d *Watchdog) Change(ls *Lease, w Request, holds int) {
 }
 
 // Pass hands a lease over to the next holder in the process. It returns false, and changes
-// nothing, if the row does not cover what that one requests.
-func (d *Watchdog) Pass(ls *Lease, w Request, length time.Duration, onLoss func()) bool {
+// nothing, if the row's lease does not cover the request.
+func (d *Watchdog) Pass(ls *Lease, r Request, length time.Duration, onLoss func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
 	switch {
 	case ls.ended:
 		return false
-	case w.Auto && (!ls.requested.Auto || ls.end().Sub(now) < d.length/3):
+	case r.Auto && (!ls.requested.Auto || ls.end().Sub(now) < d.length/3):
 		return false
-	case !w.Auto && (ls.promised.Before(w.Until) || ls.trusted.Before(w.Until.Add(-Margin(length)))):
+	case !r.Auto && (ls.promised.Before(r.Until) || ls.trusted.Before(r.Until.Add(-Margin(length)))):
 		return false
 	case ls.promised.Sub(now) > max(d.length, length):
-		return false // others would wait for too long if this process died
+		return false // other processes would wait too long if this one died
 	}
-	ls.requested, ls.holds, ls.onLoss, ls.extraMargin = w, 1, onLoss, 0
-	if !w.Auto {
+	ls.requested, ls.holds, ls.onLoss, ls.extraMargin = r, 1, onLoss, 0
+	if !r.Auto {
 		ls.extraMargin = Margin(length)
 		ls.timer.Reset(time.Until(ls.end()))
 		d.plan(ls, now, length)
@@ -188,68 +187,69 @@ func (d *Watchdog) span(ls *Lease) time.Duration {
 	if ls.mayBeBound {
 		return UntilReleased
 	}
-	return max(d.length, ls.unsure, time.Until(ls.promised), time.Until(ls.requested.Until))
+	return max(d.length, ls.maybeWritten, time.Until(ls.promised), time.Until(ls.requested.Until))
 }
 
-// UntilReleased is the span of a row that a session may keep.
+// UntilReleased is the span of a row that may be bound to a session: it does not expire by
+// itself.
 const UntilReleased time.Duration = math.MaxInt64
 
-// Extending records that a statement, whose reply may be lost, is about to write a lease of
-// length. It returns false if the lease has ended.
+// Extending records that a statement is about to write a lease of length, because its reply
+// may be lost. It returns false if the lease has ended.
 func (d *Watchdog) Extending(ls *Lease, length time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	ls.unsure, ls.rowHolds = max(ls.unsure, length), 0
+	ls.maybeWritten, ls.rowHolds = max(ls.maybeWritten, length), 0
 	return !ls.ended
 }
 
 // Extended records a successful renewal of one row that was sent at sent.
 func (d *Watchdog) Extended(ls *Lease, sent time.Time, length time.Duration) {
-	d.extended(ls, sent, promise{length: length})
+	d.extended(ls, sent, renewal{length: length})
 }
 
-func (d *Watchdog) extended(ls *Lease, sent time.Time, p promise) {
+func (d *Watchdog) extended(ls *Lease, sent time.Time, r renewal) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if p.holds > 0 {
-		ls.rowHolds = p.holds
+	if r.holds > 0 {
+		ls.rowHolds = r.holds
 	}
-	d.trust(ls, sent.Add(p.length), Margin(p.length))
-	d.bind(ls, p.session)
-	d.plan(ls, sent, p.length)
-	ls.showed(sent)
+	ls.trust(sent, r.length)
+	d.bind(ls, r.session)
+	d.plan(ls, sent, r.length)
+	ls.markSeen(sent)
 	if sent.After(ls.renewed) {
 		ls.renewed = sent
 	}
 }
 
-// Seen returns when the last statement was sent that found the row to be ours.
+// Seen returns when the last statement that found the row owned by the lease's hold was sent.
 func (d *Watchdog) Seen(ls *Lease) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return ls.seen
 }
 
-// Confirm records that a look sent at sent found the row to be ours.
+// Confirm records that a statement sent at sent found the row owned by the lease's hold.
 func (d *Watchdog) Confirm(ls *Lease, sent time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	ls.showed(sent)
+	ls.markSeen(sent)
 }
 
-// trust moves the end of trust to margin before the row's expiry, but only forward, and not
-// once it has passed: a reported loss is final. The caller holds mu.
-func (d *Watchdog) trust(ls *Lease, promised time.Time, margin time.Duration) {
-	until := promised.Add(-margin)
+// trust moves the end of trust forward after a renewal sent at sent, unless it has passed: a
+// reported loss is final. The caller holds the watchdog's mu.
+func (ls *Lease) trust(sent time.Time, length time.Duration) {
+	until := TrustedUntil(sent, length)
 	if !ls.ended && time.Now().Before(ls.end()) && until.After(ls.trusted) {
-		ls.promised, ls.trusted = promised, until
+		ls.promised, ls.trusted = sent.Add(length), until
 		ls.timer.Reset(time.Until(ls.end()))
 		ls.publish()
 	}
 }
 
-// Alive reports whether the lease can be trusted at this very moment. It compares the clock
-// itself, because the timer may be late. A reported loss is final.
+// Alive reports whether the lease can be trusted now. It compares the clock itself, because
+// the timer may be late. A reported loss is final.
 func (d *Watchdog) Alive(ls *Lease) bool {
 	if ls.Live() {
 		return true
@@ -262,7 +262,7 @@ func (d *Watchdog) Alive(ls *Lease) bool {
 	return !ls.ended
 }
 
-// onTimer is called by the timer of the loss.
+// onTimer is called when the timer of a lease fires.
 func (d *Watchdog) onTimer(ls *Lease) {
 	d.mu.Lock()
 	if left := time.Until(ls.end()); !ls.ended && left > 0 {
@@ -279,16 +279,15 @@ func (d *Watchdog) onTimer(ls *Lease) {
 	ls.onLoss()
 }
 
-// expire ends a lease whose time has run out. The row is released if it may belong to the
-// lease for longer than requested, or if a renewal or an extension in flight may still
-// extend it. That happens no earlier than requested, because the holders do not know of
-// the loss yet. The caller holds mu.
+// expire ends a lease whose time has run out. If the row may still belong to the lease, or a
+// statement in flight may extend it, expire has the row released, but not before the
+// requested time: the holders may not have noticed the loss yet. The caller holds mu.
 func (d *Watchdog) expire(ls *Lease) {
 	from := ls.promised
 	switch {
 	case ls.end().Before(ls.trusted):
 		from = ls.requested.Until
-	case ls.needsRenewal() || ls.unsure > 0 || ls.mayBeBound:
+	case ls.needsRenewal() || ls.maybeWritten > 0 || ls.mayBeBound:
 		if s := ls.session; s != nil && ls.requested.Auto {
 			from = later(from, s.promised)
 		} else if s != nil {
@@ -304,8 +303,7 @@ func (d *Watchdog) expire(ls *Lease) {
 	}
 }
 
-// OwnerChanged ends the lease of a claim that does not own its row any more, and reports
-// the loss.
+// OwnerChanged ends the lease of a claim that no longer owns its row, and reports the loss.
 func (d *Watchdog) OwnerChanged(c store.Claim) {
 	d.mu.Lock()
 	var lost *Lease
@@ -358,6 +356,6 @@ func (d *Watchdog) remove(ls *Lease) {
 	delete(d.leases, ls)
 }
 
-// Renewals returns how many leases were renewed, and how many statements failed to, or found
-// the row of a lease near its loss locked.
+// Renewals returns how many leases were renewed, and how many statements failed to renew
+// leases or found the row of one near its loss locked.
 func (d *Watchdog) Renewals() (renewed, failed int64) { return d.renewals.Load(), d.failures.Load() }

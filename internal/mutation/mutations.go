@@ -136,12 +136,12 @@ var mutations = []mutation{
 	},
 	{
 		"a row that was taken away is a loss", "internal/lease/renew.go",
-		"\tmine, err := d.repo.Owned(ctx, claimsOf(leases))\n", "\tmine, err := claimsOf(leases), ctx.Err()\n",
+		"\towned, err := d.repo.Owned(ctx, claimsOf(leases))\n", "\towned, err := claimsOf(leases), ctx.Err()\n",
 		"TestRenewalThatFindsTheRowLost",
 	},
 	{
 		"a lease that the row does not cover is not handed over", "internal/lease/watchdog.go",
-		"case !w.Auto && (ls.promised.Before(w.Until) || ls.trusted.Before(w.Until.Add(-Margin(length)))):", "case false:",
+		"case !r.Auto && (ls.promised.Before(r.Until) || ls.trusted.Before(r.Until.Add(-Margin(length)))):", "case false:",
 		"TestHandoffOfLeases|TestHandoffNearTheEndOfALease",
 	},
 	{
@@ -181,32 +181,32 @@ var mutations = []mutation{
 	},
 	{
 		"re-entry checks that the lease is alive", "acquire.go",
-		"if lost := l.checkLoss(t); lost || t.ended != nil {", "if lost := false; t.ended != nil && t.ended != ErrLost {",
+		"if lost := l.checkLoss(h); lost || h.ended != nil {", "if lost := false; h.ended != nil && h.ended != ErrLost {",
 		"TestLossWithALateTimer|TestLossIsLearnt|TestHandles",
 	},
 	{
 		"a woken waiter makes another attempt", "attempt.go",
-		"\tcase <-c.waiter.Woken: // this attempt will see its reason\n\tdefault:", "\tdefault:",
+		"\tcase <-c.waiter.Woken: // this attempt reads the row after that wake-up\n\tdefault:", "\tdefault:",
 		"TestNotificationBeforeAnAttempt|TestFalseNotifications",
 	},
 	{
 		"a guarded lock is not handed over", "lock.go",
-		"if !guarded && l.handOff(t) {", "if _ = guarded; l.handOff(t) {",
+		"if !guarded && l.handOff(h) {", "if _ = guarded; l.handOff(h) {",
 		"TestGuardedLockIsNotHandedOver",
 	},
 	{
 		"tokens of a range are used up", "handoff.go",
-		"if left.last+1 >= left.tokenRange.token+store.TokenRange {", "if store.TokenRange == 0 {",
+		"if offer.last+1 >= offer.tokenRange.token+store.TokenRange {", "if store.TokenRange == 0 {",
 		"TestHandoffUsesUpItsTokens",
 	},
 	{
 		"handoff within the process is bounded", "handoff.go",
-		"case time.Since(left.since) > maxHandoffTime:", "case false:",
+		"case time.Since(offer.since) > maxHandoffTime:", "case false:",
 		"TestHandoffIsBounded",
 	},
 	{
 		"a waiter that leaves wakes the next", "handoff.go",
-		"left, last := w.Leave()\n", "left, last := w.TakeOffer(), true\n",
+		"offer, last := w.Leave()\n", "offer, last := w.TakeOffer(), true\n",
 		"TestWaiterThatGivesUp|TestAbandonedAttempt",
 	},
 	{
@@ -246,7 +246,7 @@ var mutations = []mutation{
 	},
 	{
 		"a connection that was cut off keeps its slot", "internal/store/acquire.go",
-		"left, err = true, &abandonedWait{err, b.Claim, acquireWaits}", "err = errors.New(err.Error())",
+		"left, err = true, &abandonedWait{err, req.Claim, acquireWaits}", "err = errors.New(err.Error())",
 		"TestConnectionCutOffBehindALockedRow",
 	},
 	{
@@ -281,7 +281,7 @@ var mutations = []mutation{
 	},
 	{
 		"a loss that Guard finds ends the hold", "guard.go",
-		"\t\tl.watchdog.OwnerChanged(t.lease.Claim)\n", "",
+		"\t\tl.watchdog.OwnerChanged(h.lease.Claim)\n", "",
 		"TestLossFoundByGuard",
 	},
 	{
@@ -291,12 +291,12 @@ var mutations = []mutation{
 	},
 	{
 		"a row that the transaction cannot see yet is guarded", "internal/store/guard.go",
-		"err == nil && !mine {", "err == nil || !mine {",
+		"err == nil && !owned {", "err == nil || !owned {",
 		"TestGuardInAnOlderSnapshot",
 	},
 	{
 		"a Guard elsewhere is no loss", "internal/store/guard.go",
-		"if mine, err := s.stillOwned(ctx, c); err == nil && mine {", "if mine, err := s.stillOwned(ctx, c); err != nil && mine {",
+		"if owned, err := s.stillOwned(ctx, c); err == nil && owned {", "if owned, err := s.stillOwned(ctx, c); err != nil && owned {",
 		"TestGuardInAnotherDatabase",
 	},
 	{
@@ -396,7 +396,7 @@ var mutations = []mutation{
 	},
 	{
 		"an acquire that waits for no row lock and is sent twice recognizes its grant", "internal/store/acquire.go",
-		"\" OR p.owner = \" + literal(b.Owner)", "\" OR p.owner = \" + literal(\"\")",
+		"\" OR p.owner = \" + literal(req.Owner)", "\" OR p.owner = \" + literal(\"\")",
 		"TestRepeatedAcquire",
 	},
 	{
@@ -436,7 +436,7 @@ var mutations = []mutation{
 	},
 	{
 		"a row is checked before a handoff", "handoff.go",
-		"t.waiter.HasNext() && l.confirmed(t.lease) &&", "t.waiter.HasNext() &&",
+		"h.waiter.HasNext() && l.confirmed(h.lease) &&", "h.waiter.HasNext() &&",
 		"TestHandoffOfARowTakenAway",
 	},
 	{
@@ -446,7 +446,7 @@ var mutations = []mutation{
 	},
 	{
 		"an Extend that matched nothing reads the row", "hold.go",
-		"if err == nil && !mine || errors.Is(err, store.ErrRowLocked) {", "if lost = err == nil && !mine; errors.Is(err, store.ErrRowLocked) {",
+		"if err == nil && !owned || errors.Is(err, store.ErrRowLocked) {", "if lost = err == nil && !owned; errors.Is(err, store.ErrRowLocked) {",
 		"TestKilledStatement",
 	},
 	{
@@ -471,12 +471,12 @@ var mutations = []mutation{
 	},
 	{
 		"a renewal that is answered after the loss holds nothing", "internal/lease/single.go",
-		"if ls.expired && err == nil && mine && d.ctx.Err() == nil {", "if false {",
+		"if ls.expired && err == nil && owned && d.ctx.Err() == nil {", "if false {",
 		"TestSingleRenewalAfterTheLoss",
 	},
 	{
 		"a renewal that is answered during an Unlock undoes nothing", "internal/lease/single.go",
-		"if ls.expired && err == nil && mine && d.ctx.Err() == nil {", "if ls.ended && err == nil && mine && d.ctx.Err() == nil {",
+		"if ls.expired && err == nil && owned && d.ctx.Err() == nil {", "if ls.ended && err == nil && owned && d.ctx.Err() == nil {",
 		"TestUnlockDuringASingleRenewal",
 	},
 	{
@@ -496,7 +496,7 @@ var mutations = []mutation{
 	},
 	{
 		"Guard concludes nothing from a change that is not committed", "internal/store/guard.go",
-		"\tmine, err := StillOwned(ctx, s, []Claim{c})\n\treturn len(mine) > 0, err", "\trows, _, err := s.Look(ctx, []string{c.Name})\n\treturn rows[c.Name].Owner == c.Owner, err",
+		"\towned, err := StillOwned(ctx, s, []Claim{c})\n\treturn len(owned) > 0, err", "\trows, _, err := s.Look(ctx, []string{c.Name})\n\treturn rows[c.Name].Owner == c.Owner, err",
 		"TestGuardBesideAnUncommittedChange",
 	},
 	{
@@ -526,7 +526,7 @@ var mutations = []mutation{
 	},
 	{
 		"first grants that wait in the server have few slots", "internal/store/acquire.go",
-		"s.rowWaits.enterFirst(ctx, b.Name, s.slots(firstGrantWaits))", "s.rowWaits.enterFirst(ctx, b.Name, 1000)",
+		"s.rowWaits.enterFirst(ctx, req.Name, s.slots(firstGrantWaits))", "s.rowWaits.enterFirst(ctx, req.Name, 1000)",
 		"TestFirstGrantsBehindLockedRows",
 	},
 	{
@@ -586,7 +586,7 @@ var mutations = []mutation{
 	},
 	{
 		"a contender reads the session", "internal/store/session.go",
-		"case session.Micros > 0:", "case session.Micros > 0 && b.Name == \"\":",
+		"case session.Micros > 0:", "case session.Micros > 0 && req.Name == \"\":",
 		"TestSessionKeepsBoundRows",
 	},
 	{
@@ -681,7 +681,7 @@ var mutations = []mutation{
 	},
 	{
 		"rows are checked for a lease after a forced release", "internal/lease/session.go",
-		"\t\ts.audits = auditsAfterForce\n", "",
+		"\t\ts.audits = 1 + auditsAfterForce\n", "\t\ts.audits = 1\n",
 		"TestForcedReleaseAfterTheFirstCheck",
 	},
 	{

@@ -1,4 +1,5 @@
-// Package outage tells a lock that another owner holds from a database that cannot be asked.
+// Package outage distinguishes a lock that another owner holds from a database that does not
+// reply.
 package outage
 
 import (
@@ -51,7 +52,7 @@ func Unanswered(err error) error {
 	}
 }
 
-// A Detector probes what is in the way of statements without a reply.
+// A Detector finds out what blocks statements without a reply.
 type Detector struct {
 	repo      Prober
 	group     *background.Group
@@ -59,7 +60,7 @@ type Detector struct {
 	lastReply atomic.Int64 // to an attempt or a probe, as the time since began
 }
 
-// A Prober reads what is in the way of the statement of a claim.
+// A Prober reads what blocks the statement of a claim.
 type Prober interface {
 	Probe(ctx context.Context, c store.Claim) (store.RowState, error)
 }
@@ -111,8 +112,8 @@ func (e *Evidence) Sent(head Waiter, c store.Claim) {
 	e.claim, e.settled, e.asked, e.probing, e.probed = c, false, time.Now(), false, false
 }
 
-// Failed records an error of the head's statement. If it was only cut off, a probe finds
-// out why it had no reply.
+// Failed records an error of the head's statement. For a statement that was only cut off, a
+// probe finds out why it had no reply.
 func (e *Evidence) Failed(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -147,12 +148,12 @@ func (d *Detector) Answered(e *Evidence, head Waiter, granted bool) {
 	d.replied()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.head == head { // else its hold has ended already, or it adopted one
+	if e.head == head { // otherwise its hold has already ended, or it adopted one
 		e.settled, e.known, e.granted, e.failed, e.lookErr = true, true, granted, nil, nil
 	}
 }
 
-// Probe finds out what is in the way of the head's statement.
+// Probe finds out what blocks the head's statement.
 func (d *Detector) Probe(ctx context.Context, e *Evidence, head Waiter, c store.Claim) store.RowState {
 	ctx, cancel := context.WithTimeout(ctx, ProbeInterval)
 	defer cancel()
@@ -164,7 +165,7 @@ func (d *Detector) Probe(ctx context.Context, e *Evidence, head Waiter, c store.
 	return state
 }
 
-// Probed records what a probe, or a refusal, has found in the way of the head's statement.
+// Probed records what a probe or a refusal has found to block the head's statement.
 func (d *Detector) Probed(e *Evidence, head Waiter, state store.RowState, err error) {
 	if err == nil {
 		d.replied()
@@ -174,7 +175,7 @@ func (d *Detector) Probed(e *Evidence, head Waiter, state store.RowState, err er
 	}
 }
 
-// probe returns false if the statement of head is not in flight any more.
+// probe returns false if the statement of head is no longer in flight.
 func (e *Evidence) probe(head Waiter, state store.RowState, err error) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -193,14 +194,14 @@ func (e *Evidence) probe(head Waiter, state store.RowState, err error) bool {
 	return true
 }
 
-// A Verdict is why the database has not reported who holds a lock. It is zero if it has.
+// A Verdict is why the holder of a lock is unknown. It is zero if the database has reported it.
 type Verdict struct {
 	Err     error
 	Probing bool // a probe is in flight
 	Slow    bool // the database replies to others, and has had little time for this statement
 }
 
-// Verdict returns why the database could not be asked, by the head or the poller.
+// Verdict returns why neither the head nor the poller knows the holder of the lock.
 func (d *Detector) Verdict(e *Evidence) Verdict {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package queue has the wait queues of one process: a FIFO of waiters for each name.
+// Package queue implements the wait queues of one process: a FIFO of waiters for each name.
 package queue
 
 import (
@@ -8,9 +8,9 @@ import (
 	"github.com/mysqllock/mysqllock/internal/background"
 )
 
-// Queues has the wait queue of each name. A queue exists while it has a head, which acts
-// for the process from its first statement until its hold has ended. S is what the waiters
-// of a queue share, H what a head may leave to the next one.
+// Queues has the wait queue of each name. A queue exists while it has a head, which acts for
+// the process from its first statement until its hold has ended. S is the state that the
+// waiters of a queue share, H the offer that a head may leave to the next one.
 //
 // The methods of Queues and Waiter do not block and call nothing back.
 type Queues[S, H any] struct {
@@ -20,7 +20,7 @@ type Queues[S, H any] struct {
 
 type queue[S, H any] struct {
 	head      *Waiter[S, H]
-	open      bool      // waiters with noWait may join, because the head may fail
+	open      bool      // waiters with noWait may join
 	next      list.List // of *Waiter; the others, in order of arrival
 	noWaiting int       // how many of them have noWait
 	state     S
@@ -31,35 +31,35 @@ type Waiter[S, H any] struct {
 	Name    string
 	State   *S            // shared by the waiters of the queue, and not protected by it
 	Head    chan struct{} // closed by the package when the waiter becomes the head
-	Woken   chan struct{} // capacity 1: look again; it may be a false alarm
+	Woken   chan struct{} // capacity 1: a wake-up, which may be false
 	Refused chan struct{} // closed when a waiter with noWait cannot become the head; else nil
 
 	queues *Queues[S, H]
 	owner  any           // compared by WakeOwner
 	elem   *list.Element // in queue.next; nil for the head
-	left   bool          // not in the queue any more
-	offer  H             // of the head: what the last one left
+	left   bool          // no longer in the queue
+	offer  H             // of the last head to this one
 }
 
 // New returns queues without waiters.
 func New[S, H any]() *Queues[S, H] { return &Queues[S, H]{queues: map[string]*queue[S, H]{}} }
 
-// Join appends a waiter to the queue of name. A waiter with noWait joins only if there is
-// no head, or one that admits it. Otherwise Join returns nil, and what the waiters share.
-func (s *Queues[S, H]) Join(name string, owner any, noWait bool) (*Waiter[S, H], *S) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	q := s.queues[name]
+// Join appends a waiter to the queue of name. A waiter with noWait joins only if there is no
+// head, or one that admits it. Otherwise Join returns nil and the state of the queue.
+func (qs *Queues[S, H]) Join(name string, owner any, noWait bool) (*Waiter[S, H], *S) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.queues[name]
 	if noWait && q != nil && !q.open {
 		return nil, &q.state
 	}
-	w := &Waiter[S, H]{Name: name, Head: make(chan struct{}), Woken: make(chan struct{}, 1), queues: s, owner: owner}
+	w := &Waiter[S, H]{Name: name, Head: make(chan struct{}), Woken: make(chan struct{}, 1), queues: qs, owner: owner}
 	if noWait {
 		w.Refused = make(chan struct{})
 	}
 	if q == nil {
 		q = &queue[S, H]{head: w, open: true}
-		s.queues[name] = q
+		qs.queues[name] = q
 		close(w.Head)
 	} else {
 		w.elem = q.next.PushBack(w)
@@ -105,18 +105,18 @@ func (q *queue[S, H]) refuse() {
 }
 
 // Leave removes w from its queue. If it was the head, the next waiter becomes the head and
-// gets the offer that w has not taken; without a next waiter, Leave returns the offer, and
+// gets the offer that w has not taken. Without a next waiter, Leave returns that offer, and
 // last is true.
 func (w *Waiter[S, H]) Leave() (offer H, last bool) {
-	s := w.queues
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	qs := w.queues
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
 	var none H
 	if w.left {
 		return none, false
 	}
 	w.left = true
-	q := s.queues[w.Name]
+	q := qs.queues[w.Name]
 	if w.elem != nil {
 		q.remove(w.elem)
 		return none, false
@@ -125,12 +125,12 @@ func (w *Waiter[S, H]) Leave() (offer H, last bool) {
 	if q.pass(offer) {
 		return none, false
 	}
-	delete(s.queues, w.Name)
+	delete(qs.queues, w.Name)
 	return offer, true
 }
 
-// Offer is Leave for a head that leaves something to the next waiter. It returns false, and
-// has done nothing, if there is none.
+// Offer is Leave for a head with an offer to the next waiter. It returns false, and changes
+// nothing, if there is no next waiter.
 func (w *Waiter[S, H]) Offer(offer H) bool {
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
@@ -148,7 +148,7 @@ func (w *Waiter[S, H]) HasNext() bool {
 	return !w.left && w.queues.queues[w.Name].next.Len() > 0
 }
 
-// TakeOffer returns what w, the head, was offered, or the zero value.
+// TakeOffer returns the offer to w, the head, or the zero value.
 func (w *Waiter[S, H]) TakeOffer() (offer H) {
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
@@ -178,23 +178,23 @@ func (q *queue[S, H]) remove(elem *list.Element) *Waiter[S, H] {
 	return w
 }
 
-// Wake makes w look again.
+// Wake wakes w.
 func (w *Waiter[S, H]) Wake() { background.Notify(w.Woken) }
 
-// Wake makes the head of name's queue look again.
-func (s *Queues[S, H]) Wake(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if q := s.queues[name]; q != nil {
+// Wake wakes the head of name's queue.
+func (qs *Queues[S, H]) Wake(name string) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if q := qs.queues[name]; q != nil {
 		q.head.Wake()
 	}
 }
 
-// WakeOwner makes the waiters of an owner look again, without the head.
-func (s *Queues[S, H]) WakeOwner(name string, owner any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if q := s.queues[name]; q != nil {
+// WakeOwner wakes an owner's waiters behind the head.
+func (qs *Queues[S, H]) WakeOwner(name string, owner any) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if q := qs.queues[name]; q != nil {
 		for e := q.next.Front(); e != nil; e = e.Next() {
 			if w := e.Value.(*Waiter[S, H]); w.owner == owner {
 				w.Wake()
@@ -204,15 +204,15 @@ func (s *Queues[S, H]) WakeOwner(name string, owner any) {
 }
 
 // Has reports whether there is a queue for name.
-func (s *Queues[S, H]) Has(name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.queues[name] != nil
+func (qs *Queues[S, H]) Has(name string) bool {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	return qs.queues[name] != nil
 }
 
 // Len returns how many queues there are.
-func (s *Queues[S, H]) Len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.queues)
+func (qs *Queues[S, H]) Len() int {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	return len(qs.queues)
 }

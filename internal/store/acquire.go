@@ -12,16 +12,16 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Acquire takes the row if it is free. Every grant must be followed by one HoldEnded.
-// It sends one statement; two for a name that has no row yet, or for which others wait;
-// and two more on the first use of the pool.
-func (s *Store) Acquire(ctx context.Context, b AcquireRequest) (g Grant, err error) {
+// Acquire takes the row if it is free. Every grant must be followed by one HoldEnded. Acquire
+// sends one statement, two for a name that has no row yet or for which others wait, and two
+// more on the first use of the pool. See checkSession for a row that is bound to a session.
+func (s *Store) Acquire(ctx context.Context, req AcquireRequest) (g Grant, err error) {
 	var answer int64
 	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
-		if s.rowWaits.enter(acquireWaits, b.Name, s.slots(acquireWaits)) {
-			answer, g.Sent, err = s.takeInSlot(ctx, conn, b)
+		if s.rowWaits.enter(acquireWaits, req.Name, s.slots(acquireWaits)) {
+			answer, g.Sent, err = s.takeInSlot(ctx, conn, req)
 		} else {
-			answer, g.Sent, err = s.unlessKept(ctx, conn, b, s.takeUnlocked)
+			answer, g.Sent, err = s.withSessionCheck(ctx, conn, req, s.takeUnlocked)
 		}
 		if err == nil && isToken(answer) {
 			s.holdBegan() // before conn is returned: it may become the reserved one
@@ -29,7 +29,7 @@ func (s *Store) Acquire(ctx context.Context, b AcquireRequest) (g Grant, err err
 		return err
 	})
 	if err == nil && answer == answerAbsent {
-		answer, g.Sent, err = s.takeFirst(ctx, b)
+		answer, g.Sent, err = s.takeFirst(ctx, req)
 	}
 	switch {
 	case err != nil:
@@ -44,110 +44,109 @@ func (s *Store) Acquire(ctx context.Context, b AcquireRequest) (g Grant, err err
 		g.Remaining, g.Reserved = ReservedFor, true
 	case answer < 0:
 		g.Remaining = duration(-answer)
-	case b.Replaces == "":
+	case req.Replaces == "":
 		return Grant{}, ErrAutocommit
 	}
 	return g, nil
 }
 
-// The answer of an acquiring statement is a token, or the microseconds left of the
-// holder's lease as a negative number, or one of these.
+// The answer of an acquiring statement is a token, the number of a session, the microseconds
+// left of the holder's lease as a negative number, or one of these.
 const (
 	answerReserved = -1<<62 + iota // the row is free, but reserved for another process
 	answerLocked                   // the row is free, but a transaction has it locked
 	answerAbsent                   // there is no row
 )
 
-// isToken reports whether an answer is a grant. Sessions have greater numbers.
+// isToken reports whether an answer is a token, and so a grant. Sessions have greater numbers.
 func isToken(answer int64) bool { return 0 < answer && answer < firstProcess }
 
-// An acquirer sends the statements of one request, for which no session alive may keep the
-// row.
-type acquirer func(ctx context.Context, conn *sqlx.Conn, b AcquireRequest) (answer int64, sent time.Time, err error)
+// An acquirer sends the statements of one request. They are refused if a session other than
+// req.dead may keep the row.
+type acquirer func(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error)
 
-// unlessKept sends the statements of a request, again if they are refused because of a
-// session that turns out to be dead.
-func (s *Store) unlessKept(ctx context.Context, conn *sqlx.Conn, b AcquireRequest, send acquirer) (answer int64, sent time.Time, err error) {
-	b.dead = SessionID(s.dead.Load())
+// withSessionCheck sends the statements of a request, and sends them again if they are refused
+// because of a session that turns out to be dead.
+func (s *Store) withSessionCheck(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, send acquirer) (answer int64, sent time.Time, err error) {
+	req.dead = SessionID(s.dead.Load())
 	for try := 1; ; try++ {
-		answer, sent, err = send(ctx, conn, b)
+		answer, sent, err = send(ctx, conn, req)
 		if err != nil || answer < firstProcess {
 			return answer, sent, err
 		}
 		var again bool
-		answer, again, err = s.checkSession(ctx, conn, &b, SessionID(answer))
+		answer, again, err = s.checkSession(ctx, conn, &req, SessionID(answer))
 		switch {
 		case !again:
 			return answer, sent, err
-		case try == 3: // a proxy sends what only reads to a replica that lags?
+		case try == 3: // perhaps a proxy sends reads to a replica that lags
 			return -time.Millisecond.Microseconds(), sent, nil
 		}
 	}
 }
 
-// take acquires by statements that wait while a transaction has the row locked.
-func (s *Store) take(ctx context.Context, conn *sqlx.Conn, b AcquireRequest) (answer int64, sent time.Time, err error) {
-	takeOrEnlist := command{text: s.acquireText(b, sqlTakeOrEnlist, "")}
+// take acquires by statements that wait for the row lock.
+func (s *Store) take(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
+	takeOrEnlist := command{text: s.acquireText(req, sqlTakeOrEnlist, "")}
 	var first command
 	switch {
-	case b.Replaces != "":
-		first.text = s.acquireText(b, sqlReplace, "")
-	case b.EnlistAs != 0:
+	case req.Replaces != "":
+		first.text = s.acquireText(req, sqlReplace, "")
+	case req.EnlistAs != 0:
 		first = takeOrEnlist
 	default:
-		dead := uint64(b.dead)
-		first = command{s.acquireText(b, sqlTake, ""), s.preparedTake, []any{b.Owner, b.Lease.Microseconds(), hex.EncodeToString([]byte(b.Name)), dead, b.Owner, dead}}
+		dead := uint64(req.dead)
+		first = command{s.acquireText(req, sqlTake, ""), s.preparedTake, []any{req.Owner, req.Lease.Microseconds(), hex.EncodeToString([]byte(req.Name)), dead, req.Owner, dead}}
 	}
 	answer, sent, err = s.execForAnswer(ctx, conn, first)
 	if err == nil && answer == -1 {
 		answer, sent, err = s.execForAnswer(ctx, conn, takeOrEnlist)
 	}
-	if answer == 0 && b.Replaces == "" {
+	if answer == 0 && req.Replaces == "" {
 		answer = answerAbsent
 	}
 	return answer, sent, err
 }
 
-// takeInSlot is take for a caller with a slot in rowWaits. It leaves the slot unless
-// the statement may still wait in the server.
-func (s *Store) takeInSlot(ctx context.Context, conn *sqlx.Conn, b AcquireRequest) (answer int64, sent time.Time, err error) {
+// takeInSlot is take, with a session check, for a caller that has a slot in rowWaits. It
+// leaves the slot unless the statement may still wait in the server.
+func (s *Store) takeInSlot(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
 	left := false
 	defer func() {
 		if !left {
-			s.rowWaits.leave(acquireWaits, b.Name)
+			s.rowWaits.leave(acquireWaits, req.Name)
 		}
 	}()
-	answer, sent, err = s.unlessKept(ctx, conn, b, s.take)
+	answer, sent, err = s.withSessionCheck(ctx, conn, req, s.take)
 	if err != nil && ctx.Err() != nil {
-		left, err = true, &abandonedWait{err, b.Claim, acquireWaits}
+		left, err = true, &abandonedWait{err, req.Claim, acquireWaits}
 	}
 	return answer, sent, err
 }
 
-// takeUnlocked acquires by statements that wait for no row lock.
-func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, b AcquireRequest) (answer int64, sent time.Time, err error) {
-	dead := b.dead.String()
+// takeUnlocked acquires by statements that do not wait for the row lock.
+func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
+	dead := req.dead.String()
 	available, waiters := s.query(sqlAvailable, "r", "p.", "dead", dead), s.query(sqlWaitersAfterTake, "r", "l.")
-	if b.Replaces != "" {
-		available, waiters = "p.owner = "+literal(b.Replaces), "l.waiters"
+	if req.Replaces != "" {
+		available, waiters = "p.owner = "+literal(req.Replaces), "l.waiters"
 	}
-	available = "(" + available + " OR p.owner = " + literal(b.Owner) + ")"
+	available = "(" + available + " OR p.owner = " + literal(req.Owner) + ")"
 	answer, sent, err = s.execForAnswer(ctx, conn, command{text: func() string {
-		return s.query(sqlTakeUnlocked, "name", literal(b.Name), "owner", literal(b.Owner), "label", s.label, "lease", micros(b.Lease),
+		return s.query(sqlTakeUnlocked, "name", literal(req.Name), "owner", literal(req.Owner), "label", s.label, "lease", micros(req.Lease),
 			"available", available, "waiters", waiters)
 	}})
 	if err != nil || answer != 0 {
 		return answer, sent, err
 	}
-	if b.Replaces != "" {
-		return 0, sent, NotSent{ErrRowLocked} // or another owner's by now: without a slot, it cannot tell
+	if req.Replaces != "" {
+		return 0, sent, NotSent{ErrRowLocked} // or the row has another owner: without a slot, it cannot tell
 	}
 	var row struct {
 		Answer                        int64
 		Autocommit, Available, Listed bool
 	}
-	s.statements.Add(1)
-	err = conn.GetContext(ctx, &row, s.query(sqlWhyRefused, "name", literal(b.Name), "dead", dead))
+	err = s.get(ctx, conn, &row, sqlWhyRefused, "name", literal(req.Name), "dead", dead)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return answerAbsent, sent, nil
@@ -157,18 +156,18 @@ func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, b AcquireRequ
 		return 0, sent, nil
 	case row.Available:
 		return answerLocked, sent, nil
-	case b.EnlistAs != 0 && !row.Listed:
-		_, _, err = s.execForAnswer(ctx, conn, command{text: s.acquireText(b, sqlEnlist, "")})
+	case req.EnlistAs != 0 && !row.Listed:
+		_, _, err = s.execForAnswer(ctx, conn, command{text: s.acquireText(req, sqlEnlist, "")})
 	}
 	return row.Answer, sent, err
 }
 
-// takeFirst acquires a name that has no row yet. Its statement also needs the
-// high-water row and a gap in the index, which a transaction may have locked, and no
-// probe can see what it waits for. So it is not cut off while the server executes it: it
-// keeps its connection, and further first grants wait for a slot in this process.
-func (s *Store) takeFirst(ctx context.Context, b AcquireRequest) (answer int64, sent time.Time, err error) {
-	switch ok, err := s.rowWaits.enterFirst(ctx, b.Name, s.slots(firstGrantWaits)); {
+// takeFirst acquires a name that has no row yet. Its statement also locks the high-water row
+// and a gap in the index, where a probe cannot see what it waits for. So it is not cut off
+// while the server executes it: it keeps its connection, and further first grants wait in
+// this process for a slot.
+func (s *Store) takeFirst(ctx context.Context, req AcquireRequest) (answer int64, sent time.Time, err error) {
+	switch ok, err := s.rowWaits.enterFirst(ctx, req.Name, s.slots(firstGrantWaits)); {
 	case err != nil:
 		return 0, sent, NotSent{err}
 	case !ok:
@@ -182,9 +181,9 @@ func (s *Store) takeFirst(ctx context.Context, b AcquireRequest) (answer int64, 
 	granted, abandoned := false, false
 	own, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)
 	began := time.Now()
-	dead := s.cancelIfDead(own, cancel, b.Owner)
+	dead := s.cancelIfDead(own, cancel, req.Owner)
 	r, err := detach(ctx, s, own, cancel, false, func(ctx context.Context, conn *sqlx.Conn) (r result, err error) {
-		r.answer, r.sent, err = s.execForAnswer(ctx, conn, command{text: s.acquireText(b, sqlInsert, s.name+".")})
+		r.answer, r.sent, err = s.execForAnswer(ctx, conn, command{text: s.acquireText(req, sqlInsert, s.name+".")})
 		mu.Lock()
 		defer mu.Unlock()
 		granted = isToken(r.answer) && !abandoned
@@ -192,11 +191,11 @@ func (s *Store) takeFirst(ctx context.Context, b AcquireRequest) (answer int64, 
 		case granted:
 			s.holdBegan()
 		case isToken(r.answer):
-			_, _, err = s.freeOn(ctx, conn, s.releaseCommand(b.Claim))
+			_, _, err = s.freeOn(ctx, conn, s.releaseCommand(req.Claim))
 		}
 		return r, err
 	}, func(sent bool, err error) {
-		s.leaveSlot(firstGrantWaits, b.Name, began, sent && isTimeout(err) && !dead.Load())
+		s.leaveSlot(firstGrantWaits, req.Name, began, sent && isTimeout(err) && !dead.Load())
 	})
 	mu.Lock()
 	defer mu.Unlock()
@@ -207,9 +206,9 @@ func (s *Store) takeFirst(ctx context.Context, b AcquireRequest) (answer int64, 
 	return r.answer, r.sent, err
 }
 
-// cancelIfDead calls cancel if the server does not execute the statement of owner any more,
-// or has not received it, although own has not ended: its connection is dead. It sets dead
-// before that. Two checks in a row must not find the statement.
+// cancelIfDead sets dead and calls cancel if the server does not execute the statement of
+// owner, although own has not ended: then the connection is dead. Two checks in a row must
+// not find the statement.
 func (s *Store) cancelIfDead(own context.Context, cancel context.CancelFunc, owner string) (dead *atomic.Bool) {
 	dead = new(atomic.Bool)
 	s.detached.Go(func() {
@@ -237,33 +236,27 @@ func (s *Store) cancelIfDead(own context.Context, cancel context.CancelFunc, own
 func (s *Store) executes(ctx context.Context, owner string) (executes bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, waitCheckInterval)
 	defer cancel()
-	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		s.statements.Add(1)
-		return conn.GetContext(ctx, &executes, s.query(sqlExecutes, "owner", literal(owner)))
-	})
+	err = s.getReserved(ctx, &executes, sqlExecutes, "owner", literal(owner))
 	return executes, err
 }
 
 // acquireText inserts a request into a statement. r qualifies the row's columns.
-func (s *Store) acquireText(b AcquireRequest, statement, r string) func() string {
+func (s *Store) acquireText(req AcquireRequest, statement, r string) func() string {
 	return func() string {
 		enlist := "x''"
-		if b.EnlistAs != 0 {
-			enlist = b.EnlistAs.literal()
+		if req.EnlistAs != 0 {
+			enlist = req.EnlistAs.literal()
 		}
-		return s.query(statement, "name", literal(b.Name), "owner", literal(b.Owner), "replaces", literal(b.Replaces),
-			"label", s.label, "lease", micros(b.Lease), "enlist", enlist, "dead", b.dead.String(), "r", r)
+		return s.query(statement, "name", literal(req.Name), "owner", literal(req.Owner), "replaces", literal(req.Replaces),
+			"label", s.label, "lease", micros(req.Lease), "enlist", enlist, "dead", req.dead.String(), "r", r)
 	}
 }
 
-// Probe returns what keeps the claim's statement, which is in flight, from being
-// answered. It waits for no row lock.
+// Probe returns what blocks the claim's statement, which is in flight. It does not wait for
+// the row lock.
 func (s *Store) Probe(ctx context.Context, c Claim) (state RowState, err error) {
 	var found struct{ Held, Unlocked bool }
-	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		s.statements.Add(1)
-		return conn.GetContext(ctx, &found, s.query(sqlProbe, "name", literal(c.Name), "owner", literal(c.Owner)))
-	})
+	err = s.getReserved(ctx, &found, sqlProbe, "name", literal(c.Name), "owner", literal(c.Owner))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return RowHeld, nil // a first grant waits only for other statements: a Purge, another first grant

@@ -119,8 +119,7 @@ func (s *Store) forceOnce(ctx context.Context, name string) (owner string, next 
 	}
 	pairs := []string{"name", literal(name)}
 	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		s.statements.Add(1)
-		return conn.GetContext(ctx, &holder, s.query(sqlHolder, pairs...))
+		return s.get(ctx, conn, &holder, sqlHolder, pairs...)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", 0, nil

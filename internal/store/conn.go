@@ -4,10 +4,11 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/jmoiron/sqlx"
+
+	"github.com/mysqllock/mysqllock/internal/background"
 )
 
 // onConn runs fn on a connection of the pool.
@@ -24,7 +25,7 @@ func (s *Store) onReservedConn(ctx context.Context, fn func(context.Context, *sq
 // run runs fn on a connection, and tries another if that one was dead before anything was
 // sent, or leads to a demoted primary.
 func (s *Store) run(ctx context.Context, reserved bool, fn func(context.Context, *sqlx.Conn) error) error {
-	if s.db.Stats().MaxOpenConnections == 1 && s.holdsAny() {
+	if s.db.Stats().MaxOpenConnections == 1 && s.locksHeld() > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, s.onlyConnTimeout)
 		defer cancel()
@@ -56,7 +57,7 @@ func (s *Store) use(ctx context.Context, conn *sqlx.Conn, reserved bool, fn func
 	defer cancel()
 	err = ErrPanic
 	defer func() { s.returnConn(conn, err, reserved) }()
-	if broken := s.prepare(long, conn); broken != nil {
+	if broken := s.checkConn(long, conn); broken != nil {
 		return broken
 	}
 	err = fn(long, conn)
@@ -89,22 +90,14 @@ func (s *Store) extendWhilePoolInUse(ctx context.Context) (context.Context, cont
 		return ctx, func() {}
 	}
 	long, cancel := context.WithTimeout(outer, max(3*s.onlyConnTimeout, time.Until(end)))
-	var mu sync.Mutex // protects timer
-	var timer *time.Timer
-	mu.Lock()
-	defer mu.Unlock()
-	timer = time.AfterFunc(time.Until(end), func() {
-		mu.Lock()
-		defer mu.Unlock()
+	timer := background.AfterFunc(time.Until(end), func() time.Duration {
 		if long.Err() == nil && s.PoolInUse() {
-			timer.Reset(poolCheck)
-		} else {
-			cancel()
+			return poolCheck
 		}
+		cancel()
+		return 0
 	})
 	return long, func() {
-		mu.Lock()
-		defer mu.Unlock()
 		timer.Stop()
 		cancel()
 	}
@@ -172,18 +165,12 @@ func (s *Store) borrowIdle(ctx context.Context, reserved bool) (*sqlx.Conn, erro
 	return s.borrow(ctx, false)
 }
 
-func (s *Store) holdsAny() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.held > 0
-}
-
-// holdsOne reports whether one lock is held, so that no other needs the reserved
+// locksHeld returns how many locks are held. If it is one, no other lock needs the reserved
 // connection.
-func (s *Store) holdsOne() bool {
+func (s *Store) locksHeld() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.held == 1
+	return s.held
 }
 
 // poolShort reports whether the reserved connection is the only free one.
@@ -218,10 +205,7 @@ func (s *Store) returnConn(conn *sqlx.Conn, err error, renewed bool) {
 	keep := Answered(err) && !Demoted(err) && s.held > 0 && s.reservedConn == nil && (limit > 1 || limit == 0 && renewed)
 	if keep {
 		s.reservedConn = conn
-		select {
-		case s.connReturned <- struct{}{}:
-		default:
-		}
+		background.Notify(s.connReturned)
 	}
 	s.mu.Unlock()
 	if !keep {

@@ -133,9 +133,9 @@ func final(err error) bool {
 // OutcomeUnknown reports whether a statement that failed may have been executed, or may
 // still be. Then its effect must be undone.
 func OutcomeUnknown(err error) bool {
-	var never NotSent
+	var notSent NotSent
 	switch {
-	case err == nil, errors.As(err, &never):
+	case err == nil, errors.As(err, &notSent):
 		return false
 	case errorNumber(err) != 0:
 		return !rejected(errorNumber(err))

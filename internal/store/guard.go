@@ -38,14 +38,14 @@ func (s *Store) Guard(ctx context.Context, tx queryer, c Claim, token uint64) er
 	if found, err := lock(sqlGuard); found || err != nil {
 		return err
 	}
-	if mine, err := s.stillOwned(ctx, c); err == nil && !mine {
+	if owned, err := s.stillOwned(ctx, c); err == nil && !owned {
 		return ErrNotOwned
 	}
 	// The snapshot of the transaction may be older than the grant.
 	if found, err := lock(sqlGuardNow); found || err != nil {
 		return err
 	}
-	if mine, err := s.stillOwned(ctx, c); err == nil && mine {
+	if owned, err := s.stillOwned(ctx, c); err == nil && owned {
 		return errors.New("the transaction does not find the lock's row: it must run on the server of the Locker's table, and find that table under the same name")
 	}
 	return ErrNotOwned
@@ -55,8 +55,8 @@ func (s *Store) Guard(ctx context.Context, tx queryer, c Claim, token uint64) er
 func (s *Store) stillOwned(ctx context.Context, c Claim) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second) // the transaction may have the last connection of the pool
 	defer cancel()
-	mine, err := StillOwned(ctx, s, []Claim{c})
-	return len(mine) > 0, err
+	owned, err := StillOwned(ctx, s, []Claim{c})
+	return len(owned) > 0, err
 }
 
 // requireTransaction returns an error if tx, of an unknown type, has no open transaction:

@@ -30,15 +30,17 @@ func (s *Store) Renew(ctx context.Context, cs []Claim, lease time.Duration, hold
 	return int(n), sent, err
 }
 
+// An ownership reports whether a statement sent at sent found a row owned by its claim.
+type ownership struct {
+	owned bool
+	sent  time.Time
+}
+
 // Extend is Renew for one lease. It
 // waits while a transaction has the row locked, or returns ErrRowLocked if this process
 // already waits for that row, or for too many. The end of ctx ends the call, but not the
 // statement.
-func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds int, session SessionID) (mine bool, sent time.Time, err error) {
-	type answer struct {
-		mine bool
-		sent time.Time
-	}
+func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds int, session SessionID) (owned bool, sent time.Time, err error) {
 	if s.poolShort() || !s.rowWaits.enter(holdWaits, c.Name, s.slots(holdWaits)) {
 		if n, sent, err := s.Renew(ctx, []Claim{c}, lease, holds, session); n > 0 || err != nil {
 			return n > 0, sent, err
@@ -53,15 +55,15 @@ func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds 
 	}
 	cmd := s.command(sqlExtend, "name", literal(c.Name), "owner", literal(c.Owner), "lease", micros(lease), "holds", assign, "bind", session.assign(""))
 	// The renewals of a session need the reserved connection, even if it keeps only this row.
-	reserved := s.holdsOne() && s.poolShort() && (session != 0 || !s.bound.Load())
-	a, err := runInSlot(ctx, s, c, reserved, func(ctx context.Context, conn *sqlx.Conn) (answer, error) {
+	reserved := s.locksHeld() == 1 && s.poolShort() && (session != 0 || !s.bound.Load())
+	a, err := runInSlot(ctx, s, c, reserved, func(ctx context.Context, conn *sqlx.Conn) (ownership, error) {
 		matched, sent, err := s.execForAnswer(ctx, conn, cmd)
 		if matched != 0 && session != 0 {
 			s.bound.Store(true)
 		}
-		return answer{matched != 0, sent}, err
+		return ownership{matched != 0, sent}, err
 	})
-	return a.mine, a.sent, err
+	return a.owned, a.sent, err
 }
 
 // Release frees the row if the claim still owns it. It waits for a locked row as Extend
@@ -80,7 +82,7 @@ func (s *Store) Release(ctx context.Context, c Claim) (freed bool, next Process,
 	// Switching goroutines would cost 10 % of an uncontended acquire and release.
 	kept := false
 	var n int64
-	err = s.run(ctx, s.holdsOne() && ctx.Value(notHeldKey{}) == nil, func(ctx context.Context, conn *sqlx.Conn) (err error) {
+	err = s.run(ctx, s.locksHeld() == 1 && ctx.Value(notHeldKey{}) == nil, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		n, next, err = s.freeOn(ctx, conn, s.releaseCommand(c))
 		if kept = err != nil && ctx.Err() != nil && !errors.Is(err, driver.ErrBadConn); kept {
 			err = &abandonedWait{err, c, holdWaits}
@@ -106,7 +108,7 @@ func (s *Store) releaseCommand(c Claim) command {
 		text: func() string {
 			return s.query(sqlRelease, "name", literal(c.Name), "owner", literal(c.Owner), "released", literal(released(c.Owner)))
 		},
-		often: s.preparedRelease, args: []any{hex.EncodeToString([]byte(c.Name)), c.Owner, released(c.Owner)},
+		prepared: s.preparedRelease, args: []any{hex.EncodeToString([]byte(c.Name)), c.Owner, released(c.Owner)},
 	}
 }
 
@@ -119,7 +121,7 @@ func (s *Store) ReleaseAll(ctx context.Context, cs []Claim) (freed int64, next P
 	for _, c := range cs {
 		owners = append(owners, c.Owner, released(c.Owner))
 	}
-	freed, next, err = s.free(ctx, true, s.command(sqlReleaseAll,
+	freed, next, err = s.free(ctx, s.command(sqlReleaseAll,
 		"names", literals(Names(cs)), "owners", literals(owners), "count", strconv.Itoa(len(cs)), "r", "l."))
 	if freed == int64(len(cs)) {
 		s.endWaits(cs, false)
@@ -161,7 +163,7 @@ func (s *Store) lookOn(ctx context.Context, conn *sqlx.Conn, names []string) (ro
 
 // StillOwned returns the claims that still own their rows. Look can be trusted if it
 // finds the claim, but another owner that it finds may not be committed.
-func StillOwned(ctx context.Context, repo ownershipReader, claims []Claim) (mine []Claim, err error) {
+func StillOwned(ctx context.Context, repo ownershipReader, claims []Claim) (owned []Claim, err error) {
 	rows, _, err := repo.Look(ctx, Names(claims))
 	if err != nil {
 		return nil, err
@@ -169,7 +171,7 @@ func StillOwned(ctx context.Context, repo ownershipReader, claims []Claim) (mine
 	var others []Claim
 	for _, c := range claims {
 		if rows[c.Name].Owner == c.Owner {
-			mine = append(mine, c)
+			owned = append(owned, c)
 		} else {
 			others = append(others, c)
 		}
@@ -177,7 +179,7 @@ func StillOwned(ctx context.Context, repo ownershipReader, claims []Claim) (mine
 	if len(others) > 0 {
 		others, err = repo.Owned(ctx, others)
 	}
-	return append(mine, others...), err
+	return append(owned, others...), err
 }
 
 type ownershipReader interface {
@@ -187,7 +189,7 @@ type ownershipReader interface {
 
 // Owned returns the claims that own their rows, as committed, at every isolation level:
 // Look may see a change of owner that is rolled back later.
-func (s *Store) Owned(ctx context.Context, cs []Claim) (mine []Claim, err error) {
+func (s *Store) Owned(ctx context.Context, cs []Claim) (owned []Claim, err error) {
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		s.statements.Add(1)
 		_, err := conn.ExecContext(ctx, sqlReadCommitted)
@@ -199,28 +201,24 @@ func (s *Store) Owned(ctx context.Context, cs []Claim) (mine []Claim, err error)
 			conn.Raw(func(any) error { return driver.ErrBadConn }) // the level applies to the next transaction
 			return err
 		}
-		mine = slices.DeleteFunc(slices.Clone(cs), func(c Claim) bool { return rows[c.Name].Owner != c.Owner })
+		owned = slices.DeleteFunc(slices.Clone(cs), func(c Claim) bool { return rows[c.Name].Owner != c.Owner })
 		return nil
 	})
-	if err == nil && len(mine) < len(cs) {
-		s.endWaits(slices.DeleteFunc(slices.Clone(cs), func(c Claim) bool { return slices.Contains(mine, c) }), true)
+	if err == nil && len(owned) < len(cs) {
+		s.endWaits(slices.DeleteFunc(slices.Clone(cs), func(c Claim) bool { return slices.Contains(owned, c) }), true)
 	}
-	return mine, err
+	return owned, err
 }
 
 // Confirm reports whether the claim owns its row. Like Look it may be wrong if it reports
 // false, never if it reports true. The end of ctx ends the call, but not the statement.
-func (s *Store) Confirm(ctx context.Context, c Claim) (mine bool, sent time.Time, err error) {
-	type answer struct {
-		mine bool
-		sent time.Time
-	}
+func (s *Store) Confirm(ctx context.Context, c Claim) (owned bool, sent time.Time, err error) {
 	own, cancel := WithRetryLimit(s.lifetime, min(s.onlyConnTimeout, 5*time.Second))
-	a, err := detach(ctx, s, own, cancel, true, func(ctx context.Context, conn *sqlx.Conn) (answer, error) {
+	a, err := detach(ctx, s, own, cancel, true, func(ctx context.Context, conn *sqlx.Conn) (ownership, error) {
 		rows, sent, err := s.lookOn(ctx, conn, []string{c.Name})
-		return answer{rows[c.Name].Owner == c.Owner, sent}, err
+		return ownership{rows[c.Name].Owner == c.Owner, sent}, err
 	}, func(bool, error) {})
-	return a.mine, a.sent, err
+	return a.owned, a.sent, err
 }
 
 // change executes a command for locks that are held, and returns how many rows it matched.
@@ -238,9 +236,9 @@ func (s *Store) change(ctx context.Context, reserved bool, c command) (rows int6
 	return rows, sent, err
 }
 
-// free is change for commands that free rows for which others may wait.
-func (s *Store) free(ctx context.Context, reserved bool, c command) (freed int64, next Process, err error) {
-	err = s.run(ctx, reserved, func(ctx context.Context, conn *sqlx.Conn) (err error) {
+// free executes a command that frees rows for which others may wait.
+func (s *Store) free(ctx context.Context, c command) (freed int64, next Process, err error) {
+	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		freed, next, err = s.freeOn(ctx, conn, c)
 		return err
 	})
@@ -263,7 +261,7 @@ func (s *Store) freeOn(ctx context.Context, conn *sqlx.Conn, c command) (freed i
 // RemoveWaiter removes a process from the wait queues of names, skipping locked rows. all
 // is false if it was not removed from every one.
 func (s *Store) RemoveWaiter(ctx context.Context, names []string, p Process) (next Process, all bool, err error) {
-	removed, next, err := s.free(ctx, true, s.command(sqlRemoveWaiter,
+	removed, next, err := s.free(ctx, s.command(sqlRemoveWaiter,
 		"names", literals(names), "count", strconv.Itoa(len(names)), "process", p.literal(), "pollingID", p.Polling().literal(), "r", "l."))
 	return next, removed == int64(len(names)), err
 }

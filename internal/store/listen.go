@@ -24,7 +24,7 @@ var (
 
 // Listen blocks until another process signals this one, d has passed, or one of the names
 // needs a look. One call at a time may be in flight.
-func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (h Wakeup, err error) {
+func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (w Wakeup, err error) {
 	stats := s.db.Stats()
 	if stats.MaxOpenConnections > 0 && stats.MaxOpenConnections-stats.InUse < minListenPool {
 		d = min(d, maxListenInSmallPool)
@@ -34,9 +34,9 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (h 
 	switch {
 	case 0 < stats.MaxOpenConnections && stats.MaxOpenConnections < minListenPool,
 		s.PoolInUse() && s.listener != nil && stats.WaitCount > s.waitCount: // a caller waits for a connection while this one listens
-		return h, ErrPoolTooSmall
+		return w, ErrPoolTooSmall
 	case s.PoolInUse() && s.listener == nil:
-		return h, ErrPoolInUse
+		return w, ErrPoolInUse
 	}
 	s.waitCount = stats.WaitCount
 	var answer struct {
@@ -47,16 +47,14 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (h 
 	}
 	open := s.listener != nil
 	if open {
-		err = s.prepare(ctx, s.listener)
+		err = s.checkConn(ctx, s.listener)
 	} else {
 		err = s.openListener(ctx)
 		open = err == nil
 	}
 	if err == nil {
-		s.statements.Add(1)
-		err = s.listener.GetContext(ctx, &answer, s.query(sqlListen, "r", "l.", "names", literals(names), "count", strconv.Itoa(len(names)),
-			"forced", strconv.FormatInt(s.forced.Load(), 10),
-			"seconds", strconv.FormatFloat(d.Seconds(), 'f', 6, 64)))
+		err = s.get(ctx, s.listener, &answer, sqlListen, "r", "l.", "names", literals(names), "count", strconv.Itoa(len(names)),
+			"forced", strconv.FormatInt(s.forced.Load(), 10), "seconds", strconv.FormatFloat(d.Seconds(), 'f', 6, 64))
 	}
 	switch {
 	case errorNumber(err) == 1317: // interrupted by KILL QUERY
@@ -65,17 +63,17 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (h 
 		}
 		return Wakeup{Signalled: true}, nil
 	case err != nil:
-		return h, describe(err)
+		return w, describe(err)
 	case answer.Demoted:
-		return h, ErrDemoted
+		return w, ErrDemoted
 	}
-	h.Forced = s.reportForced(answer.Forced)
+	w.Forced = s.reportForced(answer.Forced)
 	if answer.Hit.Valid {
-		h.Name, h.Missing = answer.Hit.String, answer.Hit.String == ""
+		w.Name, w.Missing = answer.Hit.String, answer.Hit.String == ""
 	} else {
-		h.Signalled = answer.Signalled
+		w.Signalled = answer.Signalled
 	}
-	return h, nil
+	return w, nil
 }
 
 // openListener opens the listener's connection.
@@ -84,7 +82,7 @@ func (s *Store) openListener(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.prepare(ctx, conn); err != nil {
+	if err := s.checkConn(ctx, conn); err != nil {
 		conn.Close()
 		return err
 	}

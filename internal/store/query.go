@@ -123,11 +123,24 @@ func claimLists(cs []Claim) []string {
 	return []string{"names", literals(Names(cs)), "owners", literals(owners), "count", strconv.Itoa(len(cs))}
 }
 
+// get reads one row by a statement.
+func (s *Store) get(ctx context.Context, conn *sqlx.Conn, dest any, statement string, pairs ...string) error {
+	s.statements.Add(1)
+	return conn.GetContext(ctx, dest, s.query(statement, pairs...))
+}
+
+// getReserved is get on the reserved connection.
+func (s *Store) getReserved(ctx context.Context, dest any, statement string, pairs ...string) error {
+	return s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		return s.get(ctx, conn, dest, statement, pairs...)
+	})
+}
+
 // A command is a statement without result rows.
 type command struct {
-	text  func() string
-	often string // the same with arguments, for the prepared form; "" if there is none
-	args  []any
+	text     func() string
+	prepared string // the same with arguments, for the prepared form; "" if there is none
+	args     []any
 }
 
 func (s *Store) command(statement string, pairs ...string) command {
@@ -136,8 +149,8 @@ func (s *Store) command(statement string, pairs ...string) command {
 
 func (s *Store) exec(ctx context.Context, conn *sqlx.Conn, c command) (sql.Result, error) {
 	s.statements.Add(1)
-	if c.often != "" && !s.wideCharset.Load() {
-		if res, ok, err := s.prepared.exec(ctx, conn, c.often, c.args); ok {
+	if c.prepared != "" && !s.wideCharset.Load() {
+		if res, ok, err := s.prepared.exec(ctx, conn, c.prepared, c.args); ok {
 			return res, err
 		}
 	}

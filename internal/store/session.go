@@ -11,16 +11,16 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// A SessionID is the number of a session: a time during which one process renews its
-// session's row, and so keeps all rows that are bound to it. Numbers are above all tokens,
-// and rise within a process. A session that has expired, or that a later one of the same
-// process has replaced, is dead for good.
+// A SessionID is the number of a session, during which one process renews a single row, and
+// so keeps all rows that are bound to it. Numbers are above all tokens, and rise within a
+// process. A session that has expired, or that a later one of its process has replaced, is
+// dead for good.
 type SessionID uint64
 
 func (id SessionID) String() string { return strconv.FormatUint(uint64(id), 10) }
 
-// assign returns the assignment that binds the row r to a session, unless it is bound to a
-// later one: the statement may arrive late. It is "" without a session.
+// assign returns the assignment that binds the row r to the session, unless the row is bound
+// to a later one: the statement may arrive late. For no session, it returns "".
 func (id SessionID) assign(r string) string {
 	if id == 0 {
 		return ""
@@ -28,14 +28,14 @@ func (id SessionID) assign(r string) string {
 	return r + "session = GREATEST(" + r + "session, " + id.String() + "), "
 }
 
-// FirstSession returns the number of p's first session. The next ones follow it.
+// FirstSession returns the number of p's first session. Each further one adds 1.
 func (p Process) FirstSession() SessionID { return SessionID(p) + 1 }
 
-// sessionRow returns the name of the row of a process's session. No lock has it.
+// sessionRow returns the name of the row of a process's session. No lock has such a name.
 func sessionRow(process string) string { return "\x00" + process }
 
-// BeginSession begins a session, which must be later than every one before. After an error
-// it may have begun, or begin yet.
+// BeginSession begins a session, whose number must be above all earlier ones. After an error
+// the session may have begun, or may still begin.
 func (s *Store) BeginSession(ctx context.Context, id SessionID, lease time.Duration) (sent time.Time, err error) {
 	s.bound.Store(false)
 	if s.poolShort() || s.db.Stats().MaxOpenConnections == 1 {
@@ -53,8 +53,8 @@ func (s *Store) BeginSession(ctx context.Context, id SessionID, lease time.Durat
 	return sent, err
 }
 
-// ErrNoneToSpare means that a session must not begin on the last connection: its INSERT may
-// wait for a transaction that has locked the gap, and no row could be renewed meanwhile.
+// ErrNoneToSpare means that a session would begin on the last connection. Its INSERT may wait
+// for a transaction that has locked the gap, and no row could be renewed meanwhile.
 var ErrNoneToSpare = errors.New("the pool has no connection to spare for the begin of a session")
 
 // ErrSessionDead means that a session has expired, or was ended.
@@ -85,8 +85,7 @@ func (s *Store) RenewSession(ctx context.Context, id SessionID, lease time.Durat
 			return nil
 		}
 		var alive bool
-		s.statements.Add(1)
-		if err = conn.GetContext(ctx, &alive, s.query(sqlIsAlive, pairs...)); err == nil {
+		if err = s.get(ctx, conn, &alive, sqlIsAlive, pairs...); err == nil {
 			err = ErrSessionDead
 			if alive {
 				err = ErrRowLocked
@@ -97,16 +96,13 @@ func (s *Store) RenewSession(ctx context.Context, id SessionID, lease time.Durat
 	return r, err
 }
 
-// CountBound returns how many rows a session keeps.
+// CountBound returns how many rows are bound to a session.
 func (s *Store) CountBound(ctx context.Context, id SessionID) (n int, err error) {
-	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		s.statements.Add(1)
-		return conn.GetContext(ctx, &n, s.query(sqlCountBound, "id", id.String()))
-	})
+	err = s.getReserved(ctx, &n, sqlCountBound, "id", id.String())
 	return n, err
 }
 
-// Bound returns the rows that a session keeps.
+// Bound returns the claims whose rows are bound to a session.
 func (s *Store) Bound(ctx context.Context, id SessionID) (claims []Claim, sent time.Time, err error) {
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		s.statements.Add(1)
@@ -122,20 +118,20 @@ func (s *Store) EndSession(ctx context.Context, id SessionID) error {
 	return err
 }
 
-// reportForced reports whether at, the end of a time in microseconds, is news of a forced
-// release. It does so once.
+// reportForced reports whether at, the low bits of a time in microseconds, is that of a forced
+// release that was not reported before.
 func (s *Store) reportForced(at int64) bool { return s.forced.Swap(at) != at }
 
-// aliveSessions remembers until when sessions of other processes are alive, at least.
+// aliveSessions caches until when, at least, sessions of other processes are alive.
 type aliveSessions struct {
 	mu    sync.Mutex // protects until
 	until map[SessionID]time.Time
 }
 
-// maxAlive limits the sessions that are remembered.
+// maxAlive limits the sessions in the cache.
 const maxAlive = 1024
 
-// left returns for how long a session is known to be alive, 0 if it is not known.
+// left returns how long a session is known to stay alive, or 0.
 func (a *aliveSessions) left(id SessionID) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -151,10 +147,10 @@ func (a *aliveSessions) add(id SessionID, until time.Time) {
 	a.until[id] = until
 }
 
-// checkSession finds out whether the session that keeps the row of a refused request is
-// alive. If it is not, again is set: the row can be acquired, or has changed. Otherwise
-// answer is that of the refusal.
-func (s *Store) checkSession(ctx context.Context, conn *sqlx.Conn, b *AcquireRequest, id SessionID) (answer int64, again bool, err error) {
+// checkSession finds out whether the session that kept the row from a refused request is
+// alive. If it is, answer is that of the refusal. If not, again is set: the row can be
+// acquired, or has changed.
+func (s *Store) checkSession(ctx context.Context, conn *sqlx.Conn, req *AcquireRequest, id SessionID) (answer int64, again bool, err error) {
 	if left := s.sessions.left(id); left > 0 {
 		return -left.Microseconds() - 1, false, nil
 	}
@@ -162,9 +158,8 @@ func (s *Store) checkSession(ctx context.Context, conn *sqlx.Conn, b *AcquireReq
 		Name   string
 		Micros int64
 	}
-	s.statements.Add(1)
 	sent := time.Now()
-	err = conn.GetContext(ctx, &session, s.query(sqlKeeper, "name", literal(b.Name), "id", id.String()))
+	err = s.get(ctx, conn, &session, sqlKeeper, "name", literal(req.Name), "id", id.String())
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return 0, true, nil
@@ -179,25 +174,25 @@ func (s *Store) checkSession(ctx context.Context, conn *sqlx.Conn, b *AcquireReq
 			return -time.Millisecond.Microseconds(), false, err
 		}
 	}
-	b.dead = id
+	req.dead = id
 	s.dead.Store(uint64(id))
 	return 0, true, nil
 }
 
-// markForced makes the process of an owner look at its rows: soon after its next renewal, or
-// at once if it is signalled. It does nothing for this process.
+// markForced makes a process check its rows after its next renewal, or at once if it is
+// signalled. It does nothing for this process.
 func (s *Store) markForced(ctx context.Context, p Process) error {
 	if p == 0 || p == s.self {
 		return nil
 	}
 	marked, _, err := s.change(ctx, false, s.command(sqlMarkForced, "keeper", literal(sessionRow(p.String())), "process", p.String()))
-	if err == nil && marked == 0 { // it changes the row always
+	if err == nil && marked == 0 { // with autocommit, it always changes the row
 		err = ErrAutocommit
 	}
 	return err
 }
 
-// processOf returns the process of an owner id, 0 if it has none.
+// processOf returns the process of an owner id, or 0.
 func processOf(owner string) Process {
 	if len(owner) < 20 {
 		return 0

@@ -157,7 +157,7 @@ func TestTakeoverIsFinal(t *testing.T) {
 			require.NoError(t, err)
 			require.NotZero(t, g.Token)
 			err = other.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-				answer, _, err := other.unlessKept(ctx, conn, AcquireRequest{Claim: Claim{"z", NewOwnerID(other.self)}, Lease: 50 * time.Millisecond}, other.takeUnlocked)
+				answer, _, err := other.withSessionCheck(ctx, conn, AcquireRequest{Claim: Claim{"z", NewOwnerID(other.self)}, Lease: 50 * time.Millisecond}, other.takeUnlocked)
 				require.True(t, isToken(answer), answer)
 				return err
 			})

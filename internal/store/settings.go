@@ -21,9 +21,10 @@ var (
 	ErrFixedClock      = errors.New("this session has a fixed timestamp, so that leases would be judged by a standing clock: remove timestamp from the DSN")
 )
 
-// prepare checks the sessions of the pool once, and refuses those in which the statements
-// would be wrong. It also refuses a connection in which a transaction is open.
-func (s *Store) prepare(ctx context.Context, conn *sqlx.Conn) error {
+// checkConn refuses a connection whose database session would make the statements wrong. It
+// reads the settings once, for all sessions of the pool, and always looks for an open
+// transaction.
+func (s *Store) checkConn(ctx context.Context, conn *sqlx.Conn) error {
 	if !s.sessionsChecked.Load() {
 		type session struct {
 			Autocommit, Chained, Wide bool
@@ -31,8 +32,7 @@ func (s *Store) prepare(ctx context.Context, conn *sqlx.Conn) error {
 		}
 		var first, second session
 		for _, look := range []*session{&first, &second} {
-			s.statements.Add(1)
-			if err := conn.GetContext(ctx, look, sqlSettings); err != nil {
+			if err := s.get(ctx, conn, look, sqlSettings); err != nil {
 				return NotSent{err}
 			}
 		}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+
+	"github.com/mysqllock/mysqllock/internal/background"
 )
 
 // LockWaitTimeout is by when the server must have ended a statement that waits for a row:
@@ -202,18 +204,17 @@ func (s *Store) keepUntilUnlocked(conn *sqlx.Conn, left *abandonedWait) {
 		end()
 		return
 	}
-	var timer *time.Timer
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	timer = time.AfterFunc(waitCheckInterval, func() {
+	timer := background.AfterFunc(waitCheckInterval, func() time.Duration {
 		ctx, cancel := context.WithTimeout(s.lifetime, waitCheckInterval)
 		defer cancel()
 		state, err := s.Probe(ctx, left.claim)
 		if s.lifetime.Err() == nil && (err != nil || state >= RowLocked) && time.Since(since) < LockWaitTimeout {
-			timer.Reset(waitCheckInterval)
-		} else {
-			end()
+			return waitCheckInterval
 		}
+		end()
+		return 0
 	})
 	held := Claim{}
 	if left.class == holdWaits {

@@ -20,7 +20,7 @@ const (
 	maxSingle = 4
 )
 
-// firstPause has the delays between the tries at Close, which limits them.
+// firstPause has the delays between the tries at Close.
 var firstPause = background.Backoff{Delay: 10 * time.Millisecond, Max: 3 * time.Second}
 
 // ReleaseAll releases rows in batches. It retries locked rows until ctx ends, and calls freed
@@ -47,7 +47,7 @@ func ReleaseAll(ctx context.Context, repo Repository, claims []store.Claim, free
 }
 
 // releaseOrWait releases claims in one statement, and those that it skips one by one. It
-// returns the claims that were not released.
+// returns the claims that it did not release.
 func releaseOrWait(ctx context.Context, repo Repository, claims []store.Claim, freed func(names []string, n int64, next store.Process)) ([]store.Claim, error) {
 	limited, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
@@ -68,8 +68,8 @@ func releaseOrWait(ctx context.Context, repo Repository, claims []store.Claim, f
 	return left, nil
 }
 
-// releaseBatch releases claims in one statement. It returns how many it has released, and
-// those that still own their rows, which were locked.
+// releaseBatch releases claims in one statement. It returns how many it released, and those
+// that still own their rows, which were locked.
 func releaseBatch(ctx context.Context, repo Repository, claims []store.Claim) (freed int64, next store.Process, skipped []store.Claim, err error) {
 	freed, next, err = repo.ReleaseAll(ctx, claims)
 	if err == nil && freed != int64(len(claims)) {

@@ -1,5 +1,5 @@
-// Package undo releases acquisitions that nobody uses until their outcome is known: a
-// statement without a reply may have been executed, or may still be.
+// Package undo releases acquisitions that no hold uses, and repeats that until the outcome is
+// known: a statement without a reply may have been executed, or may still be.
 package undo
 
 import (
@@ -23,12 +23,12 @@ type Repository interface {
 	Owned(ctx context.Context, cs []store.Claim) ([]store.Claim, error)
 }
 
-// A Releaser releases acquisitions that nobody uses until their outcome is known. It has
-// a goroutine of its own, so that it never delays a renewal.
+// A Releaser releases acquisitions in the background until their outcome is known. It has a
+// goroutine of its own, so that it never delays a renewal.
 type Releaser struct {
 	repo    Repository
 	timeout time.Duration                            // of a statement
-	freed   func(names []string, next store.Process) // called without locks after a release
+	freed   func(names []string, next store.Process) // called without mutexes held after a release
 	log     *slog.Logger
 	group   *background.Group
 
@@ -40,10 +40,9 @@ type Releaser struct {
 	added   chan struct{} // capacity 1
 }
 
-// A pendingRelease is an acquisition that is not wanted any more, and whose outcome or
-// release is unknown. A statement in flight may still grant it. So it is released again
-// and again, until its lease must have ended even if the statement was executed only when
-// the database replied again.
+// A pendingRelease is an acquisition that is no longer wanted, and whose outcome or release is
+// unknown. A statement in flight may still grant it. So its release is repeated until its lease
+// must have ended even if the statement was executed only when the database replied again.
 type pendingRelease struct {
 	lease        time.Duration
 	mayBeGranted bool      // a statement that would take the row may be in flight
@@ -63,14 +62,14 @@ func New(repo Repository, timeout time.Duration, freed func(names []string, next
 	}
 }
 
-// Add makes sure that an acquisition, made or extended for the given lease, holds nothing
-// after the given time. mayBeGranted is set if its statement may still be in flight.
+// Add releases, from the given time on, an acquisition that was made or extended for the given
+// lease. mayBeGranted is set if its statement may still be in flight.
 func (r *Releaser) Add(c store.Claim, lease time.Duration, mayBeGranted bool, from time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pending[c] = &pendingRelease{lease: lease, mayBeGranted: mayBeGranted, due: from}
 	if r.running {
-		if from.Before(r.next) { // else each of many would have all of them looked at
+		if from.Before(r.next) { // otherwise run would scan all pending releases for each new one
 			background.Notify(r.added)
 		}
 		return
@@ -86,7 +85,7 @@ func (r *Releaser) Pending() int {
 	return len(r.pending)
 }
 
-// Close ends the releases in the background. What is pending stays so: see Drain.
+// Close ends the releases in the background. Drain serves those that are still pending.
 func (r *Releaser) Close() {
 	r.group.Stop()
 	r.group.Wait()
@@ -119,12 +118,12 @@ func (r *Releaser) run() {
 	}
 }
 
-// releaseBackoff has the delays between the releases of one acquisition; the last one is
-// repeated. A release can overtake the statement that acquires.
+// releaseBackoff has the delays between the releases of one acquisition. The last delay is
+// repeated. The first ones are short because a release can overtake the acquiring statement.
 var releaseBackoff = []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second}
 
-// minPending is how long releases are repeated at least after the first reply. A statement
-// that was cut off may reach a busy server late, and a short lease ends late if the
+// minPending is the minimum time for which releases are repeated after the first reply. A
+// statement that was cut off may reach a busy server late, and a short lease ends late if the
 // database's clock is set back.
 const minPending = 5 * time.Second
 
@@ -156,8 +155,8 @@ func (r *Releaser) due() (due []store.Claim, next time.Time) {
 	return due, next
 }
 
-// release releases claims in one statement. It returns the claims that still own their rows:
-// transactions have these locked.
+// release releases claims in one statement. It returns the claims that still own their rows,
+// because transactions have these locked.
 func (r *Releaser) release(ctx context.Context, claims []store.Claim) (skipped []store.Claim, err error) {
 	ctx, cancel := store.WithRetryLimit(ctx, r.timeout)
 	defer cancel()
@@ -195,8 +194,8 @@ func (r *Releaser) record(claims, skipped []store.Claim, all bool, err error) {
 	}
 }
 
-// releaseSingly releases rows one by one, by statements that wait for the row: where many
-// callers compete for a row, it is always locked.
+// releaseSingly releases rows one by one, by statements that wait for the row lock: a row for
+// which many callers compete may always be locked.
 func (r *Releaser) releaseSingly(claims []store.Claim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -73,7 +73,7 @@ func (l *listener) unproven() bool {
 	return l.enabled && !l.works
 }
 
-// acquired records a grant: the wake-ups before it were not in vain.
+// acquired records a grant: the wake-ups before it were not false.
 func (l *listener) acquired() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,7 +100,7 @@ func (l *listener) listen(names []string, d time.Duration) (store.Wakeup, error)
 	switch {
 	case wakeup.Signalled:
 		l.works = true
-	case wakeup.Name != "" && l.timedOut: // a release without a signal
+	case wakeup.Name != "" && l.timedOut: // the row was released without a signal
 		l.works = false
 	}
 	l.timedOut = err == nil && wakeup == (store.Wakeup{})
@@ -141,8 +141,8 @@ func (l *listener) close() {
 	l.open = false
 }
 
-// stop stops the group before its poller can close the listener, and reports whether that
-// is open.
+// stop stops the group before its poller can close the listener, and reports whether the
+// listener is open.
 func (l *listener) stop(group *background.Group) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

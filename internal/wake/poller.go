@@ -95,8 +95,8 @@ func (p *poller) found(name string) {
 	}
 }
 
-// expired is called when a holder's lease ends, unless it was renewed. A single head asks
-// at once; for several, one look finds the rows that are free.
+// expired is called when a holder's lease ends, unless it was renewed. It wakes a single head
+// at once. For several, one look finds the rows that are free.
 func (p *poller) expired(name string, w *watch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,8 +111,7 @@ func (p *poller) expired(name string, w *watch) {
 	}
 }
 
-// lookAgain looks until no lease has ended meanwhile. Leases that end together need one
-// look.
+// lookAgain looks until no lease has ended meanwhile: leases that end together need one look.
 func (p *poller) lookAgain() {
 	p.mu.Lock()
 	for seen := 0; seen < p.expiries; {
@@ -128,9 +127,9 @@ func (p *poller) lookAgain() {
 	p.mu.Unlock()
 }
 
-// run is the only poller of the process. It listens for signals, if it can, or sleeps
-// until the next look. It ends when nothing is watched. Once stop has returned true
-// another poller may run and listen, so run must not close the listener after that.
+// run listens for signals if it can, or sleeps until the next look. It ends when nothing is
+// watched. Once stop has returned true, another run may begin and listen, so this one must
+// not close the listener after that.
 func (p *poller) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -180,7 +179,7 @@ func (p *poller) plan() (names []string, sleep time.Duration) {
 	return names, max(0, time.Until(p.nextLook))
 }
 
-// stop reports whether the poller must end: nothing is watched.
+// stop reports whether run must end because nothing is watched.
 func (p *poller) stop() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,7 +15,8 @@ type Notifier interface {
 	Subscribe(ctx context.Context, released func(name string)) error
 }
 
-// A publisher sends the names of releases to a notifier, and receives those of others.
+// A publisher sends the names of released locks to a notifier, and receives those that other
+// processes released.
 type publisher struct {
 	notifier   Notifier // may be nil
 	wake       func(name string)
@@ -76,7 +77,7 @@ func (p *publisher) serve() {
 	}
 }
 
-// drain publishes what serve has left.
+// drain publishes the names that serve has left in outbox.
 func (p *publisher) drain() {
 	for {
 		select {

@@ -41,7 +41,7 @@ type signaller struct {
 	mu        sync.Mutex          // protects following fields
 	contended map[string]struct{} // names that were refused recently
 	listed    map[string]bool     // names whose rows may list this process; true while a statement that lists it is in flight
-	leaving   map[string]struct{} // names whose rows list it though nobody waits
+	leaving   map[string]struct{} // names whose rows list this process although it has no waiters
 	removing  bool                // removeWaiters runs
 }
 
@@ -86,7 +86,7 @@ func (s *signaller) answered(name string, granted, again bool) {
 	}
 }
 
-// wakeRequesting wakes the heads whose refusals may be in flight.
+// wakeRequesting wakes the heads whose statements, which may join a wait queue, are in flight.
 func (s *signaller) wakeRequesting() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,8 +106,8 @@ func (s *signaller) leave(name string) {
 	}
 }
 
-// stillWaiting returns false if nobody waits for a name whose row lists this process. The
-// caller holds mu.
+// stillWaiting reports whether this process has waiters for a name whose row lists it, and if
+// so, records that it is listed. The caller holds mu.
 func (s *signaller) stillWaiting(name string) bool {
 	if !s.queues.Has(name) {
 		return false
@@ -118,8 +118,8 @@ func (s *signaller) stillWaiting(name string) bool {
 	return true
 }
 
-// leaveWaitQueue has this process removed from the wait queue of a name's row. The caller
-// holds mu.
+// leaveWaitQueue removes this process, in the background, from the wait queue of a name's row.
+// The caller holds mu.
 func (s *signaller) leaveWaitQueue(name string) {
 	delete(s.listed, name)
 	s.leaving[name] = struct{}{}
@@ -196,8 +196,8 @@ func (s *signaller) wakeSelf(names []string) {
 	}
 }
 
-// removeWaiters serves leaveWaitQueue until nothing is left. Each statement skips locked
-// rows, which are tried again: one that waited for them would stay in the server.
+// removeWaiters serves leaveWaitQueue until no name is left. Each statement skips locked rows,
+// which are tried again: a statement that waited for them would stay in the server.
 func (s *signaller) removeWaiters() {
 	pause := removeBackoff
 	for {
@@ -207,7 +207,7 @@ func (s *signaller) removeWaiters() {
 		}
 		left, next, err := s.remove(names)
 		for _, name := range names {
-			s.queues.Wake(name) // a waiter that came meanwhile may have been removed
+			s.queues.Wake(name) // a waiter that joined meanwhile may have been removed
 		}
 		if next != 0 {
 			s.signalNext(names, next)
@@ -226,13 +226,13 @@ func (s *signaller) removeWaiters() {
 		}
 		s.mu.Unlock()
 		if !pause.Wait(s.group.Ctx) {
-			return // removing stays set: nothing is started any more
+			return // removing stays set: no goroutine starts any more
 		}
 	}
 }
 
-// abandoned returns names, at most a batch, whose rows list this process though nobody
-// waits. If there are none, removeWaiters must end.
+// abandoned returns up to a batch of names whose rows list this process although it has no
+// waiters. If there are none, removeWaiters must end.
 func (s *signaller) abandoned() (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

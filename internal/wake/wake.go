@@ -1,6 +1,6 @@
-// Package wake wakes the heads of the wait queues of a process: after a release in this
-// process, on a signal or a message of another one, when the holder's lease ends, and
-// whenever the poller finds the row free. A wake-up is a hint: the row is the truth.
+// Package wake wakes the heads of a process's wait queues: after a release in this process, on
+// a signal or a message from another one, when the holder's lease ends, and when the poller
+// finds the row free. A wake-up is a hint: the row is the truth.
 package wake
 
 import (
@@ -48,7 +48,7 @@ type Waker struct {
 	publisher *publisher
 
 	stopListening context.CancelFunc // ends the context of Listen
-	stopSending   context.CancelFunc // ends the context of signals and messages
+	stopSending   context.CancelFunc // ends the context of statements and messages
 }
 
 // New returns a Waker. It sends nothing until a method is called.
@@ -72,7 +72,7 @@ func New(repo Repository, queues Queues, c Config) *Waker {
 	return w
 }
 
-// Close ends the goroutines, waits for them, and publishes what is left.
+// Close ends the goroutines, waits for them, and publishes the remaining releases.
 func (w *Waker) Close() {
 	listening := w.listener.stop(w.group)
 	defer w.stopListening()
@@ -91,9 +91,8 @@ func (w *Waker) Close() {
 // Signals reports whether waiters join the wait queues of rows.
 func (w *Waker) Signals() bool { return w.listener.enabled }
 
-// Enlist returns the process that joins the row's wait queue if the statement of name's
-// head, which is about to be sent, is refused. again is set if it was refused before. 0 is
-// no process.
+// Enlist returns the process that joins the row's wait queue, or 0, if the statement that
+// name's head is about to send is refused. again is set if an earlier one was refused.
 func (w *Waker) Enlist(name string, again bool) store.Process {
 	if !w.Signals() {
 		return 0
@@ -114,9 +113,9 @@ func (w *Waker) Answered(name string, granted, again bool) {
 	w.signaller.answered(name, granted, again)
 }
 
-// Watch makes the poller look for name, whose head was refused, until the row is free, left
-// has passed, or Unwatch is called; then it wakes the head. It calls looked with the error,
-// or nil, of each look.
+// Watch makes the poller look at the row of name, whose head was refused, until Unwatch. The
+// poller wakes the head when it finds the row free, or when left has passed. It calls looked
+// with the error, or nil, of each look.
 func (w *Waker) Watch(name string, left time.Duration, looked func(err error)) {
 	w.publisher.subscribe()
 	w.poller.watch(name, left, looked)
@@ -137,8 +136,8 @@ func (w *Waker) Released(names []string, next store.Process) {
 	}
 }
 
-// Freed is Released for rows that were released in the background, or by force: it wakes
-// waiters of this process, too.
+// Freed is Released for rows that were released in the background or by force. It also wakes
+// waiters of this process.
 func (w *Waker) Freed(names []string, next store.Process) {
 	for _, name := range names {
 		w.queues.Wake(name)

@@ -1,4 +1,4 @@
--- Does nothing. Its reply carries the status flags of the connection.
+-- Does nothing, but its reply carries the status flags of the connection.
 --
 -- | connection             | flag of a transaction |
 -- |------------------------|-----------------------|

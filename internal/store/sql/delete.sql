@@ -1,6 +1,6 @@
 -- Deletes rows, skipping locked ones. A plain DELETE of many names scans the whole table, and
--- waits for every locked row. Deleting by an alias needs a default database. {t} cannot have
--- the name of the picked rows.
+-- waits for every locked row. Deleting by an alias needs a default database. A table cannot
+-- have the name of the derived one, which contains a space.
 --
 -- | row                                   | deleted |
 -- |---------------------------------------|---------|

@@ -1,4 +1,4 @@
--- Whether the server executes a statement with the owner id. An account sees its own
+-- Reads whether the server executes a statement with the owner id. An account sees its own
 -- statements without the PROCESS privilege.
 --
 -- | another connection of the account executes it | executes |

@@ -1,4 +1,4 @@
--- Reads which owner and token force is to end.
+-- Reads the owner and the token of the hold that force ends.
 --
 -- | row                             | result          |
 -- |---------------------------------|-----------------|

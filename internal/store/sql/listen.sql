@@ -1,5 +1,5 @@
--- Checks the rows, and sleeps if none of them needs a look. One statement does both, so that no
--- signal falls between. Only a signal ends the sleep early, or makes it fail.
+-- Checks the rows, and sleeps if none of them needs attention. One statement does both, so that
+-- no signal arrives in between. Only a signal ends the sleep early, or makes it fail.
 --
 -- | state                                                            | hit      | sleeps | signalled        |
 -- |------------------------------------------------------------------|----------|--------|------------------|

@@ -1,5 +1,5 @@
--- Marks a session of another process dead. Before a contender takes a row, it makes sure that a
--- session which has expired stays dead even if the clock is set back.
+-- Marks an expired session of another process dead, before a contender takes one of its rows:
+-- the session must stay dead even if the clock is set back.
 --
 -- | session {id} in the row {keeper} | written         | answer |
 -- |----------------------------------|-----------------|--------|

@@ -1,4 +1,4 @@
--- Reads, without waiting, what keeps the statement of {owner} from being answered.
+-- Reads, without waiting, what blocks the statement of {owner}.
 --
 -- | row                                                 | held      | unlocked |
 -- |-----------------------------------------------------|-----------|----------|

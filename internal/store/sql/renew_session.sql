@@ -2,7 +2,7 @@
 --
 -- | session                      | written                           | answer                                |
 -- |------------------------------|-----------------------------------|---------------------------------------|
--- | alive                        | a later end, unless it is earlier | bit 62, 31 bits for the server, and   |
+-- | alive                        | the later of the old and new ends | bit 62, 31 bits for the server, and   |
 -- |                              |                                   | 31 of the time of the last forced one |
 -- | alive, its row locked        | nothing                           | 0                                     |
 -- | expired, ended, or replaced  | nothing                           | 0                                     |

@@ -1,5 +1,5 @@
--- Reads the settings of the connection under which the statements would be wrong, and the
--- server's version. It is sent twice, because only then a fixed clock shows.
+-- Reads those settings of the connection that can make the statements wrong, and the server's
+-- version. It is sent twice, because one reading does not reveal a fixed clock.
 --
 -- | answer                 | meaning                                          |
 -- |------------------------|--------------------------------------------------|

@@ -9,8 +9,8 @@
 -- | expired, its session may be alive   | nothing                        | the number of the session       |
 -- | missing, or autocommit is off       | nothing                        | 0                               |
 --
--- Without autocommit nobody else would see the grant, so no statement matches a row there. A
--- proxy that lost the reply may send an acquiring statement again, so each recognizes its own
+-- With autocommit off, nobody else would see the grant, so then no row matches. A proxy that
+-- lost the reply may send the statement again, so an acquiring statement recognizes its own
 -- grant.
 UPDATE {t} SET
   owner = {owner},

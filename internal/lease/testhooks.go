@@ -1,6 +1,6 @@
 package lease
 
-// The following are for tests in which a timer is late, or early.
+// The methods in this file are for tests in which a timer fires late or early.
 
 // StopTimer stops the timer of a loss, and reports whether it was running.
 func (ls *Lease) StopTimer() bool { return ls.timer.Stop() }
@@ -12,10 +12,10 @@ func (d *Watchdog) StopSessionTimer() {
 	d.session.loss.Stop()
 }
 
-// Fire does what the timer of a lease does.
+// Fire acts as the timer of a lease.
 func (d *Watchdog) Fire(ls *Lease) { d.onTimer(ls) }
 
-// Expire ends a lease as if its time had run out.
+// Expire ends a lease as if it had expired.
 func (d *Watchdog) Expire(ls *Lease) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
