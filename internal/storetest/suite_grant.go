@@ -82,7 +82,7 @@ var grants = []clause{
 			token = g.Token
 		}
 		p.release(c)
-		c, g = other.try("x", long, 0)
+		_, g = other.try("x", long, 0)
 		rises(g, 1)
 		other.force("x")
 		c, g = p.try("x", long, p.self)
