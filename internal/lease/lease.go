@@ -89,7 +89,7 @@ func (ls *Lease) end() time.Time {
 	if ls.session != nil {
 		kept := ls.session.trusted
 		if !ls.requested.Auto {
-			kept = earlier(kept, ls.requested.Until.Add(-max(ls.extraMargin, Margin(ls.session.promised.Sub(ls.session.renewed)))))
+			kept = earlier(kept, ls.requested.Until.Add(-max(ls.extraMargin, Margin(ls.session.length))))
 		}
 		end = later(end, kept)
 	}

@@ -15,13 +15,13 @@ import (
 // and so all of them. A watchdog has at most one session, which begins when the first lease
 // with AutoRenew is due for renewal. A session that has expired is dead for good.
 type session struct {
-	id    store.SessionID
-	until atomic.Int64 // trusted as an instant, read without a mutex; math.MinInt64 once dead
+	id     store.SessionID
+	length time.Duration // of each renewal
+	until  atomic.Int64  // trusted as an instant, read without a mutex; math.MinInt64 once dead
 
 	// The watchdog's mu protects following fields.
-	promised time.Time   // the earliest expiry of the row
-	trusted  time.Time   // the end of trust: promised, less the margin
 	renewed  time.Time   // when the last successful renewal was sent
+	trusted  time.Time   // the end of trust, counted from renewed
 	bound    int         // leases bound to it
 	due      time.Time   // the next renewal
 	loss     *time.Timer // fires at the end of trust
@@ -41,6 +41,16 @@ func (s *session) number() store.SessionID {
 	return s.id
 }
 
+// extend records a successful renewal, or the begin of the session, that was sent at sent.
+// The caller holds the watchdog's mu.
+func (s *session) extend(sent time.Time) {
+	s.renewed, s.trusted = sent, TrustedUntil(sent, s.length)
+	s.until.Store(instant(s.trusted))
+}
+
+// promised returns the earliest expiry of the row. The caller holds the watchdog's mu.
+func (s *session) promised() time.Time { return s.renewed.Add(s.length) }
+
 // beginSession begins a session for the leases that are due. If that fails, their rows are
 // renewed once more without a session.
 func (d *Watchdog) beginSession(id store.SessionID) {
@@ -55,8 +65,8 @@ func (d *Watchdog) beginSession(id store.SessionID) {
 	switch {
 	case d.ctx.Err() != nil:
 	case err == nil && time.Now().Before(trusted):
-		s := &session{id: id, promised: sent.Add(d.length), trusted: trusted, renewed: sent}
-		s.until.Store(instant(trusted))
+		s := &session{id: id, length: d.length}
+		s.extend(sent)
 		s.loss = time.AfterFunc(time.Until(trusted), func() { d.onSessionTimer(s) })
 		s.next = time.AfterFunc(time.Hour, func() { d.renewSession(s) })
 		d.session = s
@@ -142,8 +152,7 @@ func (d *Watchdog) sessionRenewed(s *session, r store.SessionRenewal) (compare b
 	}
 	s.renewing, s.failing = false, false
 	if until := TrustedUntil(r.Sent, d.length); d.session == s && time.Now().Before(s.trusted) && until.After(s.trusted) {
-		s.promised, s.trusted, s.renewed = r.Sent.Add(d.length), until, r.Sent
-		s.until.Store(instant(until))
+		s.extend(r.Sent)
 		s.loss.Reset(time.Until(until))
 	}
 	s.schedule(r.Sent.Add(d.length / 3))

@@ -289,7 +289,7 @@ func (d *Watchdog) expire(ls *Lease) {
 		from = ls.requested.Until
 	case ls.needsRenewal() || ls.maybeWritten > 0 || ls.mayBeBound:
 		if s := ls.session; s != nil && ls.requested.Auto {
-			from = later(from, s.promised)
+			from = later(from, s.promised())
 		} else if s != nil {
 			from = later(from, ls.requested.Until)
 		}

@@ -136,6 +136,21 @@ func TestDeadSessionStaysDead(t *testing.T) {
 	})
 }
 
+// requireDead requires that no clock revives a session: not even one that is set back to when
+// the session was alive.
+func (s *Store) requireDead(t *testing.T, id SessionID) {
+	t.Helper()
+	err := s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		_, err := conn.ExecContext(ctx, "SET timestamp = UNIX_TIMESTAMP(NOW(6)) - 10")
+		require.NoError(t, err)
+		defer conn.ExecContext(ctx, "SET timestamp = DEFAULT")
+		answer, _, err := s.execForAnswer(ctx, conn, s.command(sqlRenewSession, "id", id.String(), "lease", micros(time.Minute)))
+		require.Zero(t, answer)
+		return err
+	})
+	require.NoError(t, err)
+}
+
 // A contender takes a lock of a dead session for good: no clock revives the session, and the
 // row is not bound to it any more.
 func TestTakeoverIsFinal(t *testing.T) {
@@ -169,15 +184,7 @@ func TestTakeoverIsFinal(t *testing.T) {
 			require.NoError(t, err)
 			time.Sleep(100 * time.Millisecond)
 		}
-		err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-			_, err := conn.ExecContext(ctx, "SET timestamp = UNIX_TIMESTAMP(NOW(6)) - 10")
-			require.NoError(t, err)
-			defer conn.ExecContext(ctx, "SET timestamp = DEFAULT")
-			answer, _, err := s.execForAnswer(ctx, conn, s.command(sqlRenewSession, "id", id.String(), "lease", micros(time.Minute)))
-			require.Zero(t, answer)
-			return err
-		})
-		require.NoError(t, err)
+		s.requireDead(t, id)
 	})
 }
 
@@ -303,15 +310,7 @@ func TestClockSetBackBeforeATakeover(t *testing.T) {
 		require.EqualValues(t, 1, mark("+ 0"))
 
 		// Once it is marked, no clock revives it.
-		err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-			_, err := conn.ExecContext(ctx, "SET timestamp = UNIX_TIMESTAMP(NOW(6)) - 10")
-			require.NoError(t, err)
-			defer conn.ExecContext(ctx, "SET timestamp = DEFAULT")
-			answer, _, err := s.execForAnswer(ctx, conn, s.command(sqlRenewSession, "id", id.String(), "lease", micros(time.Minute)))
-			require.Zero(t, answer)
-			return err
-		})
-		require.NoError(t, err)
+		s.requireDead(t, id)
 	})
 }
 
