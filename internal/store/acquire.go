@@ -33,9 +33,9 @@ func (s *Store) Acquire(ctx context.Context, req AcquireRequest) (g Grant, err e
 	}
 	switch {
 	case err != nil:
-		return Grant{}, err
+		return Grant{Claim: req.Claim}, err
 	case isToken(answer):
-		g.Token = uint64(answer)
+		g.Token, g.Claim = uint64(answer), req.Claim
 	case answer > 0: // the row was added, acquired and bound meanwhile: try again
 		g.Remaining = time.Millisecond
 	case answer == answerLocked:

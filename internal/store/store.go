@@ -94,21 +94,33 @@ func Names(cs []Claim) []string {
 
 // An AcquireRequest is the argument of Acquire.
 type AcquireRequest struct {
-	Claim
-	Lease    time.Duration
-	Replaces string  // the only owner id, of this process, that may be replaced; "" if the row must be free
+	Claim            // its Name is the QueueName of the request
+	Mode     Mode    // the zero value is Exclusive
+	Limit    int     // of the permits that are held at the same time; for Permit only
+	Holder   string  // label for operators; "" for that of the process
+	Claimed  bool    // Exclusive only: the last grant to this claim was one with Claimed
+	Replaces string  // Exclusive only: the owner id, of this process, that may be replaced; "" if the row must be free
 	EnlistAs Process // joins the wait queue if the request is refused; 0 if nobody does
+	Lease    time.Duration
 
 	dead SessionID // known to be dead; 0 if none was found yet
 }
 
 // A Grant is the result of Acquire. Token is 0 if the request was refused.
 type Grant struct {
-	Token     uint64
+	Token uint64
+	// Claim is the row that was granted. With an error, it is the row that may have been
+	// granted, or may be yet. Its key differs from that of the request unless the mode is
+	// Exclusive.
+	Claim Claim
+	// Claimed means that the request must be sent again, to the same claim, until the
+	// processes that hold the name shared have released it. Until then no other request for
+	// the name is granted. The claim must be released if the caller gives up.
+	Claimed   bool
 	Remaining time.Duration // of the holder's lease, or of the reservation
 	Reserved  bool          // the row is free, but reserved for the head of the wait queue
 	Locked    bool          // the row is free, but a transaction has it locked
-	Sent      time.Time
+	Sent      time.Time     // of the statement that set the lease
 }
 
 // A RowState is the result of Probe.

@@ -208,7 +208,9 @@ func (s *Store) Acquire(ctx context.Context, b store.AcquireRequest) (g store.Gr
 			g = s.refuse(r, b, now)
 		}
 	})
-	g.Sent = sent
+	if g.Sent = sent; g.Token > 0 {
+		g.Claim = b.Claim
+	}
 	return g, err
 }
 

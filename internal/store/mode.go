@@ -1,0 +1,88 @@
+package store
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// A Mode is what a request asks of a name.
+type Mode uint8
+
+const (
+	Exclusive Mode = iota // the lock, for one owner
+	Shared                // the lock, together with other owners in this mode
+	Permit                // one of the slots of a semaphore
+)
+
+// The keys of rows. A lock's row has the name of the lock, and its wait queue. Other rows add
+// a zero byte, which names cannot contain, and a suffix:
+//
+//	name                    an exclusive lock, and the wait queue of the name
+//	name 00 r process nn    the shared hold of a process; nn is almost always 00
+//	name 00 s               the wait queue of a semaphore, never held
+//	name 00 s nnnnn         a slot of a semaphore
+//	00 process              the session of a process
+const (
+	sharedSuffix    = "\x00r"
+	semaphoreSuffix = "\x00s"
+)
+
+// MaxPermits is the greatest limit of a semaphore. Slots have numbers of five digits.
+const MaxPermits = 10_000
+
+// QueueName returns the key of the row that has the wait queue for requests of a mode.
+func QueueName(m Mode, name string) string {
+	if m == Permit {
+		return name + semaphoreSuffix
+	}
+	return name
+}
+
+// QueueOf returns the key of the row that has the wait queue for the row key.
+func QueueOf(key string) string {
+	name, suffix, _ := strings.Cut(key, "\x00")
+	if name != "" && strings.HasPrefix(suffix, "s") {
+		return name + semaphoreSuffix
+	}
+	return name
+}
+
+// NameOf returns the name that a caller gave to what the row key is part of.
+func NameOf(key string) string {
+	name, _, _ := strings.Cut(key, "\x00")
+	return name
+}
+
+// ModeOf returns the mode in which the row key is held.
+func ModeOf(key string) Mode {
+	_, suffix, _ := strings.Cut(key, "\x00")
+	switch {
+	case strings.HasPrefix(suffix, "r"):
+		return Shared
+	case strings.HasPrefix(suffix, "s"):
+		return Permit
+	default:
+		return Exclusive
+	}
+}
+
+// sharedKey returns the key of a shared hold of a process; n tells apart several of one name.
+func sharedKey(name string, p Process, n int) string {
+	return fmt.Sprintf("%s%s%s%02d", name, sharedSuffix, p, n)
+}
+
+// slotKey returns the key of a slot, from 1 on.
+func slotKey(name string, slot int) string {
+	return fmt.Sprintf("%s%s%05d", name, semaphoreSuffix, slot)
+}
+
+// SlotOf returns the slot whose row is key, or 0.
+func SlotOf(key string) int {
+	_, digits, found := strings.Cut(key, semaphoreSuffix)
+	if !found {
+		return 0
+	}
+	slot, _ := strconv.Atoi(digits)
+	return slot
+}
