@@ -16,6 +16,18 @@ import (
 // sends one statement, two for a name that has no row yet or for which others wait, and two
 // more on the first use of the pool. See checkSession for a row that is bound to a session.
 func (s *Store) Acquire(ctx context.Context, req AcquireRequest) (g Grant, err error) {
+	switch req.Mode {
+	case Shared:
+		return s.acquireShared(ctx, req)
+	case Permit:
+		return s.acquirePermit(ctx, req)
+	default:
+		return s.acquireRow(ctx, req)
+	}
+}
+
+// acquireRow is Acquire for one row, which the request names.
+func (s *Store) acquireRow(ctx context.Context, req AcquireRequest) (g Grant, err error) {
 	var answer int64
 	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		if s.rowWaits.enter(acquireWaits, req.Name, s.slots(acquireWaits)) {

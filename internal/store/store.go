@@ -98,6 +98,7 @@ type AcquireRequest struct {
 	Mode     Mode    // the zero value is Exclusive
 	Limit    int     // of the permits that are held at the same time; for Permit only
 	Holder   string  // label for operators; "" for that of the process
+	MayClaim bool    // Exclusive only: claim the name if it is held shared; see Grant.Claimed
 	Claimed  bool    // Exclusive only: the last grant to this claim was one with Claimed
 	Replaces string  // Exclusive only: the owner id, of this process, that may be replaced; "" if the row must be free
 	EnlistAs Process // joins the wait queue if the request is refused; 0 if nobody does
