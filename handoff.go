@@ -33,7 +33,8 @@ const handoffTrust = 2 * time.Millisecond
 // processes have not waited too long. It does not write the row, so the lease must be live and
 // no transaction may be under Guard.
 func (l *Locker) handOff(h *hold) bool {
-	offer := &handoff{tokenRange: h.tokens, last: h.token, lease: h.lease}
+	ls := h.lease.Load()
+	offer := &handoff{tokenRange: h.tokens, last: h.token, lease: ls}
 	switch {
 	case !l.handoff:
 		return false
@@ -42,7 +43,7 @@ func (l *Locker) handOff(h *hold) bool {
 	case time.Since(offer.since) > maxHandoffTime:
 		return false
 	}
-	return h.waiter.HasNext() && l.confirmed(h.lease) && h.waiter.Offer(offer)
+	return h.waiter.CanOffer() && l.confirmed(ls) && h.waiter.Offer(offer)
 }
 
 // confirmed reports whether the hold of the lease owned its row a moment ago. If not, or if the
@@ -72,8 +73,9 @@ func (c *call) adopt(offer *handoff) *Lock {
 		l.mu.Unlock()
 		return nil
 	}
-	h := &hold{key: c.key(), token: offer.last + 1, tokens: offer.tokenRange, waiter: c.waiter, lease: offer.lease}
-	k := l.addHandle(c.ctx, h, c.lease, time.Now())
+	h := &hold{key: c.key(), owner: c.owner, token: offer.last + 1, tokens: offer.tokenRange, waiter: c.waiter}
+	h.lease.Store(offer.lease)
+	k := c.addHandle(h, time.Now())
 	if !l.watchdog.Pass(offer.lease, k.requested, c.lease, func() { l.onLoss(h) }) {
 		l.mu.Unlock()
 		return nil
@@ -85,6 +87,9 @@ func (c *call) adopt(offer *handoff) *Lock {
 // leaveQueue removes a waiter from its queue, and releases a handoff that no other waiter
 // takes.
 func (l *Locker) leaveQueue(w *waiter) {
+	if w == nil {
+		return
+	}
 	offer, last := w.Leave()
 	if last {
 		l.waker.Leave(w.Name)

@@ -125,17 +125,17 @@ func (ls *Lease) publish() {
 		ls.live.until.Store(math.MinInt64)
 		ls.live.session.Store(nil)
 	case ls.requested.Auto:
-		ls.live.until.Store(instant(ls.trusted))
+		ls.live.until.Store(Instant(ls.trusted))
 		ls.live.session.Store(ls.session)
 	default:
-		ls.live.until.Store(instant(ls.end()))
+		ls.live.until.Store(Instant(ls.end()))
 		ls.live.session.Store(nil)
 	}
 }
 
 // Live reports whether the lease can be trusted now, as of the last publish.
 func (ls *Lease) Live() bool {
-	at := now()
+	at := Now()
 	if at < ls.live.until.Load() {
 		return true
 	}
@@ -143,9 +143,10 @@ func (ls *Lease) Live() bool {
 	return s != nil && at < s.until.Load()
 }
 
-// instant returns a time of the monotonic clock as a number, which can be stored atomically.
-func instant(t time.Time) int64 { return int64(t.Sub(epoch)) }
+// Instant returns a time of the monotonic clock as a number, which can be stored atomically.
+func Instant(t time.Time) int64 { return int64(t.Sub(epoch)) }
 
-func now() int64 { return int64(time.Since(epoch)) }
+// Now returns the current Instant.
+func Now() int64 { return int64(time.Since(epoch)) }
 
 var epoch = time.Now()

@@ -324,7 +324,7 @@ func (d *Watchdog) OwnerChanged(c store.Claim) {
 const (
 	Taken          = "taken"       // the row has another owner, or is missing
 	lostNotRenewed = "not renewed" // in time: the database or this process was too slow, or was stopped
-	lostEnded      = "lease ended" // of a fixed lease
+	Ended          = "lease ended" // of a fixed lease
 )
 
 // Reason returns why a lease was lost.
@@ -337,7 +337,7 @@ func (d *Watchdog) Reason(ls *Lease) string {
 	case ls.requested.Auto:
 		return lostNotRenewed
 	default:
-		return lostEnded
+		return Ended
 	}
 }
 

@@ -9,3 +9,8 @@ import (
 func (s *Store) acquireShared(ctx context.Context, req AcquireRequest) (Grant, error) {
 	return Grant{}, errors.ErrUnsupported
 }
+
+// Downgrade is replaced.
+func (s *Store) Downgrade(ctx context.Context, from Claim, to AcquireRequest) (g Grant, next Process, err error) {
+	return Grant{}, 0, errors.ErrUnsupported
+}
