@@ -34,7 +34,8 @@ const handoffTrust = 2 * time.Millisecond
 // no transaction may be under Guard.
 func (l *Locker) handOff(h *hold) bool {
 	ls := h.lease.Load()
-	offer := &handoff{tokenRange: h.tokens, last: h.token, lease: ls}
+	offer := &h.offer
+	*offer = handoff{tokenRange: h.tokens, last: h.token, lease: ls}
 	switch {
 	case !l.handoff:
 		return false
@@ -48,10 +49,22 @@ func (l *Locker) handOff(h *hold) bool {
 
 // confirmed reports whether the hold of the lease owned its row a moment ago. If not, or if the
 // database does not reply, a statement must release the row or find it lost.
+//
+// A check takes a good part of handoffTrust, so the next one begins in the background while the
+// last still counts: a hot lock need not wait for it.
 func (l *Locker) confirmed(ls *lease.Lease) bool {
-	if time.Since(l.watchdog.Seen(ls)) < handoffTrust {
-		return true
+	age := time.Since(l.watchdog.Seen(ls))
+	if age > handoffTrust/2 && age < handoffTrust && l.confirming.CompareAndSwap(nil, ls) {
+		l.working.Go(func() {
+			l.confirm(ls)
+			l.confirming.Store(nil)
+		})
 	}
+	return age < handoffTrust || l.confirm(ls)
+}
+
+// confirm asks the database whether the hold of the lease owns its row.
+func (l *Locker) confirm(ls *lease.Lease) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), confirmTimeout)
 	defer cancel()
 	owned, sent, err := l.repo.Confirm(ctx, ls.Claim)
@@ -73,10 +86,10 @@ func (c *call) adopt(offer *handoff) *Lock {
 		l.mu.Unlock()
 		return nil
 	}
-	h := &hold{key: c.key(), owner: c.owner, token: offer.last + 1, tokens: offer.tokenRange, waiter: c.waiter}
+	h := c.newHold(offer.last+1, offer.tokenRange)
 	h.lease.Store(offer.lease)
 	k := c.addHandle(h, time.Now())
-	if !l.watchdog.Pass(offer.lease, k.requested, c.lease, func() { l.onLoss(h) }) {
+	if !l.watchdog.Pass(offer.lease, k.requested, c.lease, h) {
 		l.mu.Unlock()
 		return nil
 	}

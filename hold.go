@@ -15,6 +15,7 @@ import (
 // A hold is the time during which one owner holds a lock: from the grant, or a handoff, until
 // the lock is released or lost.
 type hold struct {
+	locker   *Locker
 	key      holdKey
 	owner    *owner
 	token    uint64
@@ -31,6 +32,11 @@ type hold struct {
 	auto       bool          // counted in share.autos
 	timer      *time.Timer   // fires at deadline; nil if there is none
 	downgraded chan struct{} // closed when an exclusive hold has become shared, or failed to; nil before
+
+	// Most holds have one handle, and are handed over once. These save three allocations.
+	first       Lock
+	firstHandle [1]*Lock
+	offer       handoff
 }
 
 type holdKey struct {
@@ -53,7 +59,7 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 		}
 		return nil, nil
 	}
-	h := &hold{key: c.key(), owner: c.owner, token: a.grant.Token, tokens: tokenRange{token: a.grant.Token}, waiter: c.waiter}
+	h := c.newHold(a.grant.Token, tokenRange{token: a.grant.Token})
 	if a.handoff != nil {
 		h.tokens.since = a.handoff.since
 	}
@@ -61,7 +67,7 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 	if c.mode == store.Shared {
 		l.startShare(h, a.grant, a.request.Lease)
 	} else {
-		h.lease.Store(l.watchdog.Start(a.grant.Claim, a.grant.Sent, a.request.Lease, k.requested, func() { l.onLoss(h) }))
+		h.lease.Store(l.watchdog.Start(a.grant.Claim, a.grant.Sent, a.request.Lease, k.requested, h))
 	}
 	if c.mode != store.Exclusive {
 		h.waiter = nil
@@ -74,6 +80,12 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 		l.leaveQueue(c.waiter)
 	}
 	return k, nil
+}
+
+func (c *call) newHold(token uint64, tokens tokenRange) *hold {
+	h := &hold{locker: c.l, key: c.key(), owner: c.owner, token: token, tokens: tokens, waiter: c.waiter}
+	h.handles = h.firstHandle[:0]
+	return h
 }
 
 // holdBegan records a new hold. The caller holds mu; holdBegan unlocks it.
@@ -98,7 +110,12 @@ func (l *Locker) holdBegan(c *call, h *hold) {
 
 // addHandle adds a handle to a hold. The caller holds mu.
 func (c *call) addHandle(h *hold, from time.Time) *Lock {
-	k := &Lock{locker: c.l, hold: h, parent: c.ctx, requested: lease.Request{Auto: c.lease == AutoRenew}, shared: c.mode == store.Shared}
+	k := &h.first
+	if k.locker != nil {
+		k = new(Lock)
+	}
+	k.locker, k.hold, k.parent = c.l, h, c.ctx
+	k.requested.Auto, k.shared = c.lease == AutoRenew, c.mode == store.Shared
 	if !k.requested.Auto {
 		k.requested.Until, k.trusted = from.Add(c.lease), lease.TrustedUntil(from, c.lease)
 	}
@@ -151,8 +168,9 @@ func (l *Locker) checkLoss(h *hold) (lost bool) {
 	return true
 }
 
-// onLoss is called by the watchdog when the lease can no longer be trusted.
-func (l *Locker) onLoss(h *hold) {
+// LeaseLost is called by the watchdog when the lease can no longer be trusted.
+func (h *hold) LeaseLost() {
+	l := h.locker
 	l.mu.Lock()
 	lost := l.checkLoss(h)
 	l.mu.Unlock()

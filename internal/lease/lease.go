@@ -13,7 +13,7 @@ import (
 // bound.
 type Lease struct {
 	Claim  store.Claim
-	onLoss func() // called once, without locks, when the lease is lost
+	holder Holder // reported to once, without mutexes held
 
 	live struct { // read by Live without a mutex
 		until   atomic.Int64 // an instant; math.MinInt64 once the lease has ended
@@ -46,6 +46,9 @@ type Lease struct {
 	expired      bool          // lost because its time ran out
 	timer        *time.Timer
 }
+
+// A Holder has a lease, and must end its hold when that is lost.
+type Holder interface{ LeaseLost() }
 
 // A Request is what the handles of a hold request: a lease that is renewed until Unlock,
 // one that lasts until a given time, or both.

@@ -247,7 +247,7 @@ func (d *Watchdog) loseSession(s *session) {
 	}
 	d.mu.Unlock()
 	for _, ls := range lost {
-		ls.onLoss()
+		ls.holder.LeaseLost()
 	}
 	d.run()
 }
