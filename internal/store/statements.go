@@ -33,7 +33,9 @@ var (
 	sqlExtend       = load("extend")
 	sqlRenew        = load("renew")
 	sqlRelease      = load("release")
+	sqlReleasePart  = load("release_part")
 	sqlReleaseAll   = load("release_all")
+	sqlQueueHead    = load("queue_head")
 	sqlRemoveWaiter = load("remove_waiter")
 
 	sqlLook          = load("look")

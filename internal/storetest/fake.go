@@ -316,8 +316,8 @@ func (s *Store) ReleaseAll(ctx context.Context, cs []store.Claim) (freed int64, 
 			}
 			r.free(now, "-")
 			freed++
-			if r.head() != 0 {
-				next = r.head()
+			if queue := s.table.rows[store.QueueOf(c.Name)]; queue != nil && queue.head() != 0 {
+				next = queue.head()
 			}
 		}
 	})
