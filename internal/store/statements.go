@@ -36,6 +36,9 @@ var (
 	sqlReleasePart  = load("release_part")
 	sqlReleaseAll   = load("release_all")
 	sqlQueueHead    = load("queue_head")
+	sqlReleaseAfter = load("release_after")
+	sqlDetach       = load("detach")
+	sqlAttach       = load("attach")
 	sqlRemoveWaiter = load("remove_waiter")
 
 	sqlLook          = load("look")

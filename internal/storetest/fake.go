@@ -30,6 +30,7 @@ func NewTable() *Table {
 type row struct {
 	owner    string // begins with a dash when released, and with an exclamation mark when freed by force
 	token    uint64
+	acquired time.Time       // the last grant
 	expires  time.Time       // the end of its own lease
 	released time.Time       // zero, or the last release
 	session  store.SessionID // that keeps the row beyond expires; 0 if none
@@ -80,7 +81,7 @@ func (r *row) reserved(now time.Time) bool {
 
 // grant gives the row to a request.
 func (r *row) grant(b store.AcquireRequest, now time.Time) (token uint64) {
-	r.owner, r.expires, r.session = b.Owner, after(now, b.Lease), 0
+	r.owner, r.acquired, r.expires, r.session = b.Owner, now, after(now, b.Lease), 0
 	r.token = max(r.token+store.TokenRange, uint64(now.UnixMicro()))
 	return r.token
 }
