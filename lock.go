@@ -74,6 +74,7 @@ const (
 type Locker struct {
 	repo     repository
 	table    table
+	db       *sql.DB // on which DoTx begins transactions
 	queues   *queue.Queues[outage.Evidence, *handoff]
 	outages  *outage.Detector
 	waker    *wake.Waker
@@ -163,12 +164,12 @@ func New(db *sql.DB, opts ...Option) (*Locker, error) {
 		}
 	}
 	self := store.NewProcess()
-	opened, _, err := openTable(db, c, self)
+	opened, db, err := openTable(db, c, self)
 	if err != nil {
 		return nil, fmt.Errorf("mysqllock: New: %w", err)
 	}
 	l := newLocker(opened, self, c)
-	l.table = opened
+	l.table, l.db = opened, db
 	return l, nil
 }
 

@@ -134,6 +134,9 @@ func (c *conn) Close() error {
 	return nil
 }
 
+// Ping implements [driver.Pinger].
+func (c *conn) Ping(context.Context) error { return c.table.available() }
+
 // CheckNamedValue implements [driver.NamedValueChecker].
 func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	if _, ok := v.Value.(*connArg); ok {
