@@ -82,7 +82,8 @@ func (t *Table) Committed() []Statement {
 
 // Unavailable makes the database unavailable: from now on every statement of the Lockers, and
 // of [Table.DB], fails with err, or with an error of this package if err is nil. Transactions
-// that are open cannot be committed. Locks are lost if this lasts for their leases.
+// that are open are rolled back, and also fail later. Locks are lost if this lasts for their
+// leases.
 func (t *Table) Unavailable(err error) {
 	if err == nil {
 		err = errUnavailable

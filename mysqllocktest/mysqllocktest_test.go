@@ -250,6 +250,24 @@ func TestGuard(t *testing.T) {
 		require.NoError(t, tx.Commit())
 		acquire(t, second, "x", 0, mysqllock.AutoRenew)
 	}))
+	t.Run("an outage ends the transaction", bubble(func(t *testing.T) {
+		table := mysqllocktest.NewTable(t)
+		first, second := table.New(), table.New()
+		lock := acquire(t, first, "x", 0, mysqllock.AutoRenew)
+		tx := begin(t, table.DB())
+		require.NoError(t, lock.Guard(t.Context(), tx))
+		table.Unavailable(nil)
+		require.Error(t, lock.Guard(t.Context(), tx))
+		table.Available()
+		require.Error(t, lock.Guard(t.Context(), tx))
+		require.NoError(t, lock.Unlock())
+		lock = acquire(t, second, "x", 0, mysqllock.AutoRenew)
+		next := begin(t, table.DB())
+		require.NoError(t, lock.Guard(t.Context(), next))
+		require.Error(t, tx.Commit())
+		require.NoError(t, lock.Unlock())
+		busy(t, first, "x")
+	}))
 	t.Run("ForceUnlock waits", bubble(func(t *testing.T) {
 		table := mysqllocktest.NewTable(t)
 		first, second := table.New(), table.New()
@@ -319,9 +337,12 @@ func TestDB(t *testing.T) {
 		_, err = failed.ExecContext(ctx, "DELETE FROM account")
 		require.NoError(t, err)
 		table.Unavailable(nil)
-		require.Error(t, failed.Commit())
 		require.Error(t, db.PingContext(ctx))
 		table.Available()
+		_, err = failed.ExecContext(ctx, "DELETE FROM account")
+		require.ErrorIs(t, err, mysql.ErrInvalidConn, "the outage has rolled it back")
+		require.ErrorIs(t, failed.Commit(), mysql.ErrInvalidConn)
+		require.NoError(t, db.PingContext(ctx))
 
 		require.Equal(t, []mysqllocktest.Statement{
 			{Query: "DELETE FROM event"},

@@ -24,6 +24,7 @@ type Table struct {
 	highWater uint64                          // the highest token that Purge deleted
 	unguarded chan struct{}                   // closed, and replaced, when a transaction ends
 	outage    error                           // of every statement; nil while the table is available
+	outages   int                             // how many began
 	committed []Statement                     // see Committed
 }
 

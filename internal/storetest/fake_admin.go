@@ -110,16 +110,3 @@ func (s *Store) Statements() int64 { return s.statements.Load() }
 
 // Close implements [store.Store.Close].
 func (s *Store) Close() {}
-
-// SetOutage makes every statement fail with err, as if it was not sent. It ends those that
-// sleep. The table is available again after SetOutage(nil).
-func (t *Table) SetOutage(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.outage = err
-	if err != nil {
-		for p := range t.listeners {
-			t.signal(p)
-		}
-	}
-}

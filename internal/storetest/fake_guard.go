@@ -36,8 +36,10 @@ func (s *Store) Guard(ctx context.Context, on store.Queryer, c store.Claim, toke
 	}
 	err = store.ErrNotOwned
 	_, failed := s.execute(ctx, func(time.Time) {
-		if r := s.table.rows[name]; r != nil && r.token == token {
-			err = seen.tx.guard(r)
+		if r := s.table.rows[name]; r == nil || r.token != token {
+			return
+		} else if err = nil; seen.conn != nil {
+			err = seen.conn.guard(seen.tx, r)
 		}
 	})
 	if failed != nil {

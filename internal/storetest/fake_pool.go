@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
@@ -37,7 +39,9 @@ func (d *Driver) OpenTable(self store.Process, label string) (table any, transac
 
 // Connect implements [driver.Connector].
 func (d *Driver) Connect(context.Context) (driver.Conn, error) {
-	return &conn{table: d.table}, d.table.available()
+	d.table.mu.Lock()
+	defer d.table.mu.Unlock()
+	return &conn{table: d.table, outages: d.table.outages}, d.table.outage
 }
 
 // Driver implements [driver.Connector].
@@ -54,17 +58,36 @@ func (t *Table) Committed() []Statement {
 	return slices.Clone(t.committed)
 }
 
-// available returns an error during an outage.
-func (t *Table) available() error {
+// SetOutage makes every statement fail with err, and breaks the connections of the pool: this
+// rolls their transactions back. It ends calls of Listen. The table is available again after
+// SetOutage(nil).
+func (t *Table) SetOutage(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.outage
+	if t.outage = err; err == nil {
+		return
+	}
+	t.outages++
+	for _, r := range t.rows {
+		r.guards = 0
+	}
+	t.transactionEnded()
+	for p := range t.listeners {
+		t.signal(p)
+	}
+}
+
+// transactionEnded wakes those that wait for guards. The caller holds mu.
+func (t *Table) transactionEnded() {
+	close(t.unguarded)
+	t.unguarded = make(chan struct{})
 }
 
 // A conn is a connection of the pool. Statements change one row, and queries find none.
 type conn struct {
-	table *Table
-	tx    *tx // nil while none is open; protected by Table.mu
+	table   *Table
+	outages int // of the table, when the connection was opened
+	tx      *tx // nil while none is open; protected by Table.mu
 }
 
 // A tx is a transaction. Table.mu protects its fields.
@@ -74,11 +97,23 @@ type tx struct {
 	ended    bool
 }
 
-// guard keeps the token of the row until the transaction, unless it is nil, has ended. The
-// caller holds mu.
-func (x *tx) guard(r *row) error {
-	if x == nil {
-		return nil
+// usable returns an error during an outage, and on a connection that one has broken. The caller
+// holds mu.
+func (c *conn) usable() error {
+	switch {
+	case c.table.outage != nil:
+		return c.table.outage
+	case c.outages != c.table.outages:
+		return mysql.ErrInvalidConn
+	}
+	return nil
+}
+
+// guard keeps the token of a row until a transaction of the connection ends. The caller holds
+// mu.
+func (c *conn) guard(x *tx, r *row) error {
+	if err := c.usable(); err != nil {
+		return err
 	}
 	if x.ended {
 		return sql.ErrTxDone
@@ -93,30 +128,33 @@ func (c *conn) end(commit bool) error {
 	t := c.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if c.tx == nil {
-		return t.outage
+	x, err := c.tx, c.usable()
+	if x == nil {
+		return err
 	}
-	for _, r := range c.tx.guarded {
+	c.tx, x.ended = nil, true
+	if err != nil {
+		return err // the outage has rolled it back
+	}
+	for _, r := range x.guarded {
 		r.guards--
 	}
-	if commit && t.outage == nil {
-		t.committed = append(t.committed, c.tx.executed...)
+	if commit {
+		t.committed = append(t.committed, x.executed...)
 	}
-	c.tx.ended = true
-	c.tx = nil
-	close(t.unguarded)
-	t.unguarded = make(chan struct{})
-	return t.outage
+	t.transactionEnded()
+	return nil
 }
 
 // Begin implements [driver.Conn].
 func (c *conn) Begin() (driver.Tx, error) {
 	c.table.mu.Lock()
 	defer c.table.mu.Unlock()
-	if c.table.outage == nil {
+	err := c.usable()
+	if err == nil {
 		c.tx = new(tx)
 	}
-	return transaction{c}, c.table.outage
+	return transaction{c}, err
 }
 
 // BeginTx implements [driver.ConnBeginTx]. The options change nothing.
@@ -135,7 +173,19 @@ func (c *conn) Close() error {
 }
 
 // Ping implements [driver.Pinger].
-func (c *conn) Ping(context.Context) error { return c.table.available() }
+func (c *conn) Ping(context.Context) error {
+	c.table.mu.Lock()
+	defer c.table.mu.Unlock()
+	return c.usable()
+}
+
+// ResetSession implements [driver.SessionResetter].
+func (c *conn) ResetSession(ctx context.Context) error {
+	if c.Ping(ctx) != nil {
+		return driver.ErrBadConn // the pool opens another
+	}
+	return nil
+}
 
 // CheckNamedValue implements [driver.NamedValueChecker].
 func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
@@ -163,31 +213,32 @@ func (c *conn) ExecContext(_ context.Context, query string, args []driver.NamedV
 	t := c.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch {
-	case t.outage != nil:
-	case c.tx != nil:
+	if err := c.usable(); err != nil {
+		return nil, err
+	}
+	if c.tx != nil {
 		c.tx.executed = append(c.tx.executed, executed)
-	default:
+	} else {
 		t.committed = append(t.committed, executed)
 	}
-	return result{}, t.outage
+	return result{}, nil
 }
 
 // QueryContext implements [driver.QueryerContext].
 func (c *conn) QueryContext(_ context.Context, _ string, args []driver.NamedValue) (driver.Rows, error) {
+	c.table.mu.Lock()
+	defer c.table.mu.Unlock()
 	for _, arg := range args {
 		if arg, ok := arg.Value.(*connArg); ok {
-			c.table.mu.Lock()
 			arg.conn, arg.tx = c, c.tx
-			c.table.mu.Unlock()
 		}
 	}
-	return noRows{}, c.table.available()
+	return noRows{}, c.usable()
 }
 
 // Prepare implements [driver.Conn].
 func (c *conn) Prepare(query string) (driver.Stmt, error) {
-	return &stmt{c, query}, c.table.available()
+	return &stmt{c, query}, c.Ping(context.Background())
 }
 
 // A stmt is a prepared statement.
