@@ -37,7 +37,7 @@ func (s *Store) acquireRow(ctx context.Context, req AcquireRequest) (g Grant, er
 			answer, g.Sent, err = s.withSessionCheck(ctx, conn, req, s.takeUnlocked)
 		}
 		if err == nil && isToken(answer) {
-			s.holdBegan() // before conn is returned: it may become the reserved one
+			s.holdsBegan(1) // before conn is returned: it may become the reserved one
 		}
 		return err
 	})
@@ -179,12 +179,18 @@ func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, req AcquireRe
 	return row.Answer, sent, err
 }
 
-// takeFirst acquires a name that has no row yet. Its statement also locks the high-water row
-// and a gap in the index, where a probe cannot see what it waits for. So it is not cut off
-// while the server executes it: it keeps its connection, and further first grants wait in
-// this process for a slot.
+// takeFirst acquires a name that has no row yet.
 func (s *Store) takeFirst(ctx context.Context, req AcquireRequest) (answer int64, sent time.Time, err error) {
-	switch ok, err := s.rowWaits.enterFirst(ctx, req.Name, s.slots(firstGrantWaits)); {
+	return s.firstGrant(ctx, []Claim{req.Claim}, command{text: s.acquireText(req, sqlInsert, s.name+".")})
+}
+
+// firstGrant acquires the rows of claims with the same owner, some of which do not exist yet.
+// Its statement also locks the high-water row and a gap in the index, where a probe cannot see
+// what it waits for. So it is not cut off while the server executes it: it keeps its connection,
+// and further first grants wait in this process for a slot.
+func (s *Store) firstGrant(ctx context.Context, claims []Claim, cmd command) (answer int64, sent time.Time, err error) {
+	first := claims[0]
+	switch ok, err := s.rowWaits.enterFirst(ctx, first.Name, s.slots(firstGrantWaits)); {
 	case err != nil:
 		return 0, sent, NotSent{err}
 	case !ok:
@@ -198,27 +204,31 @@ func (s *Store) takeFirst(ctx context.Context, req AcquireRequest) (answer int64
 	granted, abandoned := false, false
 	own, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)
 	began := time.Now()
-	dead := s.cancelIfDead(own, cancel, req.Owner)
+	dead := s.cancelIfDead(own, cancel, first.Owner)
 	r, err := detach(ctx, s, own, cancel, false, func(ctx context.Context, conn *sqlx.Conn) (r result, err error) {
-		r.answer, r.sent, err = s.execForAnswer(ctx, conn, command{text: s.acquireText(req, sqlInsert, s.name+".")})
+		r.answer, r.sent, err = s.execForAnswer(ctx, conn, cmd)
 		mu.Lock()
 		defer mu.Unlock()
 		granted = isToken(r.answer) && !abandoned
 		switch {
 		case granted:
-			s.holdBegan()
+			s.holdsBegan(len(claims))
+		case isToken(r.answer) && len(claims) == 1:
+			_, _, err = s.freeOn(ctx, conn, s.releaseCommand(first))
 		case isToken(r.answer):
-			_, _, err = s.freeOn(ctx, conn, s.releaseCommand(req.Claim))
+			_, _, err = s.freeOn(ctx, conn, s.releaseAllCommand(claims))
 		}
 		return r, err
 	}, func(sent bool, err error) {
-		s.leaveSlot(firstGrantWaits, req.Name, began, sent && isTimeout(err) && !dead.Load())
+		s.leaveSlot(firstGrantWaits, first.Name, began, sent && isTimeout(err) && !dead.Load())
 	})
 	mu.Lock()
 	defer mu.Unlock()
 	abandoned = true
 	if err != nil && granted {
-		s.HoldEnded()
+		for range claims {
+			s.HoldEnded()
+		}
 	}
 	return r.answer, r.sent, err
 }

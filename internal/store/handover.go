@@ -107,7 +107,7 @@ var ErrTicketExpired = errors.New("the lease of the ticket has ended")
 // ErrTicketExpired if nobody can attach the row any more. It waits for a locked row as Release
 // does.
 func (s *Store) Attach(ctx context.Context, req AttachRequest) (g Grant, err error) {
-	answer, sent, err := s.writeRow(ctx, req.Claim, false, s.holdBegan, sqlAttach,
+	answer, sent, err := s.writeRow(ctx, req.Claim, false, func() { s.holdsBegan(1) }, sqlAttach,
 		"name", literal(req.Name), "owner", literal(req.Owner), "ticket", literal(req.Ticket), "lease", micros(req.Lease), "label", s.labelOf(req.Holder))
 	switch {
 	case err != nil:

@@ -30,6 +30,10 @@ var (
 	sqlProbe        = load("probe")
 	sqlExecutes     = load("executes")
 
+	sqlLookAll   = load("look_all")
+	sqlTakeAll   = load("take_all")
+	sqlInsertAll = load("insert_all")
+
 	sqlExtend       = load("extend")
 	sqlRenew        = load("renew")
 	sqlRelease      = load("release")
@@ -88,6 +92,7 @@ var (
 	sqlAvailable        = load("fragments/available")
 	sqlWaitersAfterTake = load("fragments/waiters_after_take")
 	sqlIdleSince        = load("fragments/idle_since")
+	sqlPlain            = load("fragments/plain")
 )
 
 //go:embed sql

@@ -171,11 +171,11 @@ const ReservedFor = 250 * time.Millisecond
 // 3,900 times a second. The statements contain this number, too.
 const TokenRange = 256
 
-// holdBegan is called for each grant. HoldEnded undoes it.
-func (s *Store) holdBegan() {
+// holdsBegan is called for n grants. HoldEnded undoes one of them.
+func (s *Store) holdsBegan(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.held++
+	s.held += n
 }
 
 // HoldEnded must be called once for each grant, when its hold has ended. The last one

@@ -15,6 +15,7 @@ import (
 // A Repository has the methods of [store.Store] that the contract covers.
 type Repository interface {
 	Acquire(ctx context.Context, b store.AcquireRequest) (store.Grant, error)
+	AcquireAll(ctx context.Context, req store.BatchRequest) (store.BatchGrant, error)
 	Confirm(ctx context.Context, c store.Claim) (mine bool, sent time.Time, err error)
 	HoldEnded()
 	Probe(ctx context.Context, c store.Claim) (store.RowState, error)
@@ -68,7 +69,7 @@ type clause struct {
 	test     func(t *testing.T, newProcess func() *process)
 }
 
-var contract = slices.Concat(grants, waitQueues, holds, handovers, sessions, forcedReleases, signals, parts, operations)
+var contract = slices.Concat(grants, waitQueues, holds, handovers, sessions, forcedReleases, signals, parts, operations, batches)
 
 var ctx = context.Background()
 
