@@ -3,6 +3,7 @@ package mysqllocktest_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"runtime"
 	"testing"
@@ -380,4 +381,57 @@ func TestCleanup(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	require.LessOrEqual(t, runtime.NumGoroutine(), before)
+}
+
+// anotherDriver returns a pool of connections of db, a pool of a table, by a driver that is not
+// the table's.
+func anotherDriver(t *testing.T, db *sql.DB) *sql.DB {
+	other := sql.OpenDB(foreign{db})
+	t.Cleanup(func() { other.Close() })
+	return other
+}
+
+type foreign struct{ db *sql.DB }
+
+func (f foreign) Driver() driver.Driver { return nil }
+
+func (f foreign) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := f.db.Driver().(driver.Connector).Connect(ctx)
+	return foreignConn{conn}, err
+}
+
+// A foreignConn converts the arguments of statements as drivers do by default.
+type foreignConn struct{ driver.Conn }
+
+func (c foreignConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
+}
+
+func (c foreignConn) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
+	panic("the library sends nothing")
+}
+
+func TestGuardOfAnotherDriver(t *testing.T) {
+	inBoth(t, func(t *testing.T) {
+		table := mysqllocktest.NewTable(t)
+		db := anotherDriver(t, mysqllocktest.NewTable(t).DB())
+		locker := table.New()
+		lock := acquire(t, locker, "x", 0, mysqllock.AutoRenew)
+		require.ErrorContains(t, lock.Guard(t.Context(), db), "pool")
+		tx, err := db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		require.NoError(t, lock.Guard(t.Context(), tx))
+		held, err := locker.ForceUnlock(t.Context(), "x")
+		require.NoError(t, err)
+		require.True(t, held, "the table does not wait for the transaction")
+		require.ErrorIs(t, lock.Guard(t.Context(), tx), mysqllock.ErrLost)
+
+		lock = acquire(t, locker, "x", 0, mysqllock.AutoRenew)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, lock.Guard(ctx, tx), context.Canceled)
+		require.NoError(t, tx.Commit())
+		require.ErrorIs(t, lock.Guard(t.Context(), tx), sql.ErrTxDone)
+		require.NoError(t, lock.Err())
+	})
 }
