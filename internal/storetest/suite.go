@@ -71,7 +71,7 @@ type clause struct {
 	test     func(t *testing.T, newProcess func() *process)
 }
 
-var contract = slices.Concat(grants, waitQueues, holds, handovers, sessions, forcedReleases, signals, parts, operations, batches, sharedHolds)
+var contract = slices.Concat(grants, waitQueues, holds, handovers, sessions, forcedReleases, signals, parts, operations, batches, sharedHolds, claims, sharedForcedReleases, downgrades)
 
 var ctx = context.Background()
 
