@@ -30,6 +30,10 @@ var (
 	sqlProbe        = load("probe")
 	sqlExecutes     = load("executes")
 
+	sqlSemaphore      = load("semaphore")
+	sqlJoinSemaphore  = load("join_semaphore")
+	sqlLeaveSemaphore = load("leave_semaphore")
+
 	sqlExtend       = load("extend")
 	sqlRenew        = load("renew")
 	sqlRelease      = load("release")
@@ -85,6 +89,7 @@ var (
 	sqlAvailable        = load("fragments/available")
 	sqlWaitersAfterTake = load("fragments/waiters_after_take")
 	sqlIdleSince        = load("fragments/idle_since")
+	sqlPermitOpen       = load("fragments/permit_open")
 )
 
 //go:embed sql

@@ -152,7 +152,8 @@ func (t *Table) signal(p store.Process) (alive bool) {
 type Store struct {
 	table  *Table
 	self   store.Process
-	forced int // of the session, as last reported; protected by Table.mu
+	forced int            // of the session, as last reported; protected by Table.mu
+	limits map[string]int // by the keys of the semaphores that this process waits for; likewise
 }
 
 // NewStore returns a store for the process self.
@@ -186,6 +187,10 @@ func (s *Store) available(r *row, now time.Time) bool {
 // Acquire implements [store.Store.Acquire].
 func (s *Store) Acquire(ctx context.Context, b store.AcquireRequest) (g store.Grant, err error) {
 	sent, err := s.execute(ctx, func(now time.Time) {
+		if b.Mode == store.Permit {
+			g = s.acquirePermit(b, now)
+			return
+		}
 		r := s.table.rows[b.Name]
 		switch {
 		case r != nil && r.owner == b.Owner && s.table.keptUntil(r).After(now): // granted to a copy of the request
@@ -208,7 +213,7 @@ func (s *Store) Acquire(ctx context.Context, b store.AcquireRequest) (g store.Gr
 			g = s.refuse(r, b, now)
 		}
 	})
-	if g.Sent = sent; g.Token > 0 {
+	if g.Sent = sent; g.Token > 0 && b.Mode != store.Permit {
 		g.Claim = b.Claim
 	}
 	return g, err
@@ -282,10 +287,14 @@ func (s *Store) Look(ctx context.Context, names []string) (rows map[string]store
 	sent, err = s.execute(ctx, func(now time.Time) {
 		for _, name := range names {
 			if r := s.table.rows[name]; r != nil {
-				rows[name] = store.Row{
+				found := store.Row{
 					Owner: r.owner, Lease: r.expires.Sub(now), Remaining: s.table.keptUntil(r).Sub(now),
 					Next: r.head(), Listed: r.lists(s.self), Waiting: r.lists(s.self) || r.full(),
 				}
+				if isSemaphore(name) {
+					found.Remaining = 0
+				}
+				rows[name] = found
 			}
 		}
 	})
@@ -354,7 +363,10 @@ func (s *Store) RemoveWaiter(ctx context.Context, names []string, p store.Proces
 			wasHead := is(p)(r.head())
 			r.remove(p)
 			removed++
-			if wasHead && !r.expires.After(now) && r.session == 0 && r.head() != 0 {
+			if p == s.self {
+				delete(s.limits, name)
+			}
+			if wasHead && (!r.expires.After(now) && r.session == 0 || isSemaphore(name)) && r.head() != 0 {
 				next = r.head()
 			}
 		}
@@ -460,7 +472,7 @@ func (s *Store) check(names []string, now time.Time) store.Wakeup {
 		switch r := s.table.rows[name]; {
 		case r == nil:
 			return store.Wakeup{Forced: h.Forced, Missing: true}
-		case (h.Name == "" || name < h.Name) && (s.available(r, now) || !r.lists(s.self) && !r.full()):
+		case (h.Name == "" || name < h.Name) && (s.available(r, now) || !r.lists(s.self) && !r.full() || s.permitOpen(name, now)):
 			h.Name = name
 		}
 	}

@@ -58,7 +58,7 @@ type clause struct {
 	test     func(t *testing.T, newProcess func() *process)
 }
 
-var contract = slices.Concat(grants, waitQueues, holds, sessions, forcedReleases, signals, parts)
+var contract = slices.Concat(grants, waitQueues, holds, sessions, forcedReleases, signals, parts, permits)
 
 var ctx = context.Background()
 
