@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,16 +13,19 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Info is what operators see of a lock.
+// Info is what operators see of a lock, of one shared hold of it, or of a permit.
 type Info struct {
-	Name                  string
+	Name                  string // of the lock or the semaphore
 	Held                  bool
+	Shared                bool // held shared
+	Slot                  int  // of a permit; otherwise 0
 	Holder, Owner         string
 	Holds                 int
 	Token                 uint64
 	AcquiredAt, ExpiresAt time.Time
 	ExpiresIn             time.Duration
 	Waiters               int
+	Holders               []Info // from Inspect: one for each process that holds the lock shared
 }
 
 // CreateTable creates the table, if it does not exist, and its high-water row.
@@ -47,22 +51,33 @@ func (s *Store) retryDeadlocks(ctx context.Context, conn *sqlx.Conn, query strin
 	}
 }
 
-func (s *Store) readInfos(ctx context.Context, query string) ([]Info, error) {
+// readInfos reads rows in the order of their keys. The row of a wait queue comes before those
+// of the shared holds or permits for which the processes in it wait.
+func (s *Store) readInfos(ctx context.Context, statement string, pairs ...string) ([]Info, error) {
 	var found []struct {
 		Name, Owner, Holder       string
-		Holds                     int
+		Mode, Holds               int
 		Token                     uint64
 		Acquired, Expires, Micros int64
 		Waiters                   int
 	}
 	err := s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		s.statements.Add(1)
-		return conn.SelectContext(ctx, &found, query)
+		return conn.SelectContext(ctx, &found, s.query(statement, pairs...))
 	})
 	infos := make([]Info, 0, len(found))
+	queue, waiters := "", 0
 	for _, f := range found {
-		info := Info{Name: f.Name, Token: f.Token, Waiters: f.Waiters}
-		if f.Micros > 0 {
+		if f.Name == QueueOf(f.Name) {
+			queue, waiters = f.Name, f.Waiters
+		}
+		info := Info{Name: NameOf(f.Name), Shared: ModeOf(f.Name) == Shared, Slot: SlotOf(f.Name), Token: f.Token}
+		if QueueOf(f.Name) == queue {
+			info.Waiters = waiters
+		}
+		// A lock that is open to shared holds has an owner while a request claims it.
+		claimed := ModeOf(f.Name) == Exclusive && f.Mode == 1
+		if f.Micros > 0 && !claimed && !isSemaphore(f.Name) {
 			info.Held = true
 			info.Holder, info.Owner, info.Holds = f.Holder, f.Owner, f.Holds
 			info.AcquiredAt = time.UnixMicro(f.Acquired).UTC()
@@ -74,20 +89,51 @@ func (s *Store) readInfos(ctx context.Context, query string) ([]Info, error) {
 	return infos, err
 }
 
-// Inspect returns the state of one name.
-func (s *Store) Inspect(ctx context.Context, name string) (Info, error) {
-	infos, err := s.readInfos(ctx, s.query(sqlInspect, "name", literal(name)))
-	if err != nil || len(infos) == 0 {
-		return Info{Name: name}, err
-	}
-	return infos[0], nil
+// held returns those infos whose rows are held.
+func held(infos []Info) []Info {
+	return slices.DeleteFunc(infos, func(i Info) bool { return !i.Held })
 }
 
-// List returns every lock that is held.
-func (s *Store) List(ctx context.Context) ([]Info, error) { return s.readInfos(ctx, s.query(sqlList)) }
+// Inspect returns the state of one lock. If it is held shared, the times are those of the
+// process that acquired it first, and of the hold that ends last.
+func (s *Store) Inspect(ctx context.Context, name string) (Info, error) {
+	infos, err := s.readInfos(ctx, sqlInspect, "name", literal(name), "first", literal(name+sharedSuffix), "last", literal(name+semaphoreSuffix))
+	lock := Info{Name: name}
+	for _, i := range infos {
+		if !i.Shared {
+			lock = i
+			continue
+		}
+		if !lock.Shared {
+			lock.Held, lock.Shared, lock.AcquiredAt = true, true, i.AcquiredAt
+		}
+		if i.AcquiredAt.Before(lock.AcquiredAt) {
+			lock.AcquiredAt = i.AcquiredAt
+		}
+		if i.ExpiresAt.After(lock.ExpiresAt) {
+			lock.ExpiresAt, lock.ExpiresIn = i.ExpiresAt, i.ExpiresIn
+		}
+		lock.Holds += i.Holds
+		lock.Token = max(lock.Token, i.Token)
+		lock.Holders = append(lock.Holders, i)
+	}
+	return lock, err
+}
 
-// ForceUnlock frees the row, whatever its owner, and returns that owner, "" if the row was
-// free. It waits, until ctx ends, while a transaction has the row locked.
+// List returns every exclusive lock, shared hold and permit that is held, in order of names.
+func (s *Store) List(ctx context.Context) ([]Info, error) {
+	infos, err := s.readInfos(ctx, sqlList)
+	return held(infos), err
+}
+
+// Permits returns the permits of a semaphore that are held, by slot.
+func (s *Store) Permits(ctx context.Context, name string) ([]Info, error) {
+	infos, err := s.readInfos(ctx, sqlPermits, "name", literal(QueueName(Permit, name)), "last", literal(SlotKey(name, MaxPermits)))
+	return held(infos), err
+}
+
+// ForceUnlock frees the row of a lock, a shared hold or a permit, whatever its owner, and returns
+// that owner, "" if the row was free. It waits, until ctx ends, while a transaction has the row locked.
 func (s *Store) ForceUnlock(ctx context.Context, name string) (owner string, next Process, err error) {
 	for pause := time.Millisecond; ; {
 		owner, next, err = s.forceOnce(ctx, name)
@@ -162,6 +208,9 @@ func (s *Store) forceOnce(ctx context.Context, name string) (owner string, next 
 	})
 	if err == nil && owner != "" && process != 0 && process != s.self && s.markForced(ctx, process) == nil {
 		s.Signal(ctx, process) // if it does not listen, it notices at its next renewal
+	}
+	if err == nil && owner != "" && next == 0 {
+		next = s.headOfParts(ctx, []Claim{{Name: name}})
 	}
 	return owner, next, err
 }

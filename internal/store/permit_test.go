@@ -121,7 +121,7 @@ func (c *permitCrowd) try(s *Store, limit int, enlistAs Process) (next Process, 
 func TestCrowdOfPermits(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
 		all := stores(8)
-		for name, limits := range map[string][]int{"agree": {3}, "disagree": {5, 2}} {
+		for name, limits := range map[string][]int{"agree": {3}, "disagree": {4, 4, 4, 2}} {
 			for _, level := range []string{"REPEATABLE READ", "READ COMMITTED", "READ UNCOMMITTED", "SERIALIZABLE"} {
 				for _, s := range all {
 					setIsolation(t, s, level)
@@ -354,5 +354,106 @@ func TestManyPermits(t *testing.T) {
 		g, err := tryPermit(s, MaxPermits, time.Minute, 0)
 		require.NoError(t, err)
 		require.Zero(t, g.Token)
+	})
+}
+
+// Operators see exclusive locks, each shared hold and each permit under the names that callers
+// gave, and no rows that only have a wait queue.
+func TestInfosOfParts(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		all := stores(2)
+		s, other := all[0], all[1]
+		first := granted(t, s, sharedKey("a", s.self, 0), time.Hour)
+		last := granted(t, other, sharedKey("a", other.self, 0), 2*time.Hour)
+		granted(t, s, sharedKey("a", s.self, 1), time.Microsecond) // expired
+		granted(t, other, "a", time.Hour)
+		_, err := s.db.Exec("UPDATE mysqllock SET mode = 1, waiters = ? WHERE name = 'a'", other.self.String()) // a waiting request has claimed it
+		require.NoError(t, err)
+		granted(t, s, "b", time.Hour)
+		permit := takePermit(t, s, 2, time.Hour)
+		second := takePermit(t, other, 2, time.Hour)
+		refused, err := tryPermit(s, 2, time.Hour, s.self)
+		require.NoError(t, err)
+		require.Zero(t, refused.Token)
+
+		a, err := s.Inspect(ctx, "a")
+		require.NoError(t, err)
+		require.Len(t, a.Holders, 2)
+		for i, c := range []Claim{first, last} {
+			h := a.Holders[slices.IndexFunc(a.Holders, func(h Info) bool { return h.Owner == c.Owner })]
+			require.Equal(t, "a", h.Name)
+			require.True(t, h.Held && h.Shared)
+			require.InDelta(t, time.Duration(i+1)*time.Hour, h.ExpiresIn, float64(time.Minute))
+			require.Equal(t, "label", h.Holder)
+		}
+		require.True(t, a.Held && a.Shared)
+		require.Empty(t, a.Owner)
+		require.Equal(t, 1, a.Waiters)
+		require.Equal(t, 2, a.Holds)
+		require.InDelta(t, 2*time.Hour, a.ExpiresIn, float64(time.Minute))
+		b, err := s.Inspect(ctx, "b")
+		require.NoError(t, err)
+		require.True(t, b.Held)
+		require.False(t, b.Shared)
+		require.Empty(t, b.Holders)
+		missing, err := s.Inspect(ctx, "x")
+		require.NoError(t, err)
+		require.Equal(t, Info{Name: "x"}, missing, "the semaphore is another")
+
+		infos, err := s.List(ctx)
+		require.NoError(t, err)
+		var seen []string
+		for _, i := range infos {
+			seen = append(seen, fmt.Sprintf("%s %v %v %d %d", i.Name, i.Held, i.Shared, i.Slot, i.Waiters))
+		}
+		require.Equal(t, []string{"a true true 0 1", "a true true 0 1", "b true false 0 0", "x true false 1 1", "x true false 2 1"}, seen)
+
+		permits, err := s.Permits(ctx, "x")
+		require.NoError(t, err)
+		require.Equal(t, infos[3:], expiringAs(permits, infos[3:]))
+		for _, g := range []Grant{permit, second} {
+			i := permits[SlotOf(g.Claim.Name)-1]
+			require.Equal(t, g.Claim.Owner, i.Owner)
+			require.Equal(t, g.Token, i.Token)
+		}
+		owner, next, err := other.ForceUnlock(ctx, permit.Claim.Name)
+		require.NoError(t, err)
+		require.Equal(t, permit.Claim.Owner, owner)
+		require.Equal(t, s.self, next)
+		permits, err = s.Permits(ctx, "x")
+		require.NoError(t, err)
+		require.Len(t, permits, 1)
+	})
+}
+
+// expiringAs returns infos with the times left of others, which were read at another moment.
+func expiringAs(infos, others []Info) []Info {
+	infos = slices.Clone(infos)
+	for i := range min(len(infos), len(others)) {
+		infos[i].ExpiresIn = others[i].ExpiresIn
+	}
+	return infos
+}
+
+// Purge deletes permits and wait queues like locks, but a wait queue only a month after its last
+// use. Tokens of a slot rise after it.
+func TestPurgeOfPermits(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		s := stores(1)[0]
+		free, kept := takePermit(t, s, 2, time.Minute), takePermit(t, s, 2, time.Hour)
+		_, err := tryPermit(s, 2, time.Minute, s.self)
+		require.NoError(t, err)
+		_, next, err := s.Release(ctx, free.Claim)
+		require.NoError(t, err)
+		require.Equal(t, s.self, next)
+		n, err := s.Purge(ctx, 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n)
+		require.Greater(t, takePermit(t, s, 2, time.Minute).Token, free.Token)
+		_, err = s.db.Exec("UPDATE mysqllock SET expires_at = expires_at - INTERVAL 31 DAY")
+		require.NoError(t, err)
+		n, err = s.Purge(ctx, 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 3, n, "%v, a slot and the wait queue", kept.Claim)
 	})
 }

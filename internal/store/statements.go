@@ -65,6 +65,7 @@ var (
 
 	sqlInspect    = load("inspect")
 	sqlList       = load("list")
+	sqlPermits    = load("permits")
 	sqlHolder     = load("holder")
 	sqlMarkForced = load("mark_forced")
 	sqlSeize      = load("seize")
