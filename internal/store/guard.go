@@ -10,17 +10,24 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// A queryer is a transaction of the caller.
-type queryer interface {
+// A Queryer is a transaction of the caller.
+type Queryer interface {
 	QueryRowContext(context.Context, string, ...any) *sql.Row
 }
 
+// The errors of Guard for a transaction that cannot lock the row.
+var (
+	ErrPool          = errors.New("a pool is no transaction: pass a *sql.Tx, or the *sql.Conn that it runs on")
+	ErrNoTransaction = errors.New("no transaction is open: pass the *sql.Tx, or the *sql.Conn on which it was begun")
+	ErrNotFound      = errors.New("the transaction does not find the lock's row: it must run on the server of the Locker's table, and find that table under the same name")
+)
+
 // Guard locks the index entry of the token within tx. It returns ErrNotOwned if the claim
 // does not own the row any more.
-func (s *Store) Guard(ctx context.Context, tx queryer, c Claim, token uint64) error {
+func (s *Store) Guard(ctx context.Context, tx Queryer, c Claim, token uint64) error {
 	switch tx.(type) {
 	case *sql.DB, *sqlx.DB:
-		return errors.New("a pool is no transaction: pass a *sql.Tx, or the *sql.Conn that it runs on")
+		return ErrPool
 	case *sql.Tx, *sqlx.Tx:
 	default:
 		if err := s.requireTransaction(ctx, tx); err != nil {
@@ -46,7 +53,7 @@ func (s *Store) Guard(ctx context.Context, tx queryer, c Claim, token uint64) er
 		return err
 	}
 	if owned, err := s.stillOwned(ctx, c); err == nil && owned {
-		return errors.New("the transaction does not find the lock's row: it must run on the server of the Locker's table, and find that table under the same name")
+		return ErrNotFound
 	}
 	return ErrNotOwned
 }
@@ -61,13 +68,13 @@ func (s *Store) stillOwned(ctx context.Context, c Claim) (bool, error) {
 
 // requireTransaction returns an error if tx, of an unknown type, has no open transaction:
 // without one, a savepoint ends with the statement that sets it.
-func (s *Store) requireTransaction(ctx context.Context, tx queryer) error {
+func (s *Store) requireTransaction(ctx context.Context, tx Queryer) error {
 	for _, statement := range []string{sqlSavepoint, sqlReleaseSavepoint} {
 		s.statements.Add(1)
 		var none any
 		err := tx.QueryRowContext(ctx, statement).Scan(&none)
 		if errorNumber(err) == 1305 { // ER_SP_DOES_NOT_EXIST
-			return errors.New("no transaction is open: pass the *sql.Tx, or the *sql.Conn on which it was begun")
+			return ErrNoTransaction
 		} else if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return describe(err)
 		}

@@ -77,7 +77,7 @@ func (s *Store) acquirePermit(b store.AcquireRequest, now time.Time) (g store.Gr
 	b.Name = store.SlotKey(m.name, slot)
 	r := m.slot(slot)
 	if r == nil {
-		r = new(row)
+		r = &row{token: s.table.highWater}
 		s.table.rows[b.Name] = r
 	} else if m.queue != nil && len(m.queue.waiters) > 0 && !is(s.self)(m.queue.head()) {
 		m.queue.waiters = m.queue.waiters[1:] // it did not take the slot in time

@@ -38,7 +38,14 @@ type Repository interface {
 	CloseListener()
 	PoolInUse() bool
 	Signal(ctx context.Context, p store.Process) (alive bool, err error)
+
+	Inspect(ctx context.Context, name string) (store.Info, error)
+	List(ctx context.Context) ([]store.Info, error)
+	Purge(ctx context.Context, idle time.Duration) (deleted int64, err error)
 }
+
+// Label is that of the stores that newTable, the argument of Run, returns.
+const Label = "label"
 
 // Run tests that a store keeps the contract. newTable returns a function that opens an empty
 // table for a process.
@@ -58,7 +65,7 @@ type clause struct {
 	test     func(t *testing.T, newProcess func() *process)
 }
 
-var contract = slices.Concat(grants, waitQueues, holds, sessions, forcedReleases, signals, parts, permits)
+var contract = slices.Concat(grants, waitQueues, holds, sessions, forcedReleases, signals, operations, parts, permits)
 
 var ctx = context.Background()
 
