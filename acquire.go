@@ -15,45 +15,67 @@ import (
 // A waiter is the place of a call in the wait queue of its name.
 type waiter = queue.Waiter[outage.Evidence, *handoff]
 
-// A call is one TryLock in progress.
+// A request is what a call asks for.
+type request struct {
+	name        string
+	mode        store.Mode
+	limit       int // of permits; for store.Permit only
+	wait, lease time.Duration
+}
+
+// A call is one request in progress.
 type call struct {
+	request    // its wait is the time limit of the call
 	l          *Locker
 	ctx        context.Context
-	name       string
-	lease      time.Duration
+	queueName  string // key of the name's wait queue
 	owner      *owner
-	shared     bool            // the owner is from ctx, so other calls may acquire the lock for it
-	wait       time.Duration   // the time limit of the call
+	reentrant  bool            // the owner is from ctx, so other calls may acquire the lock for it
 	noWait     bool            // one attempt
 	timeout    <-chan struct{} // closed when the wait runs out; nil if it does not
 	cutoff     <-chan struct{} // closed when the wait for a statement in flight runs out; likewise
 	cutoffTime time.Time       // when cutoff is closed; zero if it is not
 	waiter     *waiter
 	again      bool               // an attempt was refused
+	claim      store.Claim        // of the name, while others hold it shared; zero if it is not claimed
 	pause      background.Backoff // before the next attempt
 	contention error              // of the last attempt, if another statement on the row blocked it
 	observed   *observed
 }
 
-func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Duration, o *observed) (*Lock, error) {
-	if err := checkName(name); err != nil {
+// check returns an error if the request is invalid.
+func (r request) check() error {
+	if err := checkName(r.name); err != nil {
+		return err
+	}
+	if r.lease != AutoRenew && r.lease < minLease {
+		return fmt.Errorf("%w: %v; want AutoRenew or at least %v", ErrInvalidLease, r.lease, minLease)
+	}
+	if r.mode == store.Permit && (r.limit < 1 || r.limit > store.MaxPermits) {
+		return fmt.Errorf("%w: %d; want 1 to %d", ErrInvalidLimit, r.limit, store.MaxPermits)
+	}
+	return nil
+}
+
+func (l *Locker) tryAcquire(ctx context.Context, r request, o *observed) (*Lock, error) {
+	if err := r.check(); err != nil {
 		return nil, err
 	}
-	if lease != AutoRenew && lease < minLease {
-		return nil, fmt.Errorf("%w: %v; want AutoRenew or at least %v", ErrInvalidLease, lease, minLease)
+	c := &call{request: r, l: l, ctx: ctx, queueName: store.QueueName(r.mode, r.name), noWait: r.wait <= 0, observed: o}
+	own, found := ctx.Value(ownerKey{}).(*owner)
+	if c.owner = own; !found {
+		c.owner = new(owner)
 	}
-	own, shared := ctx.Value(ownerKey{}).(*owner)
-	if shared {
-		if k, err := l.reenter(ctx, holdKey{own, name}, lease); k != nil || err != nil {
-			return k, err
-		}
+	c.reentrant = found && r.mode != store.Permit
+	if k, err := c.reenter(); k != nil || err != nil {
+		return k, err
 	}
-	c := &call{l: l, ctx: ctx, name: name, lease: lease, wait: wait, noWait: wait <= 0, owner: own, shared: shared, observed: o}
+	if k := c.joinShare(false); k != nil {
+		return k, nil
+	}
+	wait := r.wait
 	if c.noWait {
 		c.wait = noWaitTimeout
-	}
-	if !c.shared {
-		c.owner = new(owner)
 	}
 	if ctx.Err() != nil {
 		return nil, c.canceled()
@@ -98,7 +120,7 @@ func (l *Locker) enter() bool {
 // one is granted or the call ends.
 func (c *call) acquire() (*Lock, error) {
 	l := c.l
-	w, evidence := l.queues.Join(c.name, c.owner, c.noWait)
+	w, evidence := l.queues.Join(queue.Request{Name: c.queueName, Owner: c.owner, NoWait: c.noWait, Shared: c.mode == store.Shared})
 	if w == nil {
 		// The head may have just acquired the lock for the same owner.
 		if k, err := c.reenter(); k != nil || err != nil {
@@ -121,8 +143,12 @@ func (c *call) acquire() (*Lock, error) {
 		// An earlier hold of the owner may be lost but not yet unlocked.
 		if k, err := c.reenter(); k != nil || err != nil {
 			l.releaseHandoff(offer)
-			l.leaveQueue(w)
+			c.leave()
 			return k, err
+		}
+		if k := c.joinShare(true); k != nil {
+			c.leave()
+			return k, nil
 		}
 		if offer != nil {
 			if k := c.adopt(offer); k != nil {
@@ -140,10 +166,31 @@ func (c *call) acquire() (*Lock, error) {
 			}
 		}
 		if err := c.waitAfter(a); err != nil {
-			l.leaveQueue(w)
+			c.leave()
 			return nil, err
 		}
 	}
+}
+
+// leave leaves the queue. A claim of the name is released first, in the background.
+func (c *call) leave() {
+	claim := c.claim
+	if claim == (store.Claim{}) {
+		c.l.leaveQueue(c.waiter)
+		return
+	}
+	c.l.working.Go(func() {
+		c.l.releaseClaim(claim)
+		c.l.leaveQueue(c.waiter)
+	})
+}
+
+// releaseClaim releases the claim of a name that was not granted.
+func (l *Locker) releaseClaim(claim store.Claim) {
+	if err := l.release(claim, store.ClaimLease); err != nil {
+		l.log.Debug("mysqllock: release of a claim, trying again", "name", claim.Name, "err", err)
+	}
+	l.queues.Wake(claim.Name)
 }
 
 // firstPause is the delay before a failed statement is sent again; each further failure
@@ -158,6 +205,7 @@ func (c *call) waitAfter(a *attempt) error {
 	switch {
 	case a.err != nil:
 		a.undoUnknown()
+		c.claim = store.Claim{}
 		if !store.Transient(a.err) {
 			return a.err
 		}
@@ -170,6 +218,13 @@ func (c *call) waitAfter(a *attempt) error {
 		return await(c, time.After(c.pause.Delay), c.timeout)
 	case a.request.Replaces != "": // the row has another owner
 		return nil
+	case a.grant.Claimed:
+		c.contention, c.pause, c.again, c.claim = nil, firstBackoff, true, a.request.Claim
+		if a.grant.Locked {
+			c.contention = store.ErrRowLocked
+		}
+		defer time.AfterFunc(a.grant.Remaining, c.waiter.Wake).Stop()
+		return c.sleep(a)
 	case c.noWait && a.grant.Reserved:
 		// The reservation is short.
 		err := await(c, time.After(c.pause.Next()), c.timeout)
@@ -179,7 +234,7 @@ func (c *call) waitAfter(a *attempt) error {
 		return ErrNotAcquired
 	case a.grant.Locked:
 		c.contention, c.again = nil, true
-		c.l.answered(c.waiter, false, true)
+		c.refused()
 		defer time.AfterFunc(c.pause.Next(), c.waiter.Wake).Stop()
 		return await(c, c.waiter.Woken, c.timeout)
 	case a.request.EnlistAs == 0 && c.l.waker.Signals():
@@ -196,7 +251,12 @@ func (c *call) waitAfter(a *attempt) error {
 func (l *Locker) answered(w *waiter, granted, again bool) {
 	l.outages.Answered(w.State, w, granted)
 	l.waker.Answered(w.Name, granted, again)
-	w.Admit(false)
+}
+
+// refused records that the database refused an attempt, and that the call waits.
+func (c *call) refused() {
+	c.l.answered(c.waiter, false, true)
+	c.waiter.Admit(false)
 }
 
 // queue waits until the call is the head, or its owner acquires the lock by another call.
@@ -250,26 +310,21 @@ func (c *call) sleep(a *attempt) error {
 	if a.grant.Reserved && a.request.EnlistAs != 0 {
 		left = DefaultLease // the next holder's lease is unknown; a signal will come
 	}
-	c.l.answered(c.waiter, false, true)
-	c.l.waker.Watch(c.name, left, c.waiter.State.Looked)
-	defer c.l.waker.Unwatch(c.name)
+	c.refused()
+	c.l.waker.Watch(c.queueName, left, c.waiter.State.Looked)
+	defer c.l.waker.Unwatch(c.queueName)
 	return await(c, c.waiter.Woken, c.timeout)
 }
 
 // reenter returns another handle if the owner of the call holds the lock, and an error if it
 // has lost it; otherwise nil and nil.
 func (c *call) reenter() (*Lock, error) {
-	if !c.shared {
+	if !c.reentrant {
 		return nil, nil
 	}
-	return c.l.reenter(c.ctx, c.key(), c.lease)
-}
-
-// reenter returns another handle if there is a hold of the key, and an error if that was
-// lost or ctx has ended; otherwise nil and nil.
-func (l *Locker) reenter(ctx context.Context, key holdKey, lease time.Duration) (*Lock, error) {
+	l := c.l
 	l.mu.Lock()
-	h := l.holds[key]
+	h := l.holds[c.key()]
 	if h == nil {
 		l.mu.Unlock()
 		return nil, nil
@@ -280,18 +335,20 @@ func (l *Locker) reenter(ctx context.Context, key holdKey, lease time.Duration) 
 		l.finishLoss(h, lost)
 		return nil, err
 	}
-	if ctx.Err() != nil {
-		l.mu.Unlock()
-		return nil, canceled(ctx)
-	}
 	defer l.mu.Unlock()
+	if c.ctx.Err() != nil {
+		return nil, canceled(c.ctx)
+	}
+	if c.mode == store.Exclusive && (h.share != nil || h.downgraded != nil) {
+		return nil, ErrUpgrade
+	}
 	var now time.Time
-	if lease != AutoRenew {
+	if c.lease != AutoRenew {
 		now = time.Now()
 	}
-	k := l.addHandle(ctx, h, lease, now)
+	k := c.addHandle(h, now)
 	k.reentered = true
-	l.watchdog.Change(h.lease, h.request(), len(h.handles))
+	l.requestsChanged(h)
 	l.reentered.Add(1)
 	return k, nil
 }
@@ -419,4 +476,10 @@ func (c *call) failed(err error) {
 	c.waiter.State.Failed(err)
 }
 
-func (c *call) key() holdKey { return holdKey{c.owner, c.name} }
+// key returns the key of the hold. Permits are not re-entrant, so each has an owner of its own.
+func (c *call) key() holdKey {
+	if c.mode == store.Permit {
+		return holdKey{new(owner), c.queueName}
+	}
+	return holdKey{c.owner, c.queueName}
+}

@@ -46,7 +46,13 @@ func (c *call) attempt(offer *handoff) *attempt {
 	}
 	a := &attempt{
 		l: l, handoff: offer, waiter: c.waiter, again: c.again,
-		request: store.AcquireRequest{Claim: store.Claim{Name: c.name, Owner: store.NewOwnerID(l.process)}, Lease: lease},
+		request: store.AcquireRequest{
+			Claim: c.claim, Claimed: c.claim != store.Claim{},
+			Mode: c.mode, Limit: c.limit, Lease: lease,
+		},
+	}
+	if !a.request.Claimed {
+		a.request.Claim = store.Claim{Name: c.queueName, Owner: store.NewOwnerID(l.process)}
 	}
 	if offer != nil {
 		a.request.Replaces = offer.lease.Claim.Owner
@@ -76,7 +82,10 @@ func (c *call) attempt(offer *handoff) *attempt {
 	default:
 	}
 	if !c.noWait {
-		a.request.EnlistAs = l.waker.Enlist(c.name, c.again)
+		a.request.EnlistAs = l.waker.Enlist(c.queueName, c.again)
+		// A first attempt does not claim: the row would not list this process, and so nobody
+		// would signal it.
+		a.request.MayClaim = a.request.EnlistAs != 0 || !l.waker.Signals()
 	}
 	return a
 }
@@ -151,6 +160,8 @@ func (a *attempt) undo() {
 		a.undoUnknown()
 	} else if a.grant.Token > 0 {
 		a.release()
+	} else if a.grant.Claimed || a.request.Claimed {
+		a.l.releaseClaim(a.request.Claim)
 	}
 	a.l.leaveQueue(a.waiter)
 }
@@ -168,15 +179,21 @@ func (a *attempt) detach() bool {
 
 // undoUnknown makes the releaser undo a failed attempt that may have been granted.
 func (a *attempt) undoUnknown() {
-	if store.OutcomeUnknown(a.err) {
-		a.l.releaser.Add(a.request.Claim, a.request.Lease, true, time.Now())
+	unknown := store.OutcomeUnknown(a.err)
+	if !unknown && !a.request.Claimed {
+		return
 	}
+	claim := a.grant.Claim
+	if claim == (store.Claim{}) {
+		claim = a.request.Claim
+	}
+	a.l.releaser.Add(claim, max(a.request.Lease, store.ClaimLease), unknown, time.Now())
 }
 
 // release releases an unwanted grant, and wakes the next waiter.
 func (a *attempt) release() {
 	a.l.answered(a.waiter, true, a.again)
-	if err := a.l.release(a.request.Claim, a.request.Lease); err != nil {
+	if err := a.l.release(a.grant.Claim, a.request.Lease); err != nil {
 		a.l.log.Debug("mysqllock: release of an unwanted grant, trying again", "name", a.request.Name, "err", err)
 	}
 	a.l.repo.HoldEnded()

@@ -61,8 +61,12 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 			defer l.finishLoss(h, true)
 		} else if h.ended == nil {
 			l.endHold(h, ErrClosed)
-			l.watchdog.Stop(h.lease)
-			held, claims = append(held, h), append(claims, h.lease.Claim)
+			ls := h.lease.Load()
+			l.watchdog.Stop(ls)
+			held = append(held, h)
+			if !l.leaveShareLocked(h) {
+				claims = append(claims, ls.Claim)
+			}
 		}
 	}
 	clear(l.holds)
@@ -72,8 +76,10 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 		l.released.Add(n)
 		l.waker.Released(names, next)
 	})
-	for _, h := range held {
+	for range claims {
 		l.repo.HoldEnded()
+	}
+	for _, h := range held {
 		l.leaveQueue(h.waiter)
 		l.observers.holdEnd(h, ErrClosed)
 	}

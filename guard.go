@@ -35,17 +35,18 @@ type Queryer interface {
 func (k *Lock) Guard(ctx context.Context, tx Queryer) error {
 	l, h := k.locker, k.hold
 	l.mu.Lock()
-	h.guarded = true // from now on, Unlock does not hand the lock over
+	h.guarded.Store(true) // from now on, Unlock does not hand the lock over
+	claim, token := h.lease.Load().Claim, h.tokens.token
 	l.mu.Unlock()
 	err := k.Err()
 	if err == nil {
-		err = l.table.Guard(ctx, tx, h.lease.Claim, h.tokens.token)
+		err = l.table.Guard(ctx, tx, claim, token)
 	}
 	if errors.Is(err, store.ErrNotOwned) {
-		l.watchdog.OwnerChanged(h.lease.Claim)
+		l.watchdog.OwnerChanged(claim)
 		// The claim may still own the row, if tx looked for it elsewhere and the pool did not
 		// reply. If it is bound to a session, it would stay held.
-		l.releaser.Add(h.lease.Claim, lease.UntilReleased, false, time.Now())
+		l.releaser.Add(claim, lease.UntilReleased, false, time.Now())
 		err = ErrLost
 		if now := k.Err(); now != nil {
 			err = now // the handle may have been unlocked meanwhile

@@ -33,7 +33,9 @@ const handoffTrust = 2 * time.Millisecond
 // processes have not waited too long. It does not write the row, so the lease must be live and
 // no transaction may be under Guard.
 func (l *Locker) handOff(h *hold) bool {
-	offer := &handoff{tokenRange: h.tokens, last: h.token, lease: h.lease}
+	ls := h.lease.Load()
+	offer := &h.offer
+	*offer = handoff{tokenRange: h.tokens, last: h.token, lease: ls}
 	switch {
 	case !l.handoff:
 		return false
@@ -42,15 +44,27 @@ func (l *Locker) handOff(h *hold) bool {
 	case time.Since(offer.since) > maxHandoffTime:
 		return false
 	}
-	return h.waiter.HasNext() && l.confirmed(h.lease) && h.waiter.Offer(offer)
+	return h.waiter.CanOffer() && l.confirmed(ls) && h.waiter.Offer(offer)
 }
 
 // confirmed reports whether the hold of the lease owned its row a moment ago. If not, or if the
 // database does not reply, a statement must release the row or find it lost.
+//
+// A check takes a good part of handoffTrust, so the next one begins in the background while the
+// last still counts: a hot lock need not wait for it.
 func (l *Locker) confirmed(ls *lease.Lease) bool {
-	if time.Since(l.watchdog.Seen(ls)) < handoffTrust {
-		return true
+	age := time.Since(l.watchdog.Seen(ls))
+	if age > handoffTrust/2 && age < handoffTrust && l.confirming.CompareAndSwap(nil, ls) {
+		l.working.Go(func() {
+			l.confirm(ls)
+			l.confirming.Store(nil)
+		})
 	}
+	return age < handoffTrust || l.confirm(ls)
+}
+
+// confirm asks the database whether the hold of the lease owns its row.
+func (l *Locker) confirm(ls *lease.Lease) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), confirmTimeout)
 	defer cancel()
 	owned, sent, err := l.repo.Confirm(ctx, ls.Claim)
@@ -72,9 +86,10 @@ func (c *call) adopt(offer *handoff) *Lock {
 		l.mu.Unlock()
 		return nil
 	}
-	h := &hold{key: c.key(), token: offer.last + 1, tokens: offer.tokenRange, waiter: c.waiter, lease: offer.lease}
-	k := l.addHandle(c.ctx, h, c.lease, time.Now())
-	if !l.watchdog.Pass(offer.lease, k.requested, c.lease, func() { l.onLoss(h) }) {
+	h := c.newHold(offer.last+1, offer.tokenRange)
+	h.lease.Store(offer.lease)
+	k := c.addHandle(h, time.Now())
+	if !l.watchdog.Pass(offer.lease, k.requested, c.lease, h) {
 		l.mu.Unlock()
 		return nil
 	}
@@ -85,6 +100,9 @@ func (c *call) adopt(offer *handoff) *Lock {
 // leaveQueue removes a waiter from its queue, and releases a handoff that no other waiter
 // takes.
 func (l *Locker) leaveQueue(w *waiter) {
+	if w == nil {
+		return
+	}
 	offer, last := w.Leave()
 	if last {
 		l.waker.Leave(w.Name)

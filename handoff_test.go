@@ -714,8 +714,8 @@ func TestEndedHandedOverLeaseStaysEnded(t *testing.T) {
 		l := f.locker(withHandoff)
 		_, k := f.handedOver(l, "x", AutoRenew, 5*time.Second)
 		require.NoError(t, k.Unlock())
-		l.watchdog.Change(k.hold.lease, k.requested, 1)
-		require.False(t, k.hold.lease.StopTimer(), "a timer was left running")
+		l.watchdog.Change(k.hold.lease.Load(), k.requested, 1)
+		require.False(t, k.hold.lease.Load().StopTimer(), "a timer was left running")
 	})
 }
 
@@ -898,7 +898,7 @@ func TestLeaseThatEndsInAHandoff(t *testing.T) {
 		p := f.try(l, bg, "x", WaitForever, AutoRenew)
 		// The next is not quick enough to notice.
 		l.mu.Lock()
-		left := &handoff{tokenRange: old.hold.tokens, last: old.Token(), lease: old.hold.lease}
+		left := &handoff{tokenRange: old.hold.tokens, last: old.Token(), lease: old.hold.lease.Load()}
 		l.mu.Unlock()
 		go func() {
 			l.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/lease"
@@ -14,15 +15,28 @@ import (
 // A hold is the time during which one owner holds a lock: from the grant, or a handoff, until
 // the lock is released or lost.
 type hold struct {
+	locker   *Locker
 	key      holdKey
+	owner    *owner
 	token    uint64
 	tokens   tokenRange
-	lease    *lease.Lease
-	waiter   *waiter // the head of the name's queue
+	lease    atomic.Pointer[lease.Lease] // changes once, when an exclusive hold becomes shared
+	deadline atomic.Int64                // the end of trust in a fixed lease on a share, a lease.Instant; 0 if there is none
+	guarded  atomic.Bool                 // Guard was called
+	waiter   *waiter                     // the head of the name's queue; nil unless the hold is exclusive
 	handles  []*Lock
 	observed *observed // may be nil
-	guarded  bool      // Guard was called
 	ended    error     // nil at first; then ErrLost, ErrNotHeld or ErrClosed
+
+	share      *share        // nil unless the lock is held shared
+	auto       bool          // counted in share.autos
+	timer      *time.Timer   // fires at deadline; nil if there is none
+	downgraded chan struct{} // closed when an exclusive hold has become shared, or failed to; nil before
+
+	// Most holds have one handle, and are handed over once. These save three allocations.
+	first       Lock
+	firstHandle [1]*Lock
+	offer       handoff
 }
 
 type holdKey struct {
@@ -45,14 +59,34 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 		}
 		return nil, nil
 	}
-	h := &hold{key: c.key(), token: a.grant.Token, tokens: tokenRange{token: a.grant.Token}, waiter: c.waiter}
+	h := c.newHold(a.grant.Token, tokenRange{token: a.grant.Token})
 	if a.handoff != nil {
 		h.tokens.since = a.handoff.since
 	}
-	k := l.addHandle(c.ctx, h, c.lease, a.grant.Sent)
-	h.lease = l.watchdog.Start(a.request.Claim, a.grant.Sent, a.request.Lease, k.requested, func() { l.onLoss(h) })
+	k := c.addHandle(h, a.grant.Sent)
+	if c.mode == store.Shared {
+		l.startShare(h, a.grant, a.request.Lease)
+	} else {
+		h.lease.Store(l.watchdog.Start(a.grant.Claim, a.grant.Sent, a.request.Lease, k.requested, h))
+	}
+	if c.mode != store.Exclusive {
+		h.waiter = nil
+	}
 	l.holdBegan(c, h)
+	l.answered(c.waiter, true, c.again)
+	if c.mode != store.Exclusive {
+		if c.mode == store.Shared && a.request.EnlistAs != 0 {
+			l.waker.WakeNext(c.queueName)
+		}
+		l.leaveQueue(c.waiter)
+	}
 	return k, nil
+}
+
+func (c *call) newHold(token uint64, tokens tokenRange) *hold {
+	h := &hold{locker: c.l, key: c.key(), owner: c.owner, token: token, tokens: tokens, waiter: c.waiter}
+	h.handles = h.firstHandle[:0]
+	return h
 }
 
 // holdBegan records a new hold. The caller holds mu; holdBegan unlocks it.
@@ -64,17 +98,24 @@ func (l *Locker) holdBegan(c *call, h *hold) {
 	l.held++
 	l.mu.Unlock()
 	l.acquired.Add(1)
-	l.answered(c.waiter, true, c.again)
-	if c.shared {
-		l.queues.WakeOwner(c.name, c.owner)
+	if c.mode == store.Exclusive {
+		c.waiter.Admit(false)
+	}
+	if c.reentrant {
+		l.queues.WakeOwner(c.queueName, c.owner)
 	}
 }
 
 // addHandle adds a handle to a hold. The caller holds mu.
-func (l *Locker) addHandle(ctx context.Context, h *hold, length time.Duration, from time.Time) *Lock {
-	k := &Lock{locker: l, hold: h, parent: ctx, requested: lease.Request{Auto: length == AutoRenew}}
+func (c *call) addHandle(h *hold, from time.Time) *Lock {
+	k := &h.first
+	if k.locker != nil {
+		k = new(Lock)
+	}
+	k.locker, k.hold, k.parent = c.l, h, c.ctx
+	k.requested.Auto, k.shared = c.lease == AutoRenew, c.mode == store.Shared
 	if !k.requested.Auto {
-		k.requested.Until = from.Add(length)
+		k.requested.Until, k.trusted = from.Add(c.lease), lease.TrustedUntil(from, c.lease)
 	}
 	k.open.Store(true)
 	h.handles = append(h.handles, k)
@@ -93,18 +134,41 @@ func (h *hold) request() lease.Request {
 	return all
 }
 
+// requestsChanged makes the lease of a hold cover what its handles request. It sends nothing.
+// The caller holds mu.
+func (l *Locker) requestsChanged(h *hold) {
+	if h.share != nil {
+		l.shareChanged(h)
+		return
+	}
+	l.watchdog.Change(h.lease.Load(), h.request(), len(h.handles))
+}
+
+// live reports whether the hold can be trusted now. It needs no mutex.
+func (h *hold) live() bool {
+	deadline := h.deadline.Load()
+	return (deadline == 0 || lease.Now() < deadline) && h.lease.Load().Live()
+}
+
+// expired reports whether the hold has a fixed lease on a share, which has ended.
+func (h *hold) expired() bool {
+	deadline := h.deadline.Load()
+	return deadline != 0 && lease.Now() >= deadline
+}
+
 // checkLoss ends the hold if its lease has ended, and reports whether it did. The caller holds
 // mu, and must call finishLoss after unlocking it.
 func (l *Locker) checkLoss(h *hold) (lost bool) {
-	if h.ended != nil || l.watchdog.Alive(h.lease) {
+	if h.ended != nil || h.live() || !h.expired() && l.watchdog.Alive(h.lease.Load()) {
 		return false
 	}
 	l.endHold(h, ErrLost)
 	return true
 }
 
-// onLoss is called by the watchdog when the lease can no longer be trusted.
-func (l *Locker) onLoss(h *hold) {
+// LeaseLost is called by the watchdog when the lease can no longer be trusted.
+func (h *hold) LeaseLost() {
+	l := h.locker
 	l.mu.Lock()
 	lost := l.checkLoss(h)
 	l.mu.Unlock()
@@ -116,8 +180,16 @@ func (l *Locker) finishLoss(h *hold, lost bool) {
 	if !lost {
 		return
 	}
-	l.recordLoss(h, l.watchdog.Reason(h.lease))
-	l.repo.HoldEnded()
+	reason := l.watchdog.Reason(h.lease.Load())
+	if h.expired() {
+		reason = lease.Ended
+	}
+	l.recordLoss(h, reason)
+	if h.share != nil {
+		l.releaseLost(h)
+	} else {
+		l.repo.HoldEnded()
+	}
 	l.leaveQueue(h.waiter)
 	l.observers.holdEnd(h, ErrLost)
 }
@@ -125,7 +197,7 @@ func (l *Locker) finishLoss(h *hold, lost bool) {
 // recordLoss counts and logs a loss.
 func (l *Locker) recordLoss(h *hold, reason string) {
 	l.lost.Add(1)
-	l.log.Error("mysqllock: lock lost", "name", h.key.name, "token", h.token, "reason", reason)
+	l.log.Error("mysqllock: lock lost", "name", store.NameOf(h.key.name), "token", h.token, "reason", reason)
 }
 
 // endHold ends a hold and the contexts of its handles. The caller holds mu.
@@ -152,6 +224,8 @@ func (k *Lock) Extend(ctx context.Context, lease time.Duration) error {
 	return nil
 }
 
+var trustedUntil = lease.TrustedUntil // extend's parameter hides the package
+
 func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 	l, h := k.locker, k.hold
 	unmatched := 0
@@ -160,16 +234,16 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 			return err
 		}
 		l.mu.Lock()
-		holds := len(h.handles)
+		holds, ls := len(h.handles), h.lease.Load()
 		l.mu.Unlock()
-		if !l.watchdog.Extending(h.lease, lease) {
+		if !l.watchdog.Extending(ls, lease) {
 			continue
 		}
 		tryCtx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		owned, sent, err := l.repo.Extend(tryCtx, h.lease.Claim, lease, holds, 0)
+		owned, sent, err := l.repo.Extend(tryCtx, ls.Claim, lease, holds, 0)
 		lost := false
 		if err == nil && !owned || errors.Is(err, store.ErrRowLocked) {
-			if lost, err = l.notMatched(tryCtx, h.lease.Claim, err); err == errNotMatched {
+			if lost, err = l.notMatched(tryCtx, ls.Claim, err); err == errNotMatched {
 				unmatched++
 			}
 		}
@@ -178,17 +252,17 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 		case err == nil && owned:
 			l.mu.Lock()
 			if until := sent.Add(lease); until.After(k.requested.Until) {
-				k.requested.Until = until
+				k.requested.Until, k.trusted = until, trustedUntil(sent, lease)
 			}
 			if h.ended == nil { // otherwise the lease may belong to the next holder
-				l.watchdog.Change(h.lease, h.request(), len(h.handles))
+				l.requestsChanged(h)
 			}
 			// Extend calls may overlap, so the row's number of handles is unknown.
-			l.watchdog.Extended(h.lease, sent, lease)
+			l.watchdog.Extended(ls, sent, lease)
 			l.mu.Unlock()
 			return k.Err()
 		case lost:
-			l.watchdog.OwnerChanged(h.lease.Claim)
+			l.watchdog.OwnerChanged(ls.Claim)
 			if err := k.Err(); err != nil {
 				return err
 			}

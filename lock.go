@@ -24,14 +24,16 @@ import (
 // The errors to test for with [errors.Is]. Operations wrap them with the name of
 // the lock; [Lock.Err] and the cause of [Lock.Context] are these values.
 var (
-	ErrNotAcquired  = errors.New("not acquired")  // another owner held the lock for the whole wait, or a transaction had its row locked
-	ErrUnavailable  = errors.New("unavailable")   // the database could not be asked, or did not answer, until the wait ran out
-	ErrLost         = errors.New("lock lost")     // the lease ended, or was taken away, before Unlock
-	ErrNotHeld      = errors.New("lock not held") // this handle was unlocked before
-	ErrClosed       = errors.New("locker closed") // Locker.Close was called
-	ErrInvalidName  = errors.New("invalid name")  // not 1 to 255 bytes of UTF-8 without control characters
-	ErrInvalidLease = errors.New("invalid lease") // negative, or shorter than 10 ms
-	ErrNoTable      = store.ErrNoTable            // the table was not created
+	ErrNotAcquired  = errors.New("not acquired")          // another owner held the lock for the whole wait, or a transaction had its row locked
+	ErrUnavailable  = errors.New("unavailable")           // the database could not be asked, or did not answer, until the wait ran out
+	ErrLost         = errors.New("lock lost")             // the lease ended, or was taken away, before Unlock
+	ErrNotHeld      = errors.New("lock not held")         // this handle was unlocked before
+	ErrClosed       = errors.New("locker closed")         // Locker.Close was called
+	ErrInvalidName  = errors.New("invalid name")          // not 1 to 255 bytes of UTF-8 without control characters
+	ErrInvalidLease = errors.New("invalid lease")         // negative, or shorter than 10 ms
+	ErrInvalidLimit = errors.New("invalid limit")         // of a semaphore: not 1 to 10,000
+	ErrUpgrade      = errors.New("owner holds it shared") // TryLock for an owner that holds the lock only shared
+	ErrNoTable      = store.ErrNoTable                    // the table was not created
 )
 
 const (
@@ -86,6 +88,8 @@ type Locker struct {
 	process  store.Process // random, the first half of every owner id
 	dbIsFast atomic.Bool   // the last attempt had its reply within fastReply
 
+	confirming atomic.Pointer[lease.Lease] // whose row is checked in the background; nil if there is none
+
 	observers observers // may be nil
 
 	waiting                            atomic.Int64
@@ -103,6 +107,7 @@ type Locker struct {
 	closed bool
 	holds  map[holdKey]*hold // a lost hold stays until its last handle is unlocked
 	held   int               // holds that have not ended
+	shares map[string]*share // by name; those that further holds may join
 }
 
 // A Lock is a handle: one acquisition, which needs one [Lock.Unlock]. It is safe for
@@ -111,6 +116,8 @@ type Lock struct {
 	locker    *Locker
 	hold      *hold
 	requested lease.Request
+	trusted   time.Time       // the end of trust in a fixed lease
+	shared    bool            // acquired by TryRLock or RLock
 	reentered bool            // the owner held the lock already
 	parent    context.Context // of ctx, without the owner
 	open      atomic.Bool     // ended is nil
@@ -176,7 +183,7 @@ func New(db *sql.DB, opts ...Option) (*Locker, error) {
 func newLocker(repo repository, self store.Process, c config) *Locker {
 	l := &Locker{
 		repo: repo, log: c.log, observers: c.observers, lease: c.lease, handoff: c.handoff, process: self,
-		done: make(chan struct{}), holds: map[holdKey]*hold{},
+		done: make(chan struct{}), holds: map[holdKey]*hold{}, shares: map[string]*share{},
 	}
 	l.background, l.stop = context.WithCancel(context.Background())
 	l.queues = queue.New[outage.Evidence, *handoff]()
@@ -211,14 +218,21 @@ func newLocker(repo repository, self store.Process, c config) *Locker {
 // owner held the lock or a transaction had its row locked, and [ErrUnavailable]
 // with the cause if the database could not be asked or did not reply, or the pool had
 // no free connection. If ctx ended, the error also matches [context.Cause] of
-// ctx. It returns [ErrLost] if the owner's hold on name was lost; [ErrClosed],
+// ctx. It returns [ErrLost] if the owner's hold on name was lost; [ErrUpgrade] if the owner
+// holds it only shared (see [Locker.TryRLock]); [ErrClosed],
 // [ErrInvalidName], [ErrInvalidLease], [ErrNoTable]; otherwise the database's
 // error. Deadlocks, lock wait timeouts and broken connections are retried within
 // the wait. An error leaves no lock behind: an attempt with unknown outcome is
 // undone in the background.
 func (l *Locker) TryLock(ctx context.Context, name string, wait, lease time.Duration) (*Lock, error) {
+	return l.acquire(ctx, request{name: name, mode: store.Exclusive, wait: wait, lease: lease})
+}
+
+// acquire serves a request, which observers see, and counts failures.
+func (l *Locker) acquire(ctx context.Context, r request) (*Lock, error) {
+	name := r.name
 	o := l.observers.acquireStart(ctx, name)
-	k, err := l.tryLock(ctx, name, wait, lease, o)
+	k, err := l.tryAcquire(ctx, r, o)
 	if err != nil {
 		switch {
 		case errors.Is(err, ErrNotAcquired):
@@ -262,7 +276,7 @@ func opError(op, name string, err error) error {
 }
 
 // Name returns the name of the lock.
-func (k *Lock) Name() string { return k.hold.key.name }
+func (k *Lock) Name() string { return store.NameOf(k.hold.key.name) }
 
 // Token returns the fencing token: it is higher than that of every earlier
 // holder of the name, and the same for all handles of one hold. A resource that
@@ -280,8 +294,8 @@ func (k *Lock) Context() context.Context {
 		if k.cause != nil {
 			ctx = context.WithoutCancel(ctx) // the handle ended first
 		}
-		if ctx.Value(ownerKey{}) != any(k.hold.key.owner) {
-			ctx = context.WithValue(ctx, ownerKey{}, k.hold.key.owner)
+		if ctx.Value(ownerKey{}) != any(k.hold.owner) {
+			ctx = context.WithValue(ctx, ownerKey{}, k.hold.owner)
 		}
 		k.ctx, k.cancel = context.WithCancelCause(ctx)
 		if k.cause != nil {
@@ -309,7 +323,7 @@ func (k *Lock) end(why error) {
 // [ErrLost], [ErrNotHeld] if the handle was unlocked, or [ErrClosed]. It compares the clock
 // of this process, and never blocks on the database.
 func (k *Lock) Err() error {
-	if k.open.Load() && k.hold.lease.Live() {
+	if k.open.Load() && k.hold.live() {
 		return nil
 	}
 	l := k.locker
@@ -359,9 +373,18 @@ func (k *Lock) unlock() error {
 	h.handles = slices.Delete(h.handles, i, i+1)
 	if len(h.handles) > 0 {
 		if err == nil {
-			l.watchdog.Change(h.lease, h.request(), len(h.handles))
+			l.requestsChanged(h)
+		}
+		downgrade := err == nil && h.becomesShared()
+		if downgrade {
+			l.working.Add(1) // Close would have ended this handle
+			h.downgraded = make(chan struct{})
 		}
 		l.mu.Unlock()
+		if downgrade {
+			l.downgrade(h)
+			l.working.Done()
+		}
 		return err
 	}
 	delete(l.holds, h.key)
@@ -370,18 +393,27 @@ func (k *Lock) unlock() error {
 		return err
 	}
 	l.endHold(h, ErrNotHeld)
-	guarded := h.guarded
-	l.working.Add(1) // Close would have ended this handle
+	l.working.Add(1)
 	defer l.working.Done()
+	downgraded := h.downgraded
 	l.mu.Unlock()
+	if downgraded != nil {
+		<-downgraded
+	}
+	err = l.endUnlocked(h)
+	l.observers.holdEnd(h, err)
+	return err
+}
 
+// endUnlocked gives back the row of a hold whose last handle was unlocked.
+func (l *Locker) endUnlocked(h *hold) (err error) {
 	end := time.Now().Add(unlockTimeout)
-	if !guarded && l.handOff(h) {
+	if l.leaveShare(h) || h.waiter != nil && !h.guarded.Load() && l.handOff(h) {
 		l.released.Add(1)
-		l.observers.holdEnd(h, nil)
 		return nil
 	}
-	switch err = l.releaseBy(end, h.lease.Claim, l.watchdog.Stop(h.lease)); err {
+	ls := h.lease.Load()
+	switch err = l.releaseBy(end, ls.Claim, l.watchdog.Stop(ls)); err {
 	case nil:
 		l.released.Add(1)
 	case ErrLost:
@@ -389,7 +421,6 @@ func (k *Lock) unlock() error {
 	}
 	l.repo.HoldEnded()
 	l.leaveQueue(h.waiter)
-	l.observers.holdEnd(h, err)
 	return err
 }
 

@@ -462,7 +462,7 @@ func (f side) Acquire(ctx context.Context, b store.AcquireRequest) (store.Grant,
 			}
 			return store.Grant{Remaining: f.keptUntil(r).Sub(now)}
 		}
-		return store.Grant{Token: r.token}
+		return store.Grant{Token: r.token, Claim: b.Claim}
 	})
 	if g.Token > 0 {
 		f.mu.Lock()
@@ -864,7 +864,7 @@ func TestLossWithALateTimer(t *testing.T) {
 			return f.try(k.locker, owner, "x", 0, AutoRenew).err
 		},
 		"a renewal answered now": func(_ *fakeRepo, k *Lock, _ context.Context) error {
-			k.locker.watchdog.Extended(k.hold.lease, time.Now().Add(-time.Second), DefaultLease)
+			k.locker.watchdog.Extended(k.hold.lease.Load(), time.Now().Add(-time.Second), DefaultLease)
 			return k.Err()
 		},
 	} {
@@ -873,7 +873,7 @@ func TestLossWithALateTimer(t *testing.T) {
 				l := f.locker()
 				owner := WithOwner(bg)
 				k := f.acquired(l, owner, "x", 30*time.Second)
-				k.hold.lease.StopTimer()
+				k.hold.lease.Load().StopTimer()
 				f.until(29 * time.Second)
 				require.NoError(t, k.Context().Err())
 				require.ErrorIs(t, ask(f, k, owner), ErrLost)
@@ -892,7 +892,7 @@ func TestLossTimerThatIsTooEarly(t *testing.T) {
 		l := f.locker()
 		k := f.acquired(l, bg, "x", 20*time.Second)
 		f.until(5 * time.Second)
-		l.watchdog.Fire(k.hold.lease)
+		l.watchdog.Fire(k.hold.lease.Load())
 		require.NoError(t, k.Err())
 		f.requireEnd(k, 19*time.Second, ErrLost)
 	})
@@ -905,9 +905,9 @@ func TestEndedLeaseStaysEnded(t *testing.T) {
 		k := f.acquired(l, bg, "x", AutoRenew)
 		f.until(time.Second)
 		require.NoError(t, k.Unlock())
-		l.watchdog.Extended(k.hold.lease, time.Now(), DefaultLease)
-		require.False(t, l.watchdog.Alive(k.hold.lease))
-		require.False(t, k.hold.lease.StopTimer(), "a timer was left running")
+		l.watchdog.Extended(k.hold.lease.Load(), time.Now(), DefaultLease)
+		require.False(t, l.watchdog.Alive(k.hold.lease.Load()))
+		require.False(t, k.hold.lease.Load().StopTimer(), "a timer was left running")
 		require.Empty(t, f.sent("renew"))
 	})
 }
@@ -1698,7 +1698,7 @@ func (f *fakeRepo) checkTrust(k *Lock) {
 	defer f.mu.Unlock()
 	r := f.rows[k.Name()]
 	if k.Err() == nil {
-		assert.Equal(f.t, k.hold.lease.Claim.Owner, r.owner)
+		assert.Equal(f.t, k.hold.lease.Load().Claim.Owner, r.owner)
 		assert.Greater(f.t, time.Until(f.keptUntil(r)), time.Duration(0))
 	}
 }
@@ -1747,3 +1747,8 @@ func (f *fakeRepo) kept() []store.SessionID {
 
 // lastSession returns the number of the last session that has begun.
 func (f *fakeRepo) lastSession() store.SessionID { return slices.Max(f.kept()) }
+
+// Downgrade is not needed here: no test on this table shares a lock.
+func (f *fakeRepo) Downgrade(context.Context, store.Claim, store.AcquireRequest) (store.Grant, store.Process, error) {
+	return store.Grant{}, 0, nil
+}

@@ -13,7 +13,7 @@ import (
 // bound.
 type Lease struct {
 	Claim  store.Claim
-	onLoss func() // called once, without locks, when the lease is lost
+	holder Holder // reported to once, without mutexes held
 
 	live struct { // read by Live without a mutex
 		until   atomic.Int64 // an instant; math.MinInt64 once the lease has ended
@@ -46,6 +46,9 @@ type Lease struct {
 	expired      bool          // lost because its time ran out
 	timer        *time.Timer
 }
+
+// A Holder has a lease, and must end its hold when that is lost.
+type Holder interface{ LeaseLost() }
 
 // A Request is what the handles of a hold request: a lease that is renewed until Unlock,
 // one that lasts until a given time, or both.
@@ -125,17 +128,17 @@ func (ls *Lease) publish() {
 		ls.live.until.Store(math.MinInt64)
 		ls.live.session.Store(nil)
 	case ls.requested.Auto:
-		ls.live.until.Store(instant(ls.trusted))
+		ls.live.until.Store(Instant(ls.trusted))
 		ls.live.session.Store(ls.session)
 	default:
-		ls.live.until.Store(instant(ls.end()))
+		ls.live.until.Store(Instant(ls.end()))
 		ls.live.session.Store(nil)
 	}
 }
 
 // Live reports whether the lease can be trusted now, as of the last publish.
 func (ls *Lease) Live() bool {
-	at := now()
+	at := Now()
 	if at < ls.live.until.Load() {
 		return true
 	}
@@ -143,9 +146,10 @@ func (ls *Lease) Live() bool {
 	return s != nil && at < s.until.Load()
 }
 
-// instant returns a time of the monotonic clock as a number, which can be stored atomically.
-func instant(t time.Time) int64 { return int64(t.Sub(epoch)) }
+// Instant returns a time of the monotonic clock as a number, which can be stored atomically.
+func Instant(t time.Time) int64 { return int64(t.Sub(epoch)) }
 
-func now() int64 { return int64(time.Since(epoch)) }
+// Now returns the current Instant.
+func Now() int64 { return int64(time.Since(epoch)) }
 
 var epoch = time.Now()

@@ -386,7 +386,7 @@ func (d *Watchdog) lost(b batch, leases []*Lease) {
 	}
 	d.mu.Unlock()
 	for _, ls := range lost {
-		ls.onLoss()
+		ls.holder.LeaseLost()
 	}
 }
 

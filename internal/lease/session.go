@@ -45,7 +45,7 @@ func (s *session) number() store.SessionID {
 // The caller holds the watchdog's mu.
 func (s *session) extend(sent time.Time) {
 	s.renewed, s.trusted = sent, TrustedUntil(sent, s.length)
-	s.until.Store(instant(s.trusted))
+	s.until.Store(Instant(s.trusted))
 }
 
 // promised returns the earliest expiry of the row. The caller holds the watchdog's mu.
@@ -247,7 +247,7 @@ func (d *Watchdog) loseSession(s *session) {
 	}
 	d.mu.Unlock()
 	for _, ls := range lost {
-		ls.onLoss()
+		ls.holder.LeaseLost()
 	}
 	d.run()
 }

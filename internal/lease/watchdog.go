@@ -102,9 +102,9 @@ func (d *Watchdog) Close() {
 }
 
 // Start adds a lease, which the database granted to a request sent at sent.
-func (d *Watchdog) Start(c store.Claim, sent time.Time, length time.Duration, r Request, onLoss func()) *Lease {
+func (d *Watchdog) Start(c store.Claim, sent time.Time, length time.Duration, r Request, holder Holder) *Lease {
 	ls := &Lease{
-		Claim: c, onLoss: onLoss, requested: r, holds: 1, rowHolds: 1,
+		Claim: c, holder: holder, requested: r, holds: 1, rowHolds: 1,
 		promised: sent.Add(length), trusted: TrustedUntil(sent, length), seen: sent,
 	}
 	ls.publish()
@@ -150,7 +150,7 @@ func (d *Watchdog) Change(ls *Lease, r Request, holds int) {
 
 // Pass hands a lease over to the next holder in the process. It returns false, and changes
 // nothing, if the row's lease does not cover the request.
-func (d *Watchdog) Pass(ls *Lease, r Request, length time.Duration, onLoss func()) bool {
+func (d *Watchdog) Pass(ls *Lease, r Request, length time.Duration, holder Holder) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
@@ -164,7 +164,7 @@ func (d *Watchdog) Pass(ls *Lease, r Request, length time.Duration, onLoss func(
 	case ls.promised.Sub(now) > max(d.length, length):
 		return false // other processes would wait too long if this one died
 	}
-	ls.requested, ls.holds, ls.onLoss, ls.extraMargin = r, 1, onLoss, 0
+	ls.requested, ls.holds, ls.holder, ls.extraMargin = r, 1, holder, 0
 	if !r.Auto {
 		ls.extraMargin = Margin(length)
 		ls.timer.Reset(time.Until(ls.end()))
@@ -276,7 +276,7 @@ func (d *Watchdog) onTimer(ls *Lease) {
 		d.expire(ls)
 	}
 	d.mu.Unlock()
-	ls.onLoss()
+	ls.holder.LeaseLost()
 }
 
 // expire ends a lease whose time has run out. If the row may still belong to the lease, or a
@@ -316,7 +316,7 @@ func (d *Watchdog) OwnerChanged(c store.Claim) {
 	}
 	d.mu.Unlock()
 	if lost != nil {
-		lost.onLoss()
+		lost.holder.LeaseLost()
 	}
 }
 
@@ -324,7 +324,7 @@ func (d *Watchdog) OwnerChanged(c store.Claim) {
 const (
 	Taken          = "taken"       // the row has another owner, or is missing
 	lostNotRenewed = "not renewed" // in time: the database or this process was too slow, or was stopped
-	lostEnded      = "lease ended" // of a fixed lease
+	Ended          = "lease ended" // of a fixed lease
 )
 
 // Reason returns why a lease was lost.
@@ -337,7 +337,7 @@ func (d *Watchdog) Reason(ls *Lease) string {
 	case ls.requested.Auto:
 		return lostNotRenewed
 	default:
-		return lostEnded
+		return Ended
 	}
 }
 

@@ -20,50 +20,57 @@ type Queues[S, H any] struct {
 
 type queue[S, H any] struct {
 	head      *Waiter[S, H]
-	open      bool      // waiters with noWait may join
+	open      bool      // waiters with NoWait may join
 	next      list.List // of *Waiter; the others, in order of arrival
-	noWaiting int       // how many of them have noWait
+	noWaiting int       // how many of them have NoWait
 	state     S
 }
 
 // A Waiter is a place in a queue.
 type Waiter[S, H any] struct {
-	Name    string
+	Request
 	State   *S            // shared by the waiters of the queue, and not protected by it
 	Head    chan struct{} // closed by the package when the waiter becomes the head
 	Woken   chan struct{} // capacity 1: a wake-up, which may be false
 	Refused chan struct{} // closed when a waiter with noWait cannot become the head; else nil
 
 	queues *Queues[S, H]
-	owner  any           // compared by WakeOwner
 	elem   *list.Element // in queue.next; nil for the head
 	left   bool          // no longer in the queue
 	offer  H             // of the last head to this one
 }
 
+// A Request is what a waiter waits for.
+type Request struct {
+	Name   string
+	Owner  any  // compared by WakeOwner
+	NoWait bool // the waiter is refused rather than let wait for a lock that is held
+	Shared bool // the waiter takes no offer
+}
+
 // New returns queues without waiters.
 func New[S, H any]() *Queues[S, H] { return &Queues[S, H]{queues: map[string]*queue[S, H]{}} }
 
-// Join appends a waiter to the queue of name. A waiter with noWait joins only if there is no
+// Join appends a waiter to the queue of a name. A waiter with NoWait joins only if there is no
 // head, or one that admits it. Otherwise Join returns nil and the state of the queue.
-func (qs *Queues[S, H]) Join(name string, owner any, noWait bool) (*Waiter[S, H], *S) {
+func (qs *Queues[S, H]) Join(r Request) (*Waiter[S, H], *S) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	q := qs.queues[name]
-	if noWait && q != nil && !q.open {
+	q := qs.queues[r.Name]
+	if r.NoWait && q != nil && !q.open {
 		return nil, &q.state
 	}
-	w := &Waiter[S, H]{Name: name, Head: make(chan struct{}), Woken: make(chan struct{}, 1), queues: qs, owner: owner}
-	if noWait {
+	w := &Waiter[S, H]{Request: r, Head: make(chan struct{}), Woken: make(chan struct{}, 1), queues: qs}
+	if r.NoWait {
 		w.Refused = make(chan struct{})
 	}
 	if q == nil {
 		q = &queue[S, H]{head: w, open: true}
-		qs.queues[name] = q
+		qs.queues[r.Name] = q
 		close(w.Head)
 	} else {
 		w.elem = q.next.PushBack(w)
-		if noWait {
+		if r.NoWait {
 			q.noWaiting++
 		}
 	}
@@ -71,7 +78,7 @@ func (qs *Queues[S, H]) Join(name string, owner any, noWait bool) (*Waiter[S, H]
 	return w, w.State
 }
 
-// Admit lets waiters with noWait join behind w, the head. If admit is false, none can join,
+// Admit lets waiters with NoWait join behind w, the head. If admit is false, none can join,
 // and those that have joined are refused.
 func (w *Waiter[S, H]) Admit(admit bool) {
 	w.queues.mu.Lock()
@@ -83,7 +90,7 @@ func (w *Waiter[S, H]) Admit(admit bool) {
 	}
 }
 
-// Refuse refuses the waiters with noWait that have joined behind w, the head.
+// Refuse refuses the waiters with NoWait that have joined behind w, the head.
 func (w *Waiter[S, H]) Refuse() {
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
@@ -94,7 +101,9 @@ func (w *Waiter[S, H]) Refuse() {
 
 func (q *queue[S, H]) refuse() {
 	for e := q.next.Front(); e != nil && q.noWaiting > 0; e = e.Next() {
-		if w := e.Value.(*Waiter[S, H]); w.Refused != nil {
+		w := e.Value.(*Waiter[S, H])
+		spared := w.Shared && !q.head.Shared && q.head.NoWait // the head leaves, and shared holders do not exclude w
+		if w.Refused != nil && !spared {
 			select {
 			case <-w.Refused:
 			default:
@@ -130,22 +139,32 @@ func (w *Waiter[S, H]) Leave() (offer H, last bool) {
 }
 
 // Offer is Leave for a head with an offer to the next waiter. It returns false, and changes
-// nothing, if there is no next waiter.
+// nothing, if no next waiter takes it.
 func (w *Waiter[S, H]) Offer(offer H) bool {
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
-	if w.left || !w.queues.queues[w.Name].pass(offer) {
+	if !w.canOffer() {
 		return false
 	}
+	w.queues.queues[w.Name].pass(offer)
 	w.left = true
 	return true
 }
 
-// HasNext reports whether a waiter is queued behind w, the head.
-func (w *Waiter[S, H]) HasNext() bool {
+// CanOffer reports whether the next waiter behind w, the head, takes an offer.
+func (w *Waiter[S, H]) CanOffer() bool {
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
-	return !w.left && w.queues.queues[w.Name].next.Len() > 0
+	return w.canOffer()
+}
+
+// canOffer is CanOffer for a caller that holds mu.
+func (w *Waiter[S, H]) canOffer() bool {
+	if w.left {
+		return false
+	}
+	next := w.queues.queues[w.Name].next.Front()
+	return next != nil && !next.Value.(*Waiter[S, H]).Shared
 }
 
 // TakeOffer returns the offer to w, the head, or the zero value.
@@ -196,7 +215,7 @@ func (qs *Queues[S, H]) WakeOwner(name string, owner any) {
 	defer qs.mu.Unlock()
 	if q := qs.queues[name]; q != nil {
 		for e := q.next.Front(); e != nil; e = e.Next() {
-			if w := e.Value.(*Waiter[S, H]); w.owner == owner {
+			if w := e.Value.(*Waiter[S, H]); w.Owner == owner {
 				w.Wake()
 			}
 		}

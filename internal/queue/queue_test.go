@@ -14,7 +14,7 @@ type (
 // join joins a queue in which there is a place.
 func join(t *testing.T, s *queues, owner any, noWait bool) *waiter {
 	t.Helper()
-	w, _ := s.Join("x", owner, noWait)
+	w, _ := s.Join(Request{Name: "x", Owner: owner, NoWait: noWait})
 	require.NotNil(t, w)
 	return w
 }
@@ -34,7 +34,7 @@ func woken(w *waiter) bool { return isClosed(w.Woken) }
 func TestFirstInFirstOut(t *testing.T) {
 	s := New[int, string]()
 	a, b, c, d := join(t, s, 1, false), join(t, s, 2, false), join(t, s, 3, false), join(t, s, 4, false)
-	other, _ := s.Join("y", 1, false)
+	other, _ := s.Join(Request{Name: "y", Owner: 1})
 	require.True(t, isClosed(a.Head))
 	require.True(t, isClosed(other.Head))
 	require.False(t, isClosed(b.Head))
@@ -49,7 +49,7 @@ func TestFirstInFirstOut(t *testing.T) {
 	require.False(t, isClosed(d.Head))
 	b.Leave()
 	require.True(t, isClosed(d.Head))
-	require.False(t, d.HasNext())
+	require.False(t, d.CanOffer())
 	require.Equal(t, 2, s.Len())
 	_, last = d.Leave()
 	require.True(t, last)
@@ -90,7 +90,7 @@ func TestNoWait(t *testing.T) {
 	d := join(t, s, 4, true)
 	a.Admit(false)
 	require.True(t, isClosed(d.Refused))
-	w, state := s.Join("x", 5, true)
+	w, state := s.Join(Request{Name: "x", Owner: 5, NoWait: true})
 	require.Nil(t, w)
 	require.Same(t, a.State, state)
 	a.Admit(true)

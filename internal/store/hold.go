@@ -121,12 +121,7 @@ func released(owner string) string { return "-" + owner[1:] }
 // ReleaseAll frees many rows, skipping locked ones. It sends a second statement if shared holds
 // or permits are among them.
 func (s *Store) ReleaseAll(ctx context.Context, cs []Claim) (freed int64, next Process, err error) {
-	owners := make([]string, 0, 2*len(cs))
-	for _, c := range cs {
-		owners = append(owners, c.Owner, released(c.Owner))
-	}
-	freed, next, err = s.free(ctx, s.command(sqlReleaseAll,
-		"names", literals(Names(cs)), "owners", literals(owners), "count", strconv.Itoa(len(cs)), "r", "l."))
+	freed, next, err = s.free(ctx, s.releaseAllCommand(cs))
 	if freed == int64(len(cs)) {
 		s.endWaits(cs, false)
 	}
@@ -150,6 +145,16 @@ func (s *Store) headOfParts(ctx context.Context, cs []Claim) (next Process) {
 		s.getReserved(ctx, &next, sqlQueueHead, "names", literals(queues))
 	}
 	return next
+}
+
+func (s *Store) releaseAllCommand(cs []Claim) command {
+	owners := make([]string, 0, 2*len(cs))
+	for _, c := range cs {
+		if n := len(owners); n == 0 || owners[n-2] != c.Owner { // a batch has one owner
+			owners = append(owners, c.Owner, released(c.Owner))
+		}
+	}
+	return s.command(sqlReleaseAll, "names", literals(Names(cs)), "owners", literals(owners), "count", strconv.Itoa(len(cs)), "r", "l.")
 }
 
 // Look reads the rows of the names. A name without a row is missing in the result.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // A Mode is what a request asks of a name.
@@ -27,6 +28,10 @@ const (
 	sharedSuffix    = "\x00r"
 	semaphoreSuffix = "\x00s"
 )
+
+// ClaimLease is how long a name stays claimed for an exclusive request that waits for the
+// holders of shared locks, after its last attempt (see Grant.Claimed).
+const ClaimLease = 5 * time.Second
 
 // MaxPermits is the greatest limit of a semaphore. Slots have numbers of five digits.
 const MaxPermits = 10_000

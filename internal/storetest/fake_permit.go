@@ -41,10 +41,10 @@ func (m semaphore) live() (n int, left time.Duration) {
 }
 
 // open returns a slot up to the limit that a process may take, or 0. It prefers slots that have
-// a row.
-func (m semaphore) open(p store.Process, limit int) (open int) {
+// a row. locked is set if a transaction guards one.
+func (m semaphore) open(p store.Process, limit int) (open int, locked bool) {
 	if n, _ := m.live(); n >= limit {
-		return 0
+		return 0, false
 	}
 	for i := limit; i > 0; i-- {
 		switch r := m.slot(i); {
@@ -52,11 +52,14 @@ func (m semaphore) open(p store.Process, limit int) (open int) {
 			if m.slot(open) == nil {
 				open = i
 			}
-		case !m.table.keptUntil(r).After(m.now) && !m.reserved(r, p):
+		case m.table.keptUntil(r).After(m.now) || m.reserved(r, p):
+		case r.guards > 0:
+			locked = true
+		default:
 			open = i
 		}
 	}
-	return open
+	return open, locked
 }
 
 // reserved reports whether a free slot is reserved for another process.
@@ -70,25 +73,29 @@ func (m semaphore) reserved(r *row, p store.Process) bool {
 // acquirePermit grants a slot of a semaphore. The caller holds mu.
 func (s *Store) acquirePermit(b store.AcquireRequest, now time.Time) (g store.Grant) {
 	m := s.table.semaphoreOf(b.Name, now)
-	slot := m.open(s.self, b.Limit)
+	slot, locked := m.open(s.self, b.Limit)
 	if slot == 0 {
-		return s.refusePermit(m, b)
+		g = s.refusePermit(m, b)
+		if locked {
+			g = store.Grant{Locked: true}
+		}
+		return g
 	}
 	b.Name = store.SlotKey(m.name, slot)
 	r := m.slot(slot)
-	if r == nil {
-		r = &row{token: s.table.highWater}
-		s.table.rows[b.Name] = r
-	} else if m.queue != nil && len(m.queue.waiters) > 0 && !is(s.self)(m.queue.head()) {
-		m.queue.waiters = m.queue.waiters[1:] // it did not take the slot in time
+	switch {
+	case r == nil:
+		r = s.table.add(b.Name)
+		if m.queue != nil {
+			m.queue.remove(s.self)
+		}
+	case m.queue != nil:
+		s.takePlace(m.queue)
 	}
 	g.Token, g.Claim = r.grant(b, now), b.Claim
 	delete(s.limits, store.QueueOf(b.Name))
-	if m.queue != nil {
-		m.queue.remove(s.self)
-		if n, _ := m.live(); n < b.Limit {
-			g.Next = m.queue.head()
-		}
+	if n, _ := m.live(); m.queue != nil && n < b.Limit {
+		g.Next = m.queue.head()
 	}
 	return g
 }
@@ -97,13 +104,10 @@ func (s *Store) acquirePermit(b store.AcquireRequest, now time.Time) (g store.Gr
 func (s *Store) refusePermit(m semaphore, b store.AcquireRequest) store.Grant {
 	if b.EnlistAs != 0 {
 		if m.queue == nil {
-			m.queue = new(row)
-			s.table.rows[b.Name] = m.queue
+			m.queue = s.table.add(b.Name)
 		}
 		m.queue.expires = m.now.AddDate(0, 0, 30)
-		if !m.queue.lists(s.self) && !m.queue.full() {
-			m.queue.waiters = append(m.queue.waiters, b.EnlistAs)
-		}
+		s.enlist(m.queue, b)
 		if s.limits == nil {
 			s.limits = map[string]int{}
 		}
@@ -119,5 +123,9 @@ func (s *Store) refusePermit(m semaphore, b store.AcquireRequest) store.Grant {
 // slot that it may take. The caller holds mu.
 func (s *Store) permitOpen(key string, now time.Time) bool {
 	limit := s.limits[key]
-	return limit > 0 && s.table.semaphoreOf(key, now).open(s.self, limit) != 0
+	if limit == 0 {
+		return false
+	}
+	open, locked := s.table.semaphoreOf(key, now).open(s.self, limit)
+	return open != 0 || locked
 }

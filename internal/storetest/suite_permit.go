@@ -245,6 +245,51 @@ var permits = []clause{
 		head.release(g.Claim)
 		require.Equal(t, store.Wakeup{Name: "x\x00s"}, listen(other), "it is the head by now")
 	}},
+	{"operators see each shared hold and each permit under the name that callers gave", func(t *testing.T, newProcess func() *process) {
+		p, other := newProcess(), newProcess()
+		p.take("a", long)
+		for _, q := range []*process{p, other} {
+			g := q.acquire(store.AcquireRequest{Claim: q.claim("b"), Mode: store.Shared, Lease: long})
+			require.NotZero(t, g.Token)
+		}
+		waiting := p.acquire(store.AcquireRequest{Claim: p.claim("b"), Lease: long, MayClaim: true, EnlistAs: p.self})
+		require.True(t, waiting.Claimed)
+		permits := []store.Grant{p.takePermit("b", 3, long), other.takePermit("b", 3, long), p.takePermit("b", 3, long)}
+		require.Zero(t, other.tryPermit("b", 3, long, other.self).Token)
+		p.release(permits[2].Claim)
+		infos, err := other.List(ctx)
+		require.NoError(t, err)
+		require.Len(t, infos, 5)
+		require.Equal(t, "a", infos[0].Name)
+		require.False(t, infos[0].Shared)
+		for i, info := range infos[1:] {
+			require.Equal(t, "b", info.Name)
+			require.True(t, info.Held)
+			require.Equal(t, i < 2, info.Shared)
+			require.Equal(t, i >= 2, info.Slot > 0)
+			require.Equal(t, 1, info.Waiters)
+			require.Equal(t, Label, info.Holder)
+		}
+		held, err := other.Permits(ctx, "b")
+		require.NoError(t, err)
+		require.Len(t, held, 2)
+		require.Less(t, held[0].Slot, held[1].Slot)
+		for _, info := range held {
+			i := slices.IndexFunc(permits, func(g store.Grant) bool { return g.Claim.Owner == info.Owner })
+			require.Equal(t, store.SlotOf(permits[i].Claim.Name), info.Slot)
+			require.Equal(t, permits[i].Token, info.Token)
+		}
+		none, err := other.Permits(ctx, "a")
+		require.NoError(t, err)
+		require.Empty(t, none)
+		b := other.inspect("b")
+		require.True(t, b.Held && b.Shared)
+		require.Empty(t, b.Owner)
+		require.Equal(t, 2, b.Holds)
+		require.Len(t, b.Holders, 2)
+		require.Equal(t, b.Token, b.Holders[0].Token)
+		require.Empty(t, other.inspect("a").Holders)
+	}},
 	{"of concurrent requests, no more than the limit are granted", func(t *testing.T, newProcess func() *process) {
 		processes := []*process{newProcess(), newProcess(), newProcess()}
 		for range 3 { // first without rows

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/background"
+	"github.com/mysqllock/mysqllock/internal/store"
 )
 
 // A Notifier is a message queue that the processes share.
@@ -19,7 +20,7 @@ type Notifier interface {
 // processes released.
 type publisher struct {
 	notifier   Notifier // may be nil
-	wake       func(name string)
+	queues     Queues
 	log        *slog.Logger
 	group      *background.Group
 	ctx        context.Context // of Publish; ends at most 1 s after Waker.Close
@@ -36,7 +37,7 @@ func (p *publisher) publish(names []string) {
 	p.subscribe()
 	for _, name := range names {
 		select {
-		case p.outbox <- name:
+		case p.outbox <- store.NameOf(name):
 		default: // the others poll
 			p.log.Debug("mysqllock: release not published, the notifier lags", "name", name)
 		}
@@ -57,13 +58,19 @@ func (p *publisher) receive() {
 	ctx := p.group.Ctx
 	pause := background.Backoff{Delay: time.Second, Max: time.Second}
 	for lastWarned := (warned{}); ; {
-		if err := p.notifier.Subscribe(ctx, p.wake); err != nil && ctx.Err() == nil {
+		if err := p.notifier.Subscribe(ctx, p.released); err != nil && ctx.Err() == nil {
 			p.log.Log(ctx, lastWarned.level(), "mysqllock: notifier: subscribe", "err", err)
 		}
 		if !pause.Wait(ctx) {
 			return
 		}
 	}
+}
+
+// released wakes the heads of both wait queues of a name: a notifier carries only names.
+func (p *publisher) released(name string) {
+	p.queues.Wake(name)
+	p.queues.Wake(store.QueueName(store.Permit, name))
 }
 
 func (p *publisher) serve() {

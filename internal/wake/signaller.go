@@ -131,26 +131,31 @@ func (s *signaller) leaveWaitQueue(name string) {
 
 // signalNext signals the processes that are next for the rows; one of them is known.
 func (s *signaller) signalNext(names []string, next store.Process) {
-	byProcess := map[store.Process][]string{next: names}
-	if len(names) > 1 {
-		ctx, cancel := context.WithTimeout(s.ctx, signalTimeout)
-		rows, _, err := s.repo.Look(ctx, names)
-		cancel()
-		if err != nil {
-			s.log.Debug("mysqllock: not all waiters are known to be signalled, the others poll", "first", names[0], "err", err)
-			s.signalWaiters(names, next)
-			return
-		}
-		clear(byProcess)
-		for name, row := range rows {
-			if row.Remaining <= 0 {
-				byProcess[row.Next] = append(byProcess[row.Next], name)
-			}
+	if len(names) == 1 || !s.signalFree(names) {
+		s.signalWaiters(names, next)
+	}
+}
+
+// signalFree signals the processes that are next for those of the rows that are free. It
+// returns false if it cannot read them.
+func (s *signaller) signalFree(names []string) bool {
+	ctx, cancel := context.WithTimeout(s.ctx, signalTimeout)
+	rows, _, err := s.repo.Look(ctx, names)
+	cancel()
+	if err != nil {
+		s.log.Debug("mysqllock: not all waiters are known to be signalled, the others poll", "first", names[0], "err", err)
+		return false
+	}
+	byProcess := map[store.Process][]string{}
+	for name, row := range rows {
+		if row.Remaining <= 0 {
+			byProcess[row.Next] = append(byProcess[row.Next], name)
 		}
 	}
 	for next, names := range byProcess {
 		s.signalWaiters(names, next)
 	}
+	return true
 }
 
 // signalWaiters wakes p, the head of the rows' wait queues. If p does not listen, it removes

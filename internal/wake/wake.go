@@ -6,6 +6,7 @@ package wake
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/background"
@@ -63,7 +64,7 @@ func New(repo Repository, queues Queues, c Config) *Waker {
 		contended: map[string]struct{}{}, listed: map[string]bool{}, leaving: map[string]struct{}{},
 	}
 	w.publisher = &publisher{
-		notifier: c.Notifier, wake: queues.Wake, log: c.Log, group: w.group, ctx: sending, outbox: make(chan string, 256),
+		notifier: c.Notifier, queues: queues, log: c.Log, group: w.group, ctx: sending, outbox: make(chan string, 256),
 	}
 	w.poller = &poller{
 		repo: repo, queues: queues, interval: c.Interval, listener: w.listener, signalled: w.signaller.wakeRequesting,
@@ -127,20 +128,46 @@ func (w *Waker) Unwatch(name string) { w.poller.unwatch(name) }
 // Leave must be called when the last waiter for a name has left.
 func (w *Waker) Leave(name string) { w.signaller.leave(name) }
 
-// Released publishes releases, and signals the processes that are next in the rows' wait
+// Released publishes releases of rows, and signals the processes that are next in their wait
 // queues; one of them is known.
-func (w *Waker) Released(names []string, next store.Process) {
+func (w *Waker) Released(rows []string, next store.Process) {
+	names := w.queueNames(rows)
 	w.publisher.publish(names)
 	if next != 0 && w.Signals() {
 		w.group.Go(func() { w.signaller.signalNext(names, next) })
 	}
 }
 
+// queueNames returns the names of the rows' wait queues, and wakes the heads of those whose
+// holders were not the heads themselves: the holders of shared locks and of permits.
+func (w *Waker) queueNames(rows []string) []string {
+	part := func(row string) bool { return store.ModeOf(row) != store.Exclusive }
+	if !slices.ContainsFunc(rows, part) {
+		return rows
+	}
+	names := make([]string, len(rows))
+	for i, row := range rows {
+		names[i] = store.QueueOf(row)
+		if part(row) {
+			w.queues.Wake(names[i])
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// WakeNext signals the process that is next in the wait queue of name, if the row is free.
+func (w *Waker) WakeNext(name string) {
+	if w.Signals() {
+		w.group.Go(func() { w.signaller.signalFree([]string{name}) })
+	}
+}
+
 // Freed is Released for rows that were released in the background or by force. It also wakes
 // waiters of this process.
-func (w *Waker) Freed(names []string, next store.Process) {
-	for _, name := range names {
-		w.queues.Wake(name)
+func (w *Waker) Freed(rows []string, next store.Process) {
+	for _, row := range rows {
+		w.queues.Wake(store.QueueOf(row))
 	}
-	w.Released(names, next)
+	w.Released(rows, next)
 }

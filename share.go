@@ -1,0 +1,236 @@
+package mysqllock
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/mysqllock/mysqllock/internal/lease"
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+// A share is the row by which this process holds a name shared. Its holds have the lease of the
+// row, and those with a fixed lease a deadline of their own. Locker.mu protects its fields.
+type share struct {
+	locker  *Locker
+	name    string
+	token   uint64
+	lease   *lease.Lease
+	holds   map[*hold]struct{}
+	autos   int       // holds that request AutoRenew
+	until   time.Time // the latest end that any hold has requested
+	looked  time.Time // when the last statement that found no exclusive request was sent
+	looking bool      // a look is in flight
+}
+
+// lookInterval is how long holds join a share without a look for exclusive requests of other
+// processes. Such a request waits that much longer, at most, for the holders of shared locks.
+const lookInterval = 25 * time.Millisecond
+
+// startShare begins a share with a first hold, by a grant of the given length. The caller holds
+// mu.
+func (l *Locker) startShare(h *hold, g store.Grant, length time.Duration) {
+	s := &share{locker: l, name: h.key.name, token: g.Token, looked: g.Sent, holds: map[*hold]struct{}{}}
+	s.lease = l.watchdog.Start(g.Claim, g.Sent, length, h.request(), s)
+	l.shares[s.name] = s
+	l.enterShare(h, s)
+}
+
+// enterShare adds a hold to a share. The caller holds mu.
+func (l *Locker) enterShare(h *hold, s *share) {
+	s.holds[h] = struct{}{}
+	h.share, h.tokens = s, tokenRange{token: s.token}
+	h.lease.Store(s.lease)
+	l.shareChanged(h)
+}
+
+// joinShare adds a hold to the share of this process, without a statement. It returns nil if
+// there is none that can be trusted, or if requests wait; those behind the head do not matter.
+func (c *call) joinShare(head bool) *Lock {
+	if c.mode != store.Shared {
+		return nil
+	}
+	l := c.l
+	l.mu.Lock()
+	s := l.shares[c.name]
+	if s == nil || l.closed || !s.lease.Live() || c.ctx.Err() != nil || l.holds[c.key()] != nil || !head && l.queues.Has(c.name) {
+		l.mu.Unlock()
+		return nil
+	}
+	now := time.Now()
+	if now.Sub(s.looked) > lookInterval && !s.looking {
+		s.looking = true
+		l.working.Go(func() { l.lookForRequests(s) })
+	}
+	h := c.newHold(s.token, tokenRange{})
+	h.waiter = nil
+	k := c.addHandle(h, now)
+	l.enterShare(h, s)
+	l.holdBegan(c, h)
+	return k
+}
+
+// lookForRequests closes a share to further holds if a request of another process waits.
+func (l *Locker) lookForRequests(s *share) {
+	ctx, cancel := context.WithTimeout(l.background, confirmTimeout)
+	defer cancel()
+	rows, sent, err := l.repo.Look(ctx, []string{s.name})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.looking = false
+	row := rows[s.name]
+	if err == nil && (row.Remaining > 0 || row.Next != 0) {
+		l.closeShare(s)
+	}
+	s.looked = sent
+}
+
+// closeShare prevents further holds from joining a share. The caller holds mu.
+func (l *Locker) closeShare(s *share) {
+	if l.shares[s.name] == s {
+		delete(l.shares, s.name)
+	}
+}
+
+// shareChanged makes a share cover what the handles of a hold request, and sets the deadline of
+// the hold. The caller holds mu.
+func (l *Locker) shareChanged(h *hold) {
+	s, all := h.share, h.request()
+	if all.Auto != h.auto {
+		h.auto = all.Auto
+		s.autos += map[bool]int{true: 1, false: -1}[h.auto]
+	}
+	if all.Until.After(s.until) {
+		s.until = all.Until
+	}
+	l.renewShare(s)
+
+	var deadline time.Time
+	for _, k := range h.handles {
+		if k.trusted.After(deadline) {
+			deadline = k.trusted
+		}
+	}
+	if h.timer != nil {
+		h.timer.Stop()
+		h.timer = nil
+	}
+	h.deadline.Store(0)
+	if !all.Auto {
+		h.deadline.Store(lease.Instant(deadline))
+		h.timer = time.AfterFunc(time.Until(deadline), h.LeaseLost)
+	}
+}
+
+// renewShare makes the lease of a share cover what its holds request. The caller holds mu.
+func (l *Locker) renewShare(s *share) {
+	l.watchdog.Change(s.lease, lease.Request{Auto: s.autos > 0, Until: s.until}, len(s.holds))
+}
+
+// leaveShare removes a hold from its share, and reports whether others hold that. Otherwise no
+// other hold joins it any more.
+func (l *Locker) leaveShare(h *hold) (others bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.leaveShareLocked(h)
+}
+
+// leaveShareLocked is leaveShare for a caller that holds mu.
+func (l *Locker) leaveShareLocked(h *hold) (others bool) {
+	s := h.share
+	if s == nil {
+		return false
+	}
+	if h.timer != nil {
+		h.timer.Stop()
+	}
+	delete(s.holds, h)
+	if h.auto {
+		s.autos--
+	}
+	if len(s.holds) == 0 {
+		l.closeShare(s)
+		return false
+	}
+	l.renewShare(s)
+	return true
+}
+
+// releaseLost removes a hold that was lost from its share, and releases the row if it was the
+// last one and the row was not lost as well.
+func (l *Locker) releaseLost(h *hold) {
+	if l.leaveShare(h) {
+		return
+	}
+	ls := h.lease.Load()
+	live := ls.Live()
+	if span := l.watchdog.Stop(ls); live {
+		l.releaser.Add(ls.Claim, span, false, time.Now())
+	}
+	l.repo.HoldEnded()
+}
+
+// LeaseLost is called by the watchdog when the lease of a share can no longer be trusted.
+func (s *share) LeaseLost() {
+	l := s.locker
+	l.mu.Lock()
+	l.closeShare(s)
+	holds := slices.Collect(maps.Keys(s.holds))
+	l.mu.Unlock()
+	for _, h := range holds {
+		h.LeaseLost()
+	}
+}
+
+// becomesShared reports whether the exclusive handles of a hold were unlocked before its shared
+// ones. A transaction under Guard would block the change. The caller holds mu.
+func (h *hold) becomesShared() bool {
+	exclusive := func(k *Lock) bool { return !k.shared }
+	return h.share == nil && h.downgraded == nil && !h.guarded.Load() && !slices.ContainsFunc(h.handles, exclusive)
+}
+
+// downgrade makes an exclusive hold shared. If that fails, the lock stays exclusive until its
+// last handle is unlocked, or is lost if the outcome is unknown.
+func (l *Locker) downgrade(h *hold) {
+	defer close(h.downgraded)
+	l.mu.Lock()
+	ls, all := h.lease.Load(), h.request()
+	l.mu.Unlock()
+	length := time.Until(all.Until)
+	if all.Auto {
+		length = max(length, l.lease)
+	}
+	to := store.AcquireRequest{
+		Claim: store.Claim{Name: h.key.name, Owner: store.NewOwnerID(l.process)},
+		Mode:  store.Shared, Lease: max(length, minLease),
+	}
+	ctx, cancel := context.WithTimeout(l.background, unlockTimeout)
+	defer cancel()
+	g, next, err := l.repo.Downgrade(ctx, ls.Claim, to)
+	if err != nil {
+		l.log.Debug("mysqllock: lock stays exclusive", "name", h.key.name, "err", err)
+		if g.Claim != (store.Claim{}) {
+			l.releaser.Add(g.Claim, to.Lease, true, time.Now())
+			l.releaser.Add(ls.Claim, lease.UntilReleased, false, time.Now())
+		}
+		if g.Claim != (store.Claim{}) || errors.Is(err, store.ErrNotOwned) {
+			l.watchdog.OwnerChanged(ls.Claim)
+		}
+		return
+	}
+	l.mu.Lock()
+	waiter := h.waiter
+	if h.ended != nil {
+		l.mu.Unlock()
+		l.releaser.Add(g.Claim, to.Lease, false, time.Now())
+		return
+	}
+	l.watchdog.Stop(ls)
+	h.waiter = nil
+	l.startShare(h, g, to.Lease)
+	l.mu.Unlock()
+	l.leaveQueue(waiter)
+	l.waker.Released([]string{h.key.name}, next)
+}

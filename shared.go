@@ -1,0 +1,31 @@
+package mysqllock
+
+import (
+	"context"
+	"time"
+
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+// TryRLock acquires the lock name shared: any number of owners hold it so at the same time, but
+// none beside an owner that holds it exclusively, by [Locker.TryLock]. wait, lease, ctx and the
+// errors are those of TryLock.
+//
+// Requests of both modes are served in order of arrival: one for the lock exclusively holds back
+// shared ones that come after it. An owner that holds the lock, in either mode, re-enters it; if
+// it unlocks its exclusive handles first, the lock becomes shared and is at no moment free. An
+// owner that holds it shared cannot acquire it exclusively (see [ErrUpgrade]).
+//
+// The first shared hold of a process costs two statements. Further ones cost none, while no
+// exclusive request waits, and begin at once.
+func (l *Locker) TryRLock(ctx context.Context, name string, wait, lease time.Duration) (*Lock, error) {
+	return l.acquire(ctx, request{name: name, mode: store.Shared, wait: wait, lease: lease})
+}
+
+// RLock is TryRLock with [WaitForever].
+func (l *Locker) RLock(ctx context.Context, name string, lease time.Duration) (*Lock, error) {
+	return l.TryRLock(ctx, name, WaitForever, lease)
+}
+
+// Shared reports whether the handle was acquired by TryRLock or RLock.
+func (k *Lock) Shared() bool { return k.shared }
