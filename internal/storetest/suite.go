@@ -47,6 +47,7 @@ type Repository interface {
 
 	Inspect(ctx context.Context, name string) (store.Info, error)
 	List(ctx context.Context) ([]store.Info, error)
+	Permits(ctx context.Context, name string) ([]store.Info, error)
 	Purge(ctx context.Context, idle time.Duration) (deleted int64, err error)
 }
 
@@ -71,7 +72,7 @@ type clause struct {
 	test     func(t *testing.T, newProcess func() *process)
 }
 
-var contract = slices.Concat(grants, waitQueues, holds, handovers, sessions, forcedReleases, signals, parts, operations, batches, sharedHolds, claims, sharedForcedReleases, downgrades)
+var contract = slices.Concat(grants, waitQueues, holds, handovers, sessions, forcedReleases, signals, operations, batches, parts, permits, sharedHolds, claims, sharedForcedReleases, downgrades)
 
 var ctx = context.Background()
 
