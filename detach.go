@@ -67,7 +67,7 @@ func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error)
 
 	req := store.DetachRequest{Claim: h.lease.Claim, Ticket: store.NewTicketID(l.process), Lease: length}
 	if !h.handedOver.IsZero() {
-		req.Age = time.Since(h.handedOver)
+		req.Age = max(time.Since(h.handedOver), 1)
 	}
 	span := l.watchdog.Stop(h.lease)
 	switch err = l.detachRow(ctx, req, span); err {

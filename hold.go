@@ -239,7 +239,7 @@ func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration, m 
 	maybe := false // an earlier try may have freed the row
 	for pause := 10 * time.Millisecond; ; {
 		ctx, cancel := context.WithTimeout(context.Background(), min(unlockTimeout/2, time.Until(end)))
-		freed, next, err := l.giveBack(ctx, c, m)
+		freed, next, err := l.sendRelease(ctx, c, m)
 		maybe = maybe || store.OutcomeUnknown(err)
 		if err == nil && !freed || errors.Is(err, store.ErrRowLocked) {
 			_, err = l.notMatched(ctx, c, err)

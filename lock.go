@@ -401,7 +401,7 @@ func (k *Lock) unlock(held time.Duration) error {
 		l.observers.holdEnd(h, nil)
 		return nil
 	}
-	switch err = l.releaseBy(end, h.lease.Claim, l.watchdog.Stop(h.lease), h.minimum()); err {
+	switch err = l.releaseHold(end, h); err {
 	case nil:
 		l.released.Add(1)
 	case ErrLost:

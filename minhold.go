@@ -43,8 +43,22 @@ func (h *hold) minimum() store.MinHold {
 	}
 }
 
-// giveBack releases a row, which stays taken for a minimum time.
-func (l *Locker) giveBack(ctx context.Context, c store.Claim, m store.MinHold) (freed bool, next store.Process, err error) {
+// releaseHold releases the row of a hold that has ended, until end.
+func (l *Locker) releaseHold(end time.Time, h *hold) error {
+	c, span, m := h.lease.Claim, l.watchdog.Stop(h.lease), h.minimum()
+	if m == (store.MinHold{}) {
+		return l.releaseBy(end, c, span, m)
+	}
+	l.releaser.AddAfter(c, m, end) // before anything else can have the row released
+	err := l.releaseBy(end, c, span, m)
+	if err == nil || err == ErrLost {
+		l.releaser.Forget(c)
+	}
+	return err
+}
+
+// sendRelease releases a row, which stays taken for a minimum time.
+func (l *Locker) sendRelease(ctx context.Context, c store.Claim, m store.MinHold) (freed bool, next store.Process, err error) {
 	if m == (store.MinHold{}) {
 		return l.repo.Release(ctx, c)
 	}
