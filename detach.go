@@ -90,6 +90,7 @@ func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error)
 func (l *Locker) detachRow(ctx context.Context, req store.DetachRequest, span time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, handoverTimeout)
 	defer cancel()
+	defer context.AfterFunc(l.background, cancel)()
 	maybe := false // a statement may have given the row to the ticket, or may do so yet
 	for pause := firstBackoff; ; {
 		tryCtx, cancel := context.WithTimeout(limited, handoverTimeout/2)
@@ -111,21 +112,34 @@ func (l *Locker) detachRow(ctx context.Context, req store.DetachRequest, span ti
 			if maybe {
 				l.releaser.Add(store.Claim{Name: req.Name, Owner: req.Ticket}, req.Lease, true, time.Now())
 			}
-			return handoverError(ctx, err)
+			return l.handoverError(ctx, err)
 		}
 	}
 }
 
-// handoverError describes the error of a Detach or an Attach that gives up: because of ctx, or
-// because its own time limit has passed.
-func handoverError(ctx context.Context, err error) error {
+// handoverError describes the error of a Detach or an Attach that gives up: because of ctx, of
+// Close, or of its own time limit.
+func (l *Locker) handoverError(ctx context.Context, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		err = outage.Unanswered(err)
 	}
-	if ctx.Err() != nil {
+	switch {
+	case l.isClosed():
+		return fmt.Errorf("%w: %w", ErrClosed, err)
+	case ctx.Err() != nil:
 		return fmt.Errorf("%w: %w", causeOf(ctx), err)
 	}
 	return err
+}
+
+// isClosed reports whether Close was called.
+func (l *Locker) isClosed() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // Attach makes the lock that t stands for a handle again, with the token that it had. It can be
@@ -186,8 +200,9 @@ func (l *Locker) attach(ctx context.Context, t ticket, length time.Duration, o *
 	}
 	k, err := l.beginAttached(ctx, h, g, req.Lease, length, o)
 	if err == nil && shared {
-		l.queues.Wake(h.key.name)
-		l.queues.WakeOwner(h.key.name, own)
+		queue := store.QueueOf(req.Name)
+		l.queues.Wake(queue)
+		l.queues.WakeOwner(queue, own)
 	}
 	return k, err
 }
@@ -215,7 +230,8 @@ func (l *Locker) requireNoHold(key holdKey) error {
 func (l *Locker) attachRow(ctx context.Context, req store.AttachRequest) (store.Grant, error) {
 	limited, cancel := context.WithTimeout(ctx, handoverTimeout)
 	defer cancel()
-	maybe := false
+	defer context.AfterFunc(l.background, cancel)()
+	maybe := false // a statement may have taken the row, or may do so yet
 	for pause := firstBackoff; ; {
 		tryCtx, cancel := context.WithTimeout(limited, handoverTimeout/2)
 		g, err := l.repo.Attach(tryCtx, req)
@@ -230,15 +246,10 @@ func (l *Locker) attachRow(ctx context.Context, req store.AttachRequest) (store.
 			return g, nil
 		case gone:
 			err = ErrLost
-		case store.Transient(err) && pause.Wait(limited):
-			select {
-			case <-l.done:
-				err = ErrClosed
-			default:
-				continue
-			}
+		case store.Transient(err) && !l.isClosed() && pause.Wait(limited):
+			continue
 		default:
-			err = attachError(ctx, err)
+			err = l.attachError(ctx, err)
 		}
 		if maybe {
 			l.releaser.Add(req.Claim, req.Lease, true, time.Now())
@@ -248,10 +259,10 @@ func (l *Locker) attachRow(ctx context.Context, req store.AttachRequest) (store.
 }
 
 // attachError classifies the error of an Attach that gives up.
-func attachError(ctx context.Context, err error) error {
-	described := handoverError(ctx, err)
+func (l *Locker) attachError(ctx context.Context, err error) error {
+	described := l.handoverError(ctx, err)
 	switch {
-	case ctx.Err() != nil, !store.Transient(err):
+	case ctx.Err() != nil, l.isClosed(), !store.Transient(err):
 		return described
 	case store.Contended(err):
 		return fmt.Errorf("%w: %w", ErrNotAcquired, described)
@@ -275,7 +286,7 @@ func (l *Locker) beginAttached(ctx context.Context, h *hold, g store.Grant, gran
 		l.working.Go(func() {
 			l.release(g.Claim, granted)
 			l.repo.HoldEnded()
-			l.queues.Wake(h.key.name)
+			l.queues.Wake(store.QueueOf(g.Claim.Name))
 		})
 		return nil, err
 	}

@@ -447,26 +447,46 @@ func TestAttachGivenUp(t *testing.T) {
 	})
 }
 
-// Close releases an attached lock, and ends an Attach in flight.
-func TestCloseWithAttached(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fakeRepo) {
-		l, other := f.locker(), f.locker()
-		_, x := f.detached(l, "x", time.Hour)
-		_, y := f.detached(l, "y", time.Hour)
-		k := f.attached(other, bg, x, AutoRenew)
-		f.meet(slow(500*time.Millisecond), "attach")
-		ended := make(chan error, 1)
-		go func() {
-			_, err := other.Attach(bg, y, AutoRenew)
-			ended <- err
-		}()
-		synctest.Wait()
-		require.NoError(t, other.Close())
-		require.ErrorIs(t, <-ended, ErrClosed)
-		require.Equal(t, ErrClosed, k.Err())
-		require.Zero(t, f.left("x"))
-		require.Zero(t, f.left("y"))
-	})
+// Close releases an attached lock, and ends a Detach and an Attach in flight.
+func TestCloseWithHandovers(t *testing.T) {
+	for name, flt := range map[string]fault{"slow": slow(500 * time.Millisecond), "no reply": mute, "overtaken": overtaken(500 * time.Millisecond)} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fakeRepo) {
+				l, other := f.locker(), f.locker()
+				_, x := f.detached(l, "x", time.Hour)
+				_, y := f.detached(l, "y", time.Hour)
+				attached, detaching := f.attached(other, bg, x, AutoRenew), f.acquired(other, bg, "z", AutoRenew)
+				f.meet(flt, "attach", "detach")
+				ended := make(chan error, 1)
+				go func() {
+					_, err := other.Attach(bg, y, AutoRenew)
+					ended <- err
+				}()
+				detached := make(chan Ticket, 1)
+				go func() {
+					ticket, _ := detaching.Detach(bg, time.Hour)
+					detached <- ticket
+				}()
+				synctest.Wait()
+				err := other.Close()
+				require.LessOrEqual(t, f.now(), 2*time.Second)
+				if name == "slow" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, "may yet be granted")
+				}
+				require.ErrorIs(t, <-ended, ErrClosed)
+				require.Equal(t, ErrClosed, attached.Err())
+				require.Zero(t, f.left("x"))
+				require.Zero(t, f.left("y"))
+				if <-detached == "" {
+					require.Zero(t, f.left("z"))
+				} else {
+					require.Positive(t, f.left("z"))
+				}
+			})
+		})
+	}
 }
 
 func TestObservedHandover(t *testing.T) {

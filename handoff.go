@@ -91,7 +91,7 @@ func (l *Locker) serveNext(h *hold) {
 	if h.waiter != nil {
 		l.leaveQueue(h.waiter)
 	} else {
-		l.queues.Wake(h.key.name)
+		l.queues.Wake(store.QueueOf(h.lease.Claim.Name))
 	}
 }
 

@@ -22,8 +22,8 @@ import (
 // acquire the lock when the time is over.
 //
 // UnlockAfter blocks, and returns errors, as Unlock does. After an error that leaves the
-// outcome unknown, the library retries in the background until Close, and never frees the name
-// early; Close retries once more.
+// outcome unknown, the library retries in the background, and in Close, and never frees the
+// name early.
 func (k *Lock) UnlockAfter(held time.Duration) error {
 	if err := k.unlock(held); err != nil {
 		return opError("unlock", k.Name(), err)

@@ -12,10 +12,9 @@ import (
 )
 
 // DoTx calls fn under the lock, in a transaction under [Lock.Guard]: no other owner can acquire
-// the lock before the transaction has ended, so one that is committed was under the lock from
-// beginning to end. DoTx begins the transaction, with opts, on the pool of the Locker, commits
-// it if fn returns nil, rolls it back if fn returns an error or panics, and then unlocks. fn
-// must not commit or roll back itself, and gets the context of the handle.
+// the lock before the transaction has ended. DoTx begins the transaction, with opts, on the pool
+// of the Locker, commits it if fn returns nil, rolls it back if fn returns an error or panics,
+// and then unlocks. fn gets the context of the handle, and must not end the transaction itself.
 //
 // If DoTx returns nil, the transaction is committed. If it returns an error, nothing is
 // committed, unless the error says that the outcome of the commit is unknown, because the
@@ -25,8 +24,8 @@ import (
 //
 // The loss of the lock ends the context of fn, but not the transaction, which Guard still
 // protects: it is committed if fn returns nil. The end of ctx rolls it back, as with
-// [sql.DB.BeginTx]. A read-only transaction is guarded, too. The transaction takes one
-// connection of the pool until it ends, in addition to those of callers further up.
+// [sql.DB.BeginTx]. A read-only transaction is guarded, too. The transaction occupies one
+// connection of the pool until it ends.
 func (l *Locker) DoTx(ctx context.Context, name string, wait, lease time.Duration, opts *sql.TxOptions, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	var committed bool
 	err := l.do(ctx, name, wait, lease, func(k *Lock) (err error) {
