@@ -39,8 +39,8 @@ func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Dura
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	if lease != AutoRenew && lease < minLease {
-		return nil, fmt.Errorf("%w: %v; want AutoRenew or at least %v", ErrInvalidLease, lease, minLease)
+	if err := checkLease(lease); err != nil {
+		return nil, err
 	}
 	own, shared := ctx.Value(ownerKey{}).(*owner)
 	if shared {
@@ -80,6 +80,13 @@ func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Dura
 func checkName(name string) error {
 	if err := checkText(name); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalidName, err)
+	}
+	return nil
+}
+
+func checkLease(lease time.Duration) error {
+	if lease != AutoRenew && lease < minLease {
+		return fmt.Errorf("%w: %v; want AutoRenew or at least %v", ErrInvalidLease, lease, minLease)
 	}
 	return nil
 }

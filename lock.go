@@ -113,6 +113,7 @@ type Lock struct {
 	reentered bool            // the owner held the lock already
 	parent    context.Context // of ctx, without the owner
 	open      atomic.Bool     // ended is nil
+	set       *LockSet        // which ends with the handle; may be nil
 	ended     error           // nil at first; then ErrLost, ErrNotHeld or ErrClosed
 
 	ctxMu  sync.Mutex      // protects following fields
@@ -301,6 +302,9 @@ func (k *Lock) end(why error) {
 	}
 	if k.cancel != nil {
 		k.cancel(why)
+	}
+	if k.set != nil && why != ErrNotHeld {
+		k.set.cancel(why)
 	}
 }
 

@@ -36,6 +36,9 @@ type BatchGrant struct {
 	Sent     time.Time
 }
 
+// ReleasedBy reports whether the row is as the release of the claim left it.
+func (r Row) ReleasedBy(c Claim) bool { return r.Owner == released(c.Owner) }
+
 // answerPart means that a batch took some of its rows: others were locked, or have just been
 // added or taken.
 const answerPart = 1
