@@ -356,12 +356,17 @@ func TestLocksOfASet(t *testing.T) {
 		}, events)
 
 		// The row of a is free, but locked, until the transaction ends.
-		start := time.Now()
-		_, err = other.TryLockAll(ctx, []string{"0", "a", "z"}, 0, mysqllock.AutoRenew)
-		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
-		require.NotErrorIs(t, err, mysqllock.ErrUnavailable)
-		require.ErrorContains(t, err, `acquire "a"`)
-		require.Less(t, time.Since(start), time.Second)
+		for range 2 { // first, the other names have no rows
+			start := time.Now()
+			_, err = other.TryLockAll(ctx, []string{"0", "a", "y", "z"}, 0, mysqllock.AutoRenew)
+			require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+			require.NotErrorIs(t, err, mysqllock.ErrUnavailable)
+			require.ErrorContains(t, err, `acquire "a"`)
+			require.Less(t, time.Since(start), time.Second)
+			for _, name := range []string{"0", "y", "z"} {
+				require.NoError(t, acquire(t, l, name, mysqllock.AutoRenew).Unlock())
+			}
+		}
 		time.AfterFunc(300*time.Millisecond, func() { tx.Rollback() })
 		again := acquireAll(t, other, "0", "a", "z")
 		require.NoError(t, again.Unlock())
@@ -419,14 +424,15 @@ func TestUnlockOfASetWakesWaiters(t *testing.T) {
 		names := numbered("", len(waiters))
 		s := acquireAll(t, l, names...)
 		acquired := make(chan time.Time)
+		var wg sync.WaitGroup
 		for i, w := range waiters {
-			go func() {
+			wg.Go(func() {
 				k, err := w.TryLock(ctx, names[i], 20*time.Second, mysqllock.AutoRenew)
 				acquired <- time.Now()
 				if assert.NoError(t, err) {
 					assert.NoError(t, k.Unlock())
 				}
-			}()
+			})
 		}
 		for i, w := range waiters {
 			eventually(t, "waits", func() bool {
@@ -440,6 +446,7 @@ func TestUnlockOfASetWakesWaiters(t *testing.T) {
 		for range waiters {
 			require.Less(t, (<-acquired).Sub(start), 500*time.Millisecond)
 		}
+		wg.Wait()
 	})
 }
 

@@ -113,7 +113,8 @@ func (s *Store) keepFirst(ctx context.Context, claims []Claim, sent time.Time, a
 		s.HoldEnded()
 	}
 	if err != nil {
-		return BatchGrant{}, fmt.Errorf("a part of the locks was taken, which is unknown: %w", err)
+		// Not wrapped, because the outcome is unknown, whatever the class of err.
+		return BatchGrant{}, fmt.Errorf("some of the locks were taken, and which is unknown: %v", err)
 	}
 	return BatchGrant{Granted: kept, Token: uint64(answer), Unwanted: owned[kept:], Sent: sent}, nil
 }
@@ -155,7 +156,11 @@ func (s *Store) batchCommand(statement string, req BatchRequest, n int, existing
 		if len(existing) > 0 {
 			rows = literals(existing)
 		}
-		return s.query(statement, "owner", literal(req.Owner), "label", s.label, "lease", micros(req.Lease),
+		label := s.label
+		if req.Holder != "" {
+			label = literal(req.Holder)
+		}
+		return s.query(statement, "owner", literal(req.Owner), "label", label, "lease", micros(req.Lease),
 			"name", rows, "count", strconv.Itoa(len(existing)), "keys", strings.Join(keys, ","),
 			"plain", s.query(sqlPlain, "r", "p."), "r", s.name+".")
 	}}
