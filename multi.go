@@ -113,7 +113,7 @@ func (s *LockSet) Err() error {
 func (s *LockSet) Unlock() error {
 	l := s.locker
 	l.mu.Lock()
-	err := error(nil)
+	var err error
 	switch {
 	case l.closed:
 		err = ErrClosed

@@ -148,20 +148,20 @@ func (s *Store) lookAll(ctx context.Context, conn *sqlx.Conn, names []string) (n
 // batchCommand returns a statement that takes the first n names. Those in existing have a row.
 func (s *Store) batchCommand(statement string, req BatchRequest, n int, existing []string) command {
 	return command{text: func() string {
-		keys := make([]string, n)
-		for i, name := range req.Names[:n] {
-			keys[i] = fmt.Sprintf(`"%x"`, name)
-		}
-		rows := "NULL"
+		names := "NULL"
 		if len(existing) > 0 {
-			rows = literals(existing)
+			names = literals(existing)
+		}
+		rows := make([]string, n)
+		for i, name := range req.Names[:n] {
+			rows[i] = "SELECT " + literal(name) + " AS name"
 		}
 		label := s.label
 		if req.Holder != "" {
 			label = literal(req.Holder)
 		}
 		return s.query(statement, "owner", literal(req.Owner), "label", label, "lease", micros(req.Lease),
-			"name", rows, "count", strconv.Itoa(len(existing)), "keys", strings.Join(keys, ","),
+			"name", names, "count", strconv.Itoa(len(existing)), "rows", strings.Join(rows, " UNION ALL "),
 			"plain", s.query(sqlPlain, "r", "p."), "r", s.name+".")
 	}}
 }
