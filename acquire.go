@@ -49,8 +49,8 @@ func (r request) check() error {
 	if err := checkName(r.name); err != nil {
 		return err
 	}
-	if r.lease != AutoRenew && r.lease < minLease {
-		return fmt.Errorf("%w: %v; want AutoRenew or at least %v", ErrInvalidLease, r.lease, minLease)
+	if err := checkLease(r.lease); err != nil {
+		return err
 	}
 	if r.mode == store.Permit && (r.limit < 1 || r.limit > store.MaxPermits) {
 		return fmt.Errorf("%w: %d; want 1 to %d", ErrInvalidLimit, r.limit, store.MaxPermits)
@@ -103,6 +103,13 @@ func (l *Locker) tryAcquire(ctx context.Context, r request, o *observed) (*Lock,
 func checkName(name string) error {
 	if err := checkText(name); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalidName, err)
+	}
+	return nil
+}
+
+func checkLease(lease time.Duration) error {
+	if lease != AutoRenew && lease < minLease {
+		return fmt.Errorf("%w: %v; want AutoRenew or at least %v", ErrInvalidLease, lease, minLease)
 	}
 	return nil
 }

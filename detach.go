@@ -42,7 +42,7 @@ var errOtherHandles = errors.New("the lock has other handles, which must be unlo
 
 func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error) {
 	l, h := k.locker, k.hold
-	l.mu.Lock()
+	l.lockSettled(h)
 	lost := l.checkLoss(h)
 	defer l.finishLoss(h, lost)
 	err := k.state()
@@ -64,12 +64,8 @@ func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error)
 	l.leaveShareLocked(h)
 	l.working.Add(1) // Close would have ended this handle
 	defer l.working.Done()
-	ls, downgraded := h.lease.Load(), h.downgraded
+	ls := h.lease.Load()
 	l.mu.Unlock()
-	if downgraded != nil {
-		<-downgraded
-		ls = h.lease.Load()
-	}
 
 	req := store.DetachRequest{Claim: ls.Claim, Ticket: store.NewTicketID(l.process), Lease: length}
 	if !h.handedOver.IsZero() {

@@ -222,6 +222,31 @@ func ExampleWithOwner() {
 	http.Handle("/", owned(http.NotFoundHandler()))
 }
 
+// Two accounts are locked together. However the callers list them, no two block each other
+// for ever.
+func ExampleLocker_TryLockAll() {
+	ctx := context.Background()
+	locker, db := open()
+	defer db.Close()
+	defer locker.Close()
+
+	transfer := func(from, to string) error {
+		locks, err := locker.TryLockAll(ctx, []string{from, to}, 3*time.Second, mysqllock.AutoRenew)
+		if err != nil {
+			return err // names the account that was in the way
+		}
+		fmt.Println(from, "to", to, locks.Err())
+		return locks.Unlock()
+	}
+	fmt.Println(transfer("account:ann", "account:bob"))
+	fmt.Println(transfer("account:bob", "account:ann"))
+	// Output:
+	// account:ann to account:bob <nil>
+	// <nil>
+	// account:bob to account:ann <nil>
+	// <nil>
+}
+
 func ExampleLock_Extend() {
 	ctx := context.Background()
 	locker, db := open()

@@ -32,10 +32,11 @@ type hold struct {
 	handedOver time.Time     // when it began by a handoff, or joined a share; zero if a statement acquired the row
 	minHold    time.Duration // the longest that an UnlockAfter has requested; 0 if none has
 
-	share      *share        // nil unless the lock is held shared
-	auto       bool          // counted in share.autos
-	timer      *time.Timer   // fires at deadline; nil if there is none
-	downgraded chan struct{} // closed when an exclusive hold has become shared, or failed to; nil before
+	share       *share        // nil unless the lock is held shared
+	auto        bool          // counted in share.autos
+	timer       *time.Timer   // fires at deadline; nil if there is none
+	downgrading bool          // a downgrade is in flight
+	downgraded  chan struct{} // closed when an exclusive hold has become shared, or failed to; nil before
 
 	// Most holds have one handle, and are handed over once. These save three allocations.
 	first       Lock

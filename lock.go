@@ -121,6 +121,7 @@ type Lock struct {
 	reentered bool            // the owner held the lock already
 	parent    context.Context // of ctx, without the owner
 	open      atomic.Bool     // ended is nil
+	set       *LockSet        // which ends with the handle; may be nil
 	ended     error           // nil at first; then ErrLost, ErrNotHeld or ErrClosed
 
 	ctxMu  sync.Mutex      // protects following fields
@@ -326,6 +327,9 @@ func (k *Lock) end(why error) {
 	if k.cancel != nil {
 		k.cancel(why)
 	}
+	if k.set != nil && why != ErrNotHeld {
+		k.set.cancel(why)
+	}
 }
 
 // Err returns nil if the lease can be trusted at this very moment; else
@@ -379,7 +383,7 @@ func (k *Lock) Unlock() error {
 // unlock is Unlock for a lock that stays taken until held after it was acquired.
 func (k *Lock) unlock(held time.Duration) error {
 	l, h := k.locker, k.hold
-	l.mu.Lock()
+	l.lockSettled(h)
 	lost := l.checkLoss(h)
 	defer l.finishLoss(h, lost)
 	err := k.state()
@@ -398,7 +402,7 @@ func (k *Lock) unlock(held time.Duration) error {
 		downgrade := err == nil && h.becomesShared()
 		if downgrade {
 			l.working.Add(1) // Close would have ended this handle
-			h.downgraded = make(chan struct{})
+			h.downgrading, h.downgraded = true, make(chan struct{})
 		}
 		l.mu.Unlock()
 		if downgrade {
@@ -415,11 +419,7 @@ func (k *Lock) unlock(held time.Duration) error {
 	l.endHold(h, ErrNotHeld)
 	l.working.Add(1)
 	defer l.working.Done()
-	downgraded := h.downgraded
 	l.mu.Unlock()
-	if downgraded != nil {
-		<-downgraded
-	}
 	err = l.endUnlocked(h)
 	l.observers.holdEnd(h, err)
 	return err

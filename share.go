@@ -206,10 +206,23 @@ func (h *hold) becomesShared() bool {
 	return h.share == nil && h.downgraded == nil && !h.guarded.Load() && !slices.ContainsFunc(h.handles, exclusive)
 }
 
+// lockSettled locks mu when no downgrade of the hold is in flight.
+func (l *Locker) lockSettled(h *hold) {
+	for l.mu.Lock(); h.downgrading; l.mu.Lock() {
+		l.mu.Unlock()
+		<-h.downgraded
+	}
+}
+
 // downgrade makes an exclusive hold shared. If that fails, the lock stays exclusive until its
 // last handle is unlocked, or is lost if the outcome is unknown.
 func (l *Locker) downgrade(h *hold) {
-	defer close(h.downgraded)
+	defer func() {
+		l.mu.Lock()
+		h.downgrading = false
+		l.mu.Unlock()
+		close(h.downgraded)
+	}()
 	l.mu.Lock()
 	ls, all := h.lease.Load(), h.request()
 	l.mu.Unlock()
