@@ -766,12 +766,12 @@ var mutations = []mutation{
 	},
 	{
 		"an Attach with unknown outcome is undone", "detach.go",
-		"\t\tif maybe {\n\t\t\tl.releaser.Add(req.Claim, req.Lease, true, time.Now())", "\t\tif false {",
+		"if maybe {\n\t\t\tl.releaser.Add(req.Claim, req.Lease, true, time.Now())", "if false {",
 		"TestAttachGivenUp",
 	},
 	{
 		"a Detach with unknown outcome is undone", "detach.go",
-		"\t\t\tif maybe {\n\t\t\t\tl.releaser.Add(store.Claim", "\t\t\tif false {\n\t\t\t\tl.releaser.Add(store.Claim",
+		"if maybe {\n\t\t\tl.releaser.Add(store.Claim", "if false {\n\t\t\tl.releaser.Add(store.Claim",
 		"TestDetachWithUnknownOutcome",
 	},
 	{
