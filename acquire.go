@@ -33,6 +33,7 @@ type call struct {
 	pause      background.Backoff // before the next attempt
 	contention error              // of the last attempt, if another statement on the row blocked it
 	observed   *observed
+	holder     string // as of WithHolder; "" if not set
 }
 
 func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Duration, o *observed) (*Lock, error) {
@@ -42,13 +43,17 @@ func (l *Locker) tryLock(ctx context.Context, name string, wait, lease time.Dura
 	if lease != AutoRenew && lease < minLease {
 		return nil, fmt.Errorf("%w: %v; want AutoRenew or at least %v", ErrInvalidLease, lease, minLease)
 	}
+	label, err := holderOf(ctx)
+	if err != nil {
+		return nil, err
+	}
 	own, shared := ctx.Value(ownerKey{}).(*owner)
 	if shared {
 		if k, err := l.reenter(ctx, holdKey{own, name}, lease); k != nil || err != nil {
 			return k, err
 		}
 	}
-	c := &call{l: l, ctx: ctx, name: name, lease: lease, wait: wait, noWait: wait <= 0, owner: own, shared: shared, observed: o}
+	c := &call{l: l, ctx: ctx, name: name, lease: lease, wait: wait, noWait: wait <= 0, owner: own, shared: shared, observed: o, holder: label}
 	if c.noWait {
 		c.wait = noWaitTimeout
 	}

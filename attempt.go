@@ -46,7 +46,7 @@ func (c *call) attempt(offer *handoff) *attempt {
 	}
 	a := &attempt{
 		l: l, handoff: offer, waiter: c.waiter, again: c.again,
-		request: store.AcquireRequest{Claim: store.Claim{Name: c.name, Owner: store.NewOwnerID(l.process)}, Lease: lease},
+		request: store.AcquireRequest{Claim: store.Claim{Name: c.name, Owner: store.NewOwnerID(l.process)}, Holder: c.holder, Lease: lease},
 	}
 	if offer != nil {
 		a.request.Replaces = offer.lease.Claim.Owner

@@ -62,7 +62,12 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 		} else if h.ended == nil {
 			l.endHold(h, ErrClosed)
 			l.watchdog.Stop(h.lease)
-			held, claims = append(held, h), append(claims, h.lease.Claim)
+			held = append(held, h)
+			if m := h.minimum(); m != (store.MinHold{}) {
+				l.releaser.AddAfter(h.lease.Claim, m, time.Now())
+			} else {
+				claims = append(claims, h.lease.Claim)
+			}
 		}
 	}
 	clear(l.holds)
@@ -74,7 +79,7 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 	})
 	for _, h := range held {
 		l.repo.HoldEnded()
-		l.leaveQueue(h.waiter)
+		l.serveNext(h)
 		l.observers.holdEnd(h, ErrClosed)
 	}
 	return err

@@ -11,8 +11,9 @@ import (
 // A handoff transfers a live lease to the next local waiter.
 type handoff struct {
 	tokenRange
-	last  uint64 // the last token that was used
-	lease *lease.Lease
+	last   uint64 // the last token that was used
+	lease  *lease.Lease
+	holder string // the label in the row, if not that of the process
 }
 
 // A tokenRange is shared by holds that succeed each other by handoffs.
@@ -33,9 +34,9 @@ const handoffTrust = 2 * time.Millisecond
 // processes have not waited too long. It does not write the row, so the lease must be live and
 // no transaction may be under Guard.
 func (l *Locker) handOff(h *hold) bool {
-	offer := &handoff{tokenRange: h.tokens, last: h.token, lease: h.lease}
+	offer := &handoff{tokenRange: h.tokens, last: h.token, lease: h.lease, holder: h.holder}
 	switch {
-	case !l.handoff:
+	case !l.handoff || h.waiter == nil || h.minHold > 0:
 		return false
 	case offer.since.IsZero():
 		offer.since = time.Now()
@@ -67,12 +68,15 @@ func (c *call) adopt(offer *handoff) *Lock {
 	if offer.last+1 >= offer.tokenRange.token+store.TokenRange {
 		return nil
 	}
+	if offer.holder != c.holder {
+		return nil // operators see the label in the row
+	}
 	l.mu.Lock()
 	if l.closed || l.holds[c.key()] != nil {
 		l.mu.Unlock()
 		return nil
 	}
-	h := &hold{key: c.key(), token: offer.last + 1, tokens: offer.tokenRange, waiter: c.waiter, lease: offer.lease}
+	h := &hold{key: c.key(), token: offer.last + 1, tokens: offer.tokenRange, waiter: c.waiter, lease: offer.lease, holder: c.holder, handedOver: time.Now()}
 	k := l.addHandle(c.ctx, h, c.lease, time.Now())
 	if !l.watchdog.Pass(offer.lease, k.requested, c.lease, func() { l.onLoss(h) }) {
 		l.mu.Unlock()
@@ -80,6 +84,15 @@ func (c *call) adopt(offer *handoff) *Lock {
 	}
 	l.holdBegan(c, h)
 	return k
+}
+
+// serveNext lets the next waiter of the process act after a hold has ended.
+func (l *Locker) serveNext(h *hold) {
+	if h.waiter != nil {
+		l.leaveQueue(h.waiter)
+	} else {
+		l.queues.Wake(h.key.name)
+	}
 }
 
 // leaveQueue removes a waiter from its queue, and releases a handoff that no other waiter

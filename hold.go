@@ -18,11 +18,15 @@ type hold struct {
 	token    uint64
 	tokens   tokenRange
 	lease    *lease.Lease
-	waiter   *waiter // the head of the name's queue
+	waiter   *waiter // the head of the name's queue; nil if the hold was attached
 	handles  []*Lock
+	holder   string    // as of WithHolder; "" if not set
 	observed *observed // may be nil
 	guarded  bool      // Guard was called
 	ended    error     // nil at first; then ErrLost, ErrNotHeld or ErrClosed
+
+	handedOver time.Time     // when it began by a handoff; zero if a statement acquired the row
+	minHold    time.Duration // the longest that an UnlockAfter has requested; 0 if none has
 }
 
 type holdKey struct {
@@ -45,7 +49,7 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 		}
 		return nil, nil
 	}
-	h := &hold{key: c.key(), token: a.grant.Token, tokens: tokenRange{token: a.grant.Token}, waiter: c.waiter}
+	h := &hold{key: c.key(), token: a.grant.Token, tokens: tokenRange{token: a.grant.Token}, waiter: c.waiter, holder: c.holder}
 	if a.handoff != nil {
 		h.tokens.since = a.handoff.since
 	}
@@ -57,17 +61,22 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 
 // holdBegan records a new hold. The caller holds mu; holdBegan unlocks it.
 func (l *Locker) holdBegan(c *call, h *hold) {
-	if h.observed = c.observed; h.observed != nil {
-		h.observed.granted = time.Now()
-	}
-	l.holds[h.key] = h
-	l.held++
+	l.addHold(h, c.observed)
 	l.mu.Unlock()
-	l.acquired.Add(1)
 	l.answered(c.waiter, true, c.again)
 	if c.shared {
 		l.queues.WakeOwner(c.name, c.owner)
 	}
+}
+
+// addHold adds a new hold. The caller holds mu.
+func (l *Locker) addHold(h *hold, o *observed) {
+	if h.observed = o; o != nil {
+		o.granted = time.Now()
+	}
+	l.holds[h.key] = h
+	l.held++
+	l.acquired.Add(1)
 }
 
 // addHandle adds a handle to a hold. The caller holds mu.
@@ -118,7 +127,7 @@ func (l *Locker) finishLoss(h *hold, lost bool) {
 	}
 	l.recordLoss(h, l.watchdog.Reason(h.lease))
 	l.repo.HoldEnded()
-	l.leaveQueue(h.waiter)
+	l.serveNext(h)
 	l.observers.holdEnd(h, ErrLost)
 }
 
@@ -222,15 +231,15 @@ func (l *Locker) notMatched(ctx context.Context, c store.Claim, skipped error) (
 // release frees a row. If that fails, the releaser repeats it until a lease of the given length
 // has ended.
 func (l *Locker) release(c store.Claim, lease time.Duration) error {
-	return l.releaseBy(time.Now().Add(unlockTimeout), c, lease)
+	return l.releaseBy(time.Now().Add(unlockTimeout), c, lease, store.MinHold{})
 }
 
-// releaseBy is release with another time limit.
-func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration) error {
+// releaseBy is release with another time limit, for a row that stays taken for a minimum time.
+func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration, m store.MinHold) error {
 	maybe := false // an earlier try may have freed the row
 	for pause := 10 * time.Millisecond; ; {
 		ctx, cancel := context.WithTimeout(context.Background(), min(unlockTimeout/2, time.Until(end)))
-		freed, next, err := l.repo.Release(ctx, c)
+		freed, next, err := l.sendRelease(ctx, c, m)
 		maybe = maybe || store.OutcomeUnknown(err)
 		if err == nil && !freed || errors.Is(err, store.ErrRowLocked) {
 			_, err = l.notMatched(ctx, c, err)

@@ -219,6 +219,11 @@ func newLocker(repo repository, self store.Process, c config) *Locker {
 func (l *Locker) TryLock(ctx context.Context, name string, wait, lease time.Duration) (*Lock, error) {
 	o := l.observers.acquireStart(ctx, name)
 	k, err := l.tryLock(ctx, name, wait, lease, o)
+	return l.acquireEnded("acquire", name, k, err, o)
+}
+
+// acquireEnded counts and reports the end of a call that acquires, and describes its error.
+func (l *Locker) acquireEnded(op, name string, k *Lock, err error, o *observed) (*Lock, error) {
 	if err != nil {
 		switch {
 		case errors.Is(err, ErrNotAcquired):
@@ -226,7 +231,7 @@ func (l *Locker) TryLock(ctx context.Context, name string, wait, lease time.Dura
 		case errors.Is(err, ErrUnavailable):
 			l.unavailable.Add(1)
 		}
-		err = opError("acquire", name, err)
+		err = opError(op, name, err)
 	}
 	l.observers.acquireEnd(o, name, k, err)
 	return k, err
@@ -242,7 +247,11 @@ func (l *Locker) Lock(ctx context.Context, name string, lease time.Duration) (*L
 // It returns the error of TryLock, without having called fn, or that of fn, joined with
 // [ErrLost] if the lock was lost meanwhile, or with [ErrClosed] if Close released it. If fn
 // acquires locks itself, an [ErrNotAcquired] may be from there.
-func (l *Locker) Do(ctx context.Context, name string, wait, lease time.Duration, fn func(ctx context.Context) error) (err error) {
+func (l *Locker) Do(ctx context.Context, name string, wait, lease time.Duration, fn func(ctx context.Context) error) error {
+	return l.do(ctx, name, wait, lease, func(k *Lock) error { return fn(k.Context()) })
+}
+
+func (l *Locker) do(ctx context.Context, name string, wait, lease time.Duration, fn func(k *Lock) error) (err error) {
 	k, err := l.TryLock(ctx, name, wait, lease)
 	if err != nil {
 		return err
@@ -254,7 +263,7 @@ func (l *Locker) Do(ctx context.Context, name string, wait, lease time.Duration,
 			l.log.Warn("mysqllock: release", "name", name, "err", unlockErr)
 		}
 	}()
-	return fn(k.Context())
+	return fn(k)
 }
 
 func opError(op, name string, err error) error {
@@ -329,6 +338,15 @@ func (k *Lock) state() error {
 	return k.ended
 }
 
+// Remaining returns for how long the lease can be trusted without a renewal, 0 if the lock is
+// lost or this handle was unlocked. It compares the clock of this process, and never blocks.
+func (k *Lock) Remaining() time.Duration {
+	if !k.open.Load() {
+		return 0
+	}
+	return k.hold.lease.Remaining()
+}
+
 // Unlock ends this handle and its Context; with the last handle of its hold, it releases the
 // lock. It needs no context, and blocks for one round trip, two if its statement did not
 // match the row, and at most 3 s.
@@ -338,13 +356,14 @@ func (k *Lock) state() error {
 // unknown, and the library retries in the background until the release succeeds or the lease
 // has ended. Unlock never releases another acquisition.
 func (k *Lock) Unlock() error {
-	if err := k.unlock(); err != nil {
+	if err := k.unlock(0); err != nil {
 		return opError("unlock", k.Name(), err)
 	}
 	return nil
 }
 
-func (k *Lock) unlock() error {
+// unlock is Unlock for a lock that stays taken until held after it was acquired.
+func (k *Lock) unlock(held time.Duration) error {
 	l, h := k.locker, k.hold
 	l.mu.Lock()
 	lost := l.checkLoss(h)
@@ -355,6 +374,7 @@ func (k *Lock) unlock() error {
 		return err
 	}
 	k.end(ErrNotHeld)
+	h.minHold = max(h.minHold, held)
 	i := slices.Index(h.handles, k)
 	h.handles = slices.Delete(h.handles, i, i+1)
 	if len(h.handles) > 0 {
@@ -381,14 +401,14 @@ func (k *Lock) unlock() error {
 		l.observers.holdEnd(h, nil)
 		return nil
 	}
-	switch err = l.releaseBy(end, h.lease.Claim, l.watchdog.Stop(h.lease)); err {
+	switch err = l.releaseHold(end, h); err {
 	case nil:
 		l.released.Add(1)
 	case ErrLost:
 		l.recordLoss(h, lease.Taken)
 	}
 	l.repo.HoldEnded()
-	l.leaveQueue(h.waiter)
+	l.serveNext(h)
 	l.observers.holdEnd(h, err)
 	return err
 }

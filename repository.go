@@ -38,6 +38,7 @@ type (
 	}
 	repository interface {
 		acquirer
+		handover
 		lease.Repository
 		undo.Repository
 		outage.Prober
@@ -47,6 +48,10 @@ type (
 		Acquire(ctx context.Context, b store.AcquireRequest) (store.Grant, error)
 		Confirm(ctx context.Context, c store.Claim) (owned bool, sent time.Time, err error)
 		HoldEnded()
+	}
+	handover interface {
+		Detach(ctx context.Context, req store.DetachRequest) (detached bool, sent time.Time, err error)
+		Attach(ctx context.Context, req store.AttachRequest) (store.Grant, error)
 	}
 )
 

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -109,6 +110,10 @@ func (s *Store) take(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (
 	default:
 		dead := uint64(req.dead)
 		first = command{s.acquireText(req, sqlTake, ""), s.preparedTake, []any{req.Owner, req.Lease.Microseconds(), hex.EncodeToString([]byte(req.Name)), dead, req.Owner, dead}}
+		if req.Holder != "" {
+			first.prepared = s.preparedTakeAs
+			first.args = slices.Insert(first.args, 1, any(hex.EncodeToString([]byte(req.Holder))))
+		}
 	}
 	answer, sent, err = s.execForAnswer(ctx, conn, first)
 	if err == nil && answer == -1 {
@@ -145,7 +150,7 @@ func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, req AcquireRe
 	}
 	available = "(" + available + " OR p.owner = " + literal(req.Owner) + ")"
 	answer, sent, err = s.execForAnswer(ctx, conn, command{text: func() string {
-		return s.query(sqlTakeUnlocked, "name", literal(req.Name), "owner", literal(req.Owner), "label", s.label, "lease", micros(req.Lease),
+		return s.query(sqlTakeUnlocked, "name", literal(req.Name), "owner", literal(req.Owner), "label", s.labelOf(req.Holder), "lease", micros(req.Lease),
 			"available", available, "waiters", waiters)
 	}})
 	if err != nil || answer != 0 {
@@ -260,8 +265,16 @@ func (s *Store) acquireText(req AcquireRequest, statement, r string) func() stri
 			enlist = req.EnlistAs.literal()
 		}
 		return s.query(statement, "name", literal(req.Name), "owner", literal(req.Owner), "replaces", literal(req.Replaces),
-			"label", s.label, "lease", micros(req.Lease), "enlist", enlist, "dead", req.dead.String(), "r", r)
+			"label", s.labelOf(req.Holder), "lease", micros(req.Lease), "enlist", enlist, "dead", req.dead.String(), "r", r)
 	}
+}
+
+// labelOf returns the literal of what operators see as the holder; "" is this process.
+func (s *Store) labelOf(holder string) string {
+	if holder == "" {
+		return s.label
+	}
+	return literal(holder)
 }
 
 // Probe returns what blocks the claim's statement, which is in flight. It does not wait for

@@ -34,6 +34,9 @@ var (
 	sqlRenew        = load("renew")
 	sqlRelease      = load("release")
 	sqlReleaseAll   = load("release_all")
+	sqlReleaseAfter = load("release_after")
+	sqlDetach       = load("detach")
+	sqlAttach       = load("attach")
 	sqlRemoveWaiter = load("remove_waiter")
 
 	sqlLook          = load("look")

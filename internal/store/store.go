@@ -43,6 +43,7 @@ type Store struct {
 	lifetime        context.Context
 	end             context.CancelFunc // ends lifetime; called by Close
 	preparedTake    string             // sqlTake with arguments instead of literals
+	preparedTakeAs  string             // the same for a request with a Holder
 	preparedRelease string             // sqlRelease likewise
 
 	// Only Listen and CloseListener use the following.
@@ -73,6 +74,7 @@ func New(db *sql.DB, schema, name, label string, self Process, lease time.Durati
 	s.lifetime, s.end = context.WithCancel(context.Background())
 	// Hexadecimal digits are the same in every charset.
 	s.preparedTake = s.query(sqlTake, "owner", "?", "label", s.label, "lease", "?", "name", "UNHEX(?)", "dead", "?")
+	s.preparedTakeAs = s.query(sqlTake, "owner", "?", "label", "UNHEX(?)", "lease", "?", "name", "UNHEX(?)", "dead", "?")
 	s.preparedRelease = s.query(sqlRelease, "name", "UNHEX(?)", "owner", "?", "released", "?")
 	return s, nil
 }

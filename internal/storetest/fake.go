@@ -40,6 +40,7 @@ func NewTable() *Table {
 type row struct {
 	owner    string // begins with a dash when released, and with an exclamation mark when freed by force
 	token    uint64
+	acquired time.Time       // the last grant
 	expires  time.Time       // the end of its own lease
 	released time.Time       // zero, or the last release
 	session  store.SessionID // that keeps the row beyond expires; 0 if none
@@ -47,7 +48,6 @@ type row struct {
 	guards   int             // open transactions under Guard: while there are any, the token does not change
 	holder   string          // label for operators
 	holds    int             // open handles
-	acquired time.Time
 }
 
 // A session is the last one of a process. Table.mu protects its fields.

@@ -27,6 +27,9 @@ type Repository interface {
 	ReleaseAll(ctx context.Context, cs []store.Claim) (freed int64, next store.Process, err error)
 	RemoveWaiter(ctx context.Context, names []string, p store.Process) (next store.Process, all bool, err error)
 	ForceUnlock(ctx context.Context, name string) (owner string, next store.Process, err error)
+	ReleaseAfter(ctx context.Context, c store.Claim, m store.MinHold) (freed bool, next store.Process, err error)
+	Detach(ctx context.Context, req store.DetachRequest) (detached bool, sent time.Time, err error)
+	Attach(ctx context.Context, req store.AttachRequest) (store.Grant, error)
 
 	BeginSession(ctx context.Context, id store.SessionID, lease time.Duration) (sent time.Time, err error)
 	RenewSession(ctx context.Context, id store.SessionID, lease time.Duration) (store.SessionRenewal, error)
@@ -65,7 +68,7 @@ type clause struct {
 	test     func(t *testing.T, newProcess func() *process)
 }
 
-var contract = slices.Concat(grants, waitQueues, holds, sessions, forcedReleases, signals, operations)
+var contract = slices.Concat(grants, waitQueues, holds, handovers, sessions, forcedReleases, signals, operations)
 
 var ctx = context.Background()
 
