@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+var _ table = (*storetest.Store)(nil)
+
 // Lockers run on the fake store, whose contract is that of the servers: they wait for each
 // other, are signalled, keep their locks by a session, and lose them by force.
 func TestFakeStore(t *testing.T) {

@@ -75,7 +75,8 @@ const (
 // process needs one per table.
 type Locker struct {
 	repo     repository
-	table    *store.Store
+	table    table
+	db       *sql.DB // on which DoTx begins transactions
 	queues   *queue.Queues[outage.Evidence, *handoff]
 	outages  *outage.Detector
 	waker    *wake.Waker
@@ -170,12 +171,12 @@ func New(db *sql.DB, opts ...Option) (*Locker, error) {
 		}
 	}
 	self := store.NewProcess()
-	table, err := store.New(db, Schema, c.table, c.identity, self, c.lease)
+	opened, db, err := openTable(db, c, self)
 	if err != nil {
 		return nil, fmt.Errorf("mysqllock: New: %w", err)
 	}
-	l := newLocker(table, self, c)
-	l.table = table
+	l := newLocker(opened, self, c)
+	l.table, l.db = opened, db
 	return l, nil
 }
 

@@ -2,6 +2,7 @@ package mysqllock
 
 import (
 	"context"
+	"database/sql"
 	_ "embed"
 	"time"
 
@@ -18,9 +19,23 @@ import (
 //go:embed schema.sql
 var Schema string
 
-// A repository is what the parts of a Locker need of the store, which documents the methods.
-// Tests run the Locker on a fake instead.
+// A table is what a Locker needs of the store, which documents the methods. A repository is
+// what its parts need of that. Tests run the Locker on a fake instead.
 type (
+	table interface {
+		repository
+		operator
+		CreateTable(ctx context.Context) error
+		Guard(ctx context.Context, tx store.Queryer, c store.Claim, token uint64) error
+		Statements() int64
+		Close()
+	}
+	operator interface {
+		Inspect(ctx context.Context, name string) (store.Info, error)
+		List(ctx context.Context) ([]store.Info, error)
+		ForceUnlock(ctx context.Context, name string) (freed []store.Claim, next store.Process, err error)
+		Purge(ctx context.Context, idle time.Duration) (deleted int64, err error)
+	}
 	repository interface {
 		acquirer
 		lease.Repository
@@ -35,3 +50,19 @@ type (
 		HoldEnded()
 	}
 )
+
+// A tableDriver is the driver of a pool without a server, that of package mysqllocktest. It
+// opens the table itself, and returns the pool on which transactions begin.
+type tableDriver interface {
+	OpenTable(self store.Process, label string) (opened any, transactions *sql.DB)
+}
+
+// openTable opens the table on db, and returns the pool on which transactions begin.
+func openTable(db *sql.DB, c config, self store.Process) (table, *sql.DB, error) {
+	if d, ok := db.Driver().(tableDriver); ok {
+		opened, transactions := d.OpenTable(self, c.identity)
+		return opened.(table), transactions, nil
+	}
+	opened, err := store.New(db, Schema, c.table, c.identity, self, c.lease)
+	return opened, db, err
+}

@@ -47,7 +47,7 @@ func main() {
 	var o options
 	var parts string
 	flag.StringVar(&o.server, "server", "mysql", "`kind` of the server: mysql or mariadb")
-	flag.StringVar(&parts, "run", "", "`regexp` of the parts to run: uncontended, delayed, idle, handoff, hot, scaling, holding, waiting, memory")
+	flag.StringVar(&parts, "run", "", "`regexp` of the parts to run: uncontended, delayed, idle, handoff, hot, scaling, holding, waiting, memory, modes")
 	flag.BoolVar(&o.quick, "quick", false, "make everything small")
 	flag.StringVar(&o.dir, "dir", os.TempDir(), "`directory`, on a real disk, for the servers' files")
 	flag.StringVar(&o.out, "out", "", "`directory` to write README.md and the plots to")
@@ -88,6 +88,7 @@ func run(ctx context.Context, o options) error {
 		{"holding", b.holding},
 		{"waiting", b.waiting},
 		{"memory", b.memory},
+		{"modes", b.modes},
 	} {
 		if !o.parts.MatchString(part.name) {
 			continue

@@ -52,6 +52,9 @@ const (
 	goalReentry     = "re-entry and Unlock: under 1 µs, 0 statements, ≤ 3 allocations"
 	goalHolding     = "10,000 held locks: ≤ 20 statements per renewal interval"
 	goalHoldingCPU  = "10,000 held locks: ≤ 2 % of one core on either side"
+	goalJoin        = "a further shared hold in a process: under 1 µs with its Unlock, 0 statements"
+	goalAll         = "100 locks at once: ≤ 3 × the time of one"
+	goalWriter      = "an exclusive request among readers waits ≤ 1.5 × the longest read"
 )
 
 func goalHandoff(hold time.Duration) string {
@@ -70,7 +73,7 @@ func allGoals() []string {
 	for _, hold := range holds {
 		goals = append(goals, goalHandoffMany(hold))
 	}
-	return append(goals, goalExtra, goalIdle, goalHot, goalShare, goalReentry, goalHolding, goalHoldingCPU)
+	return append(goals, goalExtra, goalIdle, goalHot, goalShare, goalReentry, goalHolding, goalHoldingCPU, goalJoin, goalAll, goalWriter)
 }
 
 func newReport(s *servers, o options) *report {

@@ -106,7 +106,7 @@ var mutations = []mutation{
 	},
 	{
 		"a lease counts from before the request", "internal/store/acquire.go",
-		"\tcase isToken(answer):\n\t\tg.Token =", "\tcase isToken(answer):\n\t\tg.Sent = time.Now()\n\t\tg.Token =",
+		"\tcase isToken(answer):\n\t\tg.Token,", "\tcase isToken(answer):\n\t\tg.Sent = time.Now()\n\t\tg.Token,",
 		"TestLeaseCountsFromTheRequest",
 	},
 	{
@@ -146,7 +146,7 @@ var mutations = []mutation{
 	},
 	{
 		"undo of unknown outcomes", "attempt.go",
-		"\tif store.OutcomeUnknown(a.err) {\n\t\ta.l.releaser.Add(", "\tif false {\n\t\ta.l.releaser.Add(",
+		"\tunknown := store.OutcomeUnknown(a.err)", "\tunknown := false",
 		"TestUnknownOutcomeIsUndone|TestLostReplies",
 	},
 	{
@@ -191,7 +191,7 @@ var mutations = []mutation{
 	},
 	{
 		"a guarded lock is not handed over", "lock.go",
-		"if !guarded && l.handOff(h) {", "if _ = guarded; l.handOff(h) {",
+		"!h.guarded.Load() && l.handOff(h) {", "l.handOff(h) {",
 		"TestGuardedLockIsNotHandedOver",
 	},
 	{
@@ -281,7 +281,7 @@ var mutations = []mutation{
 	},
 	{
 		"a loss that Guard finds ends the hold", "guard.go",
-		"\t\tl.watchdog.OwnerChanged(h.lease.Claim)\n", "",
+		"\t\tl.watchdog.OwnerChanged(claim)\n", "",
 		"TestLossFoundByGuard",
 	},
 	{
@@ -436,7 +436,7 @@ var mutations = []mutation{
 	},
 	{
 		"a row is checked before a handoff", "handoff.go",
-		"h.waiter.HasNext() && l.confirmed(h.lease) &&", "h.waiter.HasNext() &&",
+		"h.waiter.CanOffer() && l.confirmed(ls) &&", "h.waiter.CanOffer() &&",
 		"TestHandoffOfARowTakenAway",
 	},
 	{

@@ -104,6 +104,9 @@ func NotHeld(ctx context.Context) context.Context {
 type notHeldKey struct{}
 
 func (s *Store) releaseCommand(c Claim) command {
+	if ModeOf(c.Name) != Exclusive {
+		return s.command(sqlReleasePart, "name", literal(c.Name), "queue", literal(QueueOf(c.Name)), "owner", literal(c.Owner), "released", literal(released(c.Owner)))
+	}
 	return command{
 		text: func() string {
 			return s.query(sqlRelease, "name", literal(c.Name), "owner", literal(c.Owner), "released", literal(released(c.Owner)))
@@ -115,18 +118,43 @@ func (s *Store) releaseCommand(c Claim) command {
 // released returns what a release makes of an owner id.
 func released(owner string) string { return "-" + owner[1:] }
 
-// ReleaseAll frees many rows, skipping locked ones.
+// ReleaseAll frees many rows, skipping locked ones. It sends a second statement if shared holds
+// or permits are among them.
 func (s *Store) ReleaseAll(ctx context.Context, cs []Claim) (freed int64, next Process, err error) {
-	owners := make([]string, 0, 2*len(cs))
-	for _, c := range cs {
-		owners = append(owners, c.Owner, released(c.Owner))
-	}
-	freed, next, err = s.free(ctx, s.command(sqlReleaseAll,
-		"names", literals(Names(cs)), "owners", literals(owners), "count", strconv.Itoa(len(cs)), "r", "l."))
+	freed, next, err = s.free(ctx, s.releaseAllCommand(cs))
 	if freed == int64(len(cs)) {
 		s.endWaits(cs, false)
 	}
+	if err == nil && freed > 0 && next == 0 {
+		next = s.headOfParts(ctx, cs)
+	}
 	return freed, next, err
+}
+
+// headOfParts returns the head of one of the wait queues for the shared holds and permits among
+// claims that were released, or 0. A process that joins a queue after this read looks, and finds
+// what was released. If the read fails, those that wait find it when they poll.
+func (s *Store) headOfParts(ctx context.Context, cs []Claim) (next Process) {
+	var queues []string
+	for _, c := range cs {
+		if ModeOf(c.Name) != Exclusive {
+			queues = append(queues, QueueOf(c.Name))
+		}
+	}
+	if len(queues) > 0 {
+		s.getReserved(ctx, &next, sqlQueueHead, "names", literals(queues))
+	}
+	return next
+}
+
+func (s *Store) releaseAllCommand(cs []Claim) command {
+	owners := make([]string, 0, 2*len(cs))
+	for _, c := range cs {
+		if n := len(owners); n == 0 || owners[n-2] != c.Owner { // a batch has one owner
+			owners = append(owners, c.Owner, released(c.Owner))
+		}
+	}
+	return s.command(sqlReleaseAll, "names", literals(Names(cs)), "owners", literals(owners), "count", strconv.Itoa(len(cs)), "r", "l.")
 }
 
 // Look reads the rows of the names. A name without a row is missing in the result.

@@ -88,8 +88,8 @@ func sharedKey(name string, p Process, n int) string {
 	return fmt.Sprintf("%s%s%s%02d", name, sharedSuffix, p, n)
 }
 
-// slotKey returns the key of a slot, from 1 on.
-func slotKey(name string, slot int) string {
+// SlotKey returns the key of a slot, from 1 on.
+func SlotKey(name string, slot int) string {
 	return fmt.Sprintf("%s%s%05d", name, semaphoreSuffix, slot)
 }
 

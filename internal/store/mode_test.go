@@ -17,8 +17,8 @@ func TestKeys(t *testing.T) {
 		{"a s 1", "a s 1", "a s 1", Exclusive, 0},
 		{sharedKey("a", p, 0), "a", "a", Shared, 0},
 		{QueueName(Permit, "a"), "a", "a\x00s", Permit, 0},
-		{slotKey("a", 10_000), "a", "a\x00s", Permit, 10_000},
-		{slotKey("é", 7), "é", "é\x00s", Permit, 7},
+		{SlotKey("a", 10_000), "a", "a\x00s", Permit, 10_000},
+		{SlotKey("é", 7), "é", "é\x00s", Permit, 7},
 	} {
 		assert.Equal(t, c.name, NameOf(c.key), "%q", c.key)
 		assert.Equal(t, c.queue, QueueOf(c.key), "%q", c.key)
@@ -26,5 +26,5 @@ func TestKeys(t *testing.T) {
 		assert.Equal(t, c.slot, SlotOf(c.key), "%q", c.key)
 		assert.LessOrEqual(t, len(c.key), 300)
 	}
-	assert.Less(t, slotKey("a", 9), slotKey("a", 10))
+	assert.Less(t, SlotKey("a", 9), SlotKey("a", 10))
 }

@@ -39,10 +39,12 @@ type Store struct {
 	sessions        aliveSessions
 	prepared        prepared
 	rowWaits        rowWaits
+	sharedNames     sharedNames
 	detached        sync.WaitGroup // statements whose callers may have returned
 	lifetime        context.Context
 	end             context.CancelFunc // ends lifetime; called by Close
 	preparedTake    string             // sqlTake with arguments instead of literals
+	preparedTakeAs  string             // the same for a request with a Holder
 	preparedRelease string             // sqlRelease likewise
 
 	// Only Listen and CloseListener use the following.
@@ -73,6 +75,7 @@ func New(db *sql.DB, schema, name, label string, self Process, lease time.Durati
 	s.lifetime, s.end = context.WithCancel(context.Background())
 	// Hexadecimal digits are the same in every charset.
 	s.preparedTake = s.query(sqlTake, "owner", "?", "label", s.label, "lease", "?", "name", "UNHEX(?)", "dead", "?")
+	s.preparedTakeAs = s.query(sqlTake, "owner", "?", "label", "UNHEX(?)", "lease", "?", "name", "UNHEX(?)", "dead", "?")
 	s.preparedRelease = s.query(sqlRelease, "name", "UNHEX(?)", "owner", "?", "released", "?")
 	return s, nil
 }
@@ -169,11 +172,11 @@ const ReservedFor = 250 * time.Millisecond
 // 3,900 times a second. The statements contain this number, too.
 const TokenRange = 256
 
-// holdBegan is called for each grant. HoldEnded undoes it.
-func (s *Store) holdBegan() {
+// holdsBegan is called for n grants. HoldEnded undoes one of them.
+func (s *Store) holdsBegan(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.held++
+	s.held += n
 }
 
 // HoldEnded must be called once for each grant, when its hold has ended. The last one

@@ -3,10 +3,12 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/store"
@@ -19,11 +21,19 @@ type Table struct {
 	rows      map[string]*row
 	sessions  map[store.Process]*session
 	listeners map[store.Process]chan struct{} // of processes that can be signalled; capacity 1
+	highWater uint64                          // the highest token that Purge deleted
+	unguarded chan struct{}                   // closed, and replaced, when a transaction ends
+	outage    error                           // of every statement; nil while the table is available
+	outages   int                             // how many began
+	committed []Statement                     // see Committed
 }
 
 // NewTable returns an empty table.
 func NewTable() *Table {
-	return &Table{rows: map[string]*row{}, sessions: map[store.Process]*session{}, listeners: map[store.Process]chan struct{}{}}
+	return &Table{
+		rows: map[string]*row{}, sessions: map[store.Process]*session{}, listeners: map[store.Process]chan struct{}{},
+		unguarded: make(chan struct{}),
+	}
 }
 
 // A row is one lock. Table.mu protects its fields.
@@ -34,6 +44,11 @@ type row struct {
 	released time.Time       // zero, or the last release
 	session  store.SessionID // that keeps the row beyond expires; 0 if none
 	waiters  []store.Process // the wait queue
+	guards   int             // open transactions under Guard: while there are any, the token does not change
+	holder   string          // label for operators
+	holds    int             // open handles
+	acquired time.Time
+	mode     int // of a name
 }
 
 // A session is the last one of a process. Table.mu protects its fields.
@@ -78,11 +93,16 @@ func (r *row) reserved(now time.Time) bool {
 	return len(r.waiters) > 0 && now.Sub(later(r.expires, r.released)) <= window
 }
 
-// grant gives the row to a request.
+// grant gives the row, which no transaction guards, to a request.
 func (r *row) grant(b store.AcquireRequest, now time.Time) (token uint64) {
 	r.owner, r.expires, r.session = b.Owner, after(now, b.Lease), 0
-	r.token = max(r.token+store.TokenRange, uint64(now.UnixMicro()))
+	r.holder, r.holds, r.acquired = b.Holder, 1, now
+	r.token = nextToken(r, now)
 	return r.token
+}
+
+func nextToken(r *row, now time.Time) uint64 {
+	return max(r.token+store.TokenRange, uint64(now.UnixMicro()))
 }
 
 // extend lengthens the lease, and binds the row to a session that is later than the one before.
@@ -92,10 +112,16 @@ func (r *row) extend(now time.Time, lease time.Duration, session store.SessionID
 
 // free ends the lease and the binding. mark replaces the first byte of the owner id.
 func (r *row) free(now time.Time, mark string) {
-	r.owner, r.expires, r.released, r.session = marked(r.owner, mark), time.Time{}, now, 0
+	r.owner, r.expires, r.released, r.session, r.holds = marked(r.owner, mark), time.Time{}, now, 0, 0
 }
 
-func marked(owner, mark string) string { return mark + owner[1:] }
+// marked returns an owner id with another first byte.
+func marked(owner, mark string) string {
+	if owner == "" {
+		return ""
+	}
+	return mark + owner[1:]
+}
 
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
@@ -126,6 +152,12 @@ func (t *Table) keptUntil(r *row) time.Time {
 	return r.expires
 }
 
+// add adds a row. The caller holds mu.
+func (t *Table) add(name string) *row {
+	t.rows[name] = &row{token: t.highWater}
+	return t.rows[name]
+}
+
 // sessionOf returns the session of a process, and adds one that never began. The caller holds
 // mu.
 func (t *Table) sessionOf(p store.Process) *session {
@@ -148,11 +180,13 @@ func (t *Table) signal(p store.Process) (alive bool) {
 }
 
 // A Store is the table as one process sees it. It has the methods of [store.Store] that a
-// Locker needs. No row is ever locked by a transaction.
+// Locker needs. A row is locked only by a transaction under Guard.
 type Store struct {
-	table  *Table
-	self   store.Process
-	forced int // of the session, as last reported; protected by Table.mu
+	Label      string // what operators see as the holder
+	table      *Table
+	self       store.Process
+	statements atomic.Int64
+	forced     int // of the session, as last reported; protected by Table.mu
 }
 
 // NewStore returns a store for the process self.
@@ -163,9 +197,13 @@ func (s *Store) execute(ctx context.Context, statement func(now time.Time)) (sen
 	if err := ctx.Err(); err != nil {
 		return time.Now(), store.NotSent{Err: err}
 	}
+	s.statements.Add(1)
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
 	now := time.Now()
+	if err := s.table.outage; err != nil {
+		return now, store.NotSent{Err: err}
+	}
 	statement(now)
 	return now, nil
 }
@@ -185,30 +223,35 @@ func (s *Store) available(r *row, now time.Time) bool {
 
 // Acquire implements [store.Store.Acquire].
 func (s *Store) Acquire(ctx context.Context, b store.AcquireRequest) (g store.Grant, err error) {
+	b.Holder = cmp.Or(b.Holder, s.Label)
 	sent, err := s.execute(ctx, func(now time.Time) {
+		if b.Mode == store.Shared {
+			g = s.acquireShared(b, now)
+			return
+		}
 		r := s.table.rows[b.Name]
 		switch {
+		case r != nil && r.mode != neverShared && b.Replaces == "" && (r.owner == b.Owner || s.available(r, now)):
+			g = s.claim(r, b, now)
 		case r != nil && r.owner == b.Owner && s.table.keptUntil(r).After(now): // granted to a copy of the request
 			g.Token = r.token
+		case r != nil && r.guards > 0 && (r.owner == b.Replaces || b.Replaces == "" && s.available(r, now)):
+			g.Locked = true // until then the token does not change
 		case b.Replaces != "":
 			if r != nil && r.owner == b.Replaces {
 				g.Token = r.grant(b, now)
 			}
 		case r == nil:
-			r = new(row)
-			s.table.rows[b.Name] = r
+			r = s.table.add(b.Name)
 			g.Token = r.grant(b, now)
 		case s.available(r, now):
-			if len(r.waiters) > 0 && !is(s.self)(r.head()) {
-				r.waiters = r.waiters[1:] // it did not take the row in time
-			}
-			r.remove(s.self)
+			s.takePlace(r)
 			g.Token = r.grant(b, now)
 		default:
 			g = s.refuse(r, b, now)
 		}
 	})
-	if g.Sent = sent; g.Token > 0 {
+	if g.Sent = sent; g.Token > 0 && b.Mode == store.Exclusive {
 		g.Claim = b.Claim
 	}
 	return g, err
@@ -216,9 +259,7 @@ func (s *Store) Acquire(ctx context.Context, b store.AcquireRequest) (g store.Gr
 
 // refuse lets the process join the wait queue, if it asks to. The caller holds mu.
 func (s *Store) refuse(r *row, b store.AcquireRequest, now time.Time) store.Grant {
-	if b.EnlistAs != 0 && !r.lists(s.self) && !r.full() {
-		r.waiters = append(r.waiters, b.EnlistAs)
-	}
+	s.enlist(r, b)
 	kept := s.table.keptUntil(r)
 	switch {
 	case r.expires.After(now):
@@ -227,6 +268,13 @@ func (s *Store) refuse(r *row, b store.AcquireRequest, now time.Time) store.Gran
 		return store.Grant{Remaining: kept.Sub(now)}
 	default:
 		return store.Grant{Remaining: store.ReservedFor, Reserved: true}
+	}
+}
+
+// enlist appends the process to the wait queue, if the request asks for that. The caller holds mu.
+func (s *Store) enlist(r *row, b store.AcquireRequest) {
+	if b.EnlistAs != 0 && !r.lists(s.self) && !r.full() {
+		r.waiters = append(r.waiters, b.EnlistAs)
 	}
 }
 
@@ -245,17 +293,20 @@ func (s *Store) Probe(ctx context.Context, c store.Claim) (state store.RowState,
 		r := s.table.rows[c.Name]
 		if r == nil || r.owner != c.Owner && s.table.keptUntil(r).After(now) {
 			state = store.RowHeld
+		} else if r.guards > 0 {
+			state = store.RowLocked
 		}
 	})
 	return state, err
 }
 
 // Renew implements [store.Store.Renew].
-func (s *Store) Renew(ctx context.Context, cs []store.Claim, lease time.Duration, _ int, session store.SessionID) (renewed int, sent time.Time, err error) {
+func (s *Store) Renew(ctx context.Context, cs []store.Claim, lease time.Duration, holds int, session store.SessionID) (renewed int, sent time.Time, err error) {
 	sent, err = s.execute(ctx, func(now time.Time) {
 		for _, c := range cs {
 			if r := s.owned(c); r != nil {
 				before := r.expires
+				r.holds = cmp.Or(holds, r.holds)
 				if r.extend(now, lease, session); r.expires.After(before) {
 					renewed++
 				}
@@ -266,10 +317,11 @@ func (s *Store) Renew(ctx context.Context, cs []store.Claim, lease time.Duration
 }
 
 // Extend implements [store.Store.Extend].
-func (s *Store) Extend(ctx context.Context, c store.Claim, lease time.Duration, _ int, session store.SessionID) (mine bool, sent time.Time, err error) {
+func (s *Store) Extend(ctx context.Context, c store.Claim, lease time.Duration, holds int, session store.SessionID) (mine bool, sent time.Time, err error) {
 	sent, err = s.execute(ctx, func(now time.Time) {
 		if r := s.owned(c); r != nil {
 			r.extend(now, lease, session)
+			r.holds = cmp.Or(holds, r.holds)
 			mine = true
 		}
 	})
@@ -316,30 +368,12 @@ func (s *Store) ReleaseAll(ctx context.Context, cs []store.Claim) (freed int64, 
 			}
 			r.free(now, "-")
 			freed++
-			if r.head() != 0 {
-				next = r.head()
+			if queue := s.table.rows[store.QueueOf(c.Name)]; queue != nil && queue.head() != 0 {
+				next = queue.head()
 			}
 		}
 	})
 	return freed, next, err
-}
-
-// ForceUnlock implements [store.Store.ForceUnlock].
-func (s *Store) ForceUnlock(ctx context.Context, name string) (owner string, next store.Process, err error) {
-	_, err = s.execute(ctx, func(now time.Time) {
-		r := s.table.rows[name]
-		if r == nil || !s.table.keptUntil(r).After(now) {
-			return
-		}
-		owner, next = r.owner, r.head()
-		r.token += store.TokenRange
-		r.free(now, "!")
-		if p := processOf(owner); p != s.self {
-			s.table.sessionOf(p).forced++
-			s.table.signal(p)
-		}
-	})
-	return owner, next, err
 }
 
 // RemoveWaiter implements [store.Store.RemoveWaiter].
@@ -445,7 +479,8 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (h 
 	defer timer.Stop()
 	select {
 	case <-signalled:
-		return store.Wakeup{Signalled: true}, nil
+		_, err := s.execute(ctx, func(time.Time) {}) // an outage ends the sleep, too
+		return store.Wakeup{Signalled: err == nil}, err
 	case <-timer.C:
 		return h, nil
 	case <-ctx.Done():

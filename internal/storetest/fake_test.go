@@ -7,7 +7,14 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-func newFake(*testing.T) func(self store.Process) *Store { return NewTable().NewStore }
+func newFake(*testing.T) func(self store.Process) *Store {
+	table := NewTable()
+	return func(self store.Process) *Store {
+		s := table.NewStore(self)
+		s.Label = Label
+		return s
+	}
+}
 
 // The fake keeps the contract by the real clock.
 func TestFake(t *testing.T) { Run(t, newFake) }

@@ -15,6 +15,7 @@ import (
 // A Repository has the methods of [store.Store] that the contract covers.
 type Repository interface {
 	Acquire(ctx context.Context, b store.AcquireRequest) (store.Grant, error)
+	AcquireAll(ctx context.Context, req store.BatchRequest) (store.BatchGrant, error)
 	Confirm(ctx context.Context, c store.Claim) (mine bool, sent time.Time, err error)
 	HoldEnded()
 	Probe(ctx context.Context, c store.Claim) (store.RowState, error)
@@ -26,7 +27,10 @@ type Repository interface {
 	Release(ctx context.Context, c store.Claim) (freed bool, next store.Process, err error)
 	ReleaseAll(ctx context.Context, cs []store.Claim) (freed int64, next store.Process, err error)
 	RemoveWaiter(ctx context.Context, names []string, p store.Process) (next store.Process, all bool, err error)
-	ForceUnlock(ctx context.Context, name string) (owner string, next store.Process, err error)
+	ForceUnlock(ctx context.Context, name string) (freed []store.Claim, next store.Process, err error)
+	ReleaseAfter(ctx context.Context, c store.Claim, m store.MinHold) (freed bool, next store.Process, err error)
+	Detach(ctx context.Context, req store.DetachRequest) (detached bool, sent time.Time, err error)
+	Attach(ctx context.Context, req store.AttachRequest) (store.Grant, error)
 
 	BeginSession(ctx context.Context, id store.SessionID, lease time.Duration) (sent time.Time, err error)
 	RenewSession(ctx context.Context, id store.SessionID, lease time.Duration) (store.SessionRenewal, error)
@@ -38,7 +42,14 @@ type Repository interface {
 	CloseListener()
 	PoolInUse() bool
 	Signal(ctx context.Context, p store.Process) (alive bool, err error)
+
+	Inspect(ctx context.Context, name string) (store.Info, error)
+	List(ctx context.Context) ([]store.Info, error)
+	Purge(ctx context.Context, idle time.Duration) (deleted int64, err error)
 }
+
+// Label is that of the stores that newTable, the argument of Run, returns.
+const Label = "label"
 
 // Run tests that a store keeps the contract. newTable returns a function that opens an empty
 // table for a process.
@@ -58,7 +69,7 @@ type clause struct {
 	test     func(t *testing.T, newProcess func() *process)
 }
 
-var contract = slices.Concat(grants, waitQueues, holds, sessions, forcedReleases, signals)
+var contract = slices.Concat(grants, waitQueues, holds, handovers, sessions, forcedReleases, signals, parts, operations, batches)
 
 var ctx = context.Background()
 
@@ -182,10 +193,15 @@ func (p *process) release(c store.Claim) (freed bool, next store.Process) {
 	return freed, next
 }
 
+// force frees a name that nobody holds shared, and returns its owner, "" if it was free.
 func (p *process) force(name string) (owner string, next store.Process) {
 	p.t.Helper()
-	owner, next, err := p.ForceUnlock(ctx, name)
+	freed, next, err := p.ForceUnlock(ctx, name)
 	require.NoError(p.t, err)
+	if len(freed) > 0 {
+		require.Equal(p.t, []store.Claim{{Name: name, Owner: freed[0].Owner}}, freed)
+		owner = freed[0].Owner
+	}
 	return owner, next
 }
 

@@ -9,6 +9,7 @@
 -- | any, while autocommit is off        | nothing                                            | 0             |
 UPDATE {t} SET
   session = IF(owner = {owner}, session, 0),
+  holder = {label},
   holds = 1,
   token = LAST_INSERT_ID(GREATEST(token + 256, {>now_micros})),
   acquired_at = {>now},

@@ -1,0 +1,159 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+)
+
+// A BatchRequest is the argument of AcquireAll.
+type BatchRequest struct {
+	Names  []string // of locks: different, at most BatchSize, and sorted
+	Owner  string   // of each claim; unique together with the name
+	Holder string   // label for operators; "" for that of the process
+	Lease  time.Duration
+}
+
+// Claims returns the claims of the first n names.
+func (req BatchRequest) Claims(n int) []Claim {
+	claims := make([]Claim, n)
+	for i, name := range req.Names[:n] {
+		claims[i] = Claim{name, req.Owner}
+	}
+	return claims
+}
+
+// A BatchGrant is the result of AcquireAll.
+type BatchGrant struct {
+	Granted  int     // how many of the names, from the first one on
+	Token    uint64  // of each of them
+	Unwanted []Claim // granted as well, but after a name that was not; the caller must release them
+	Sent     time.Time
+}
+
+// answerPart means that a batch took some of its rows: others were locked, or have just been
+// added or taken.
+const answerPart = 1
+
+// AcquireAll acquires the first of the names in exclusive mode, up to one that is not free. It
+// leaves that one, which may have become free meanwhile, to Acquire: it joins no wait queue, and
+// takes no row for which others wait, that a session may keep, or that was ever held shared.
+// Each of the names granted must be followed by one HoldEnded.
+//
+// It sends two statements if all names are free. It waits in the server only for statements that
+// add a row. After an error with an unknown outcome, any of the names may be granted.
+func (s *Store) AcquireAll(ctx context.Context, req BatchRequest) (g BatchGrant, err error) {
+	for n := len(req.Names); n > 0; n /= 2 { // a locked row may refuse all: try fewer
+		var existing []string
+		var answer int64
+		all := true
+		err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
+			n, existing, err = s.lookAll(ctx, conn, req.Names[:n])
+			if err != nil || n == 0 || len(existing) < n {
+				return err
+			}
+			answer, all, g.Sent, err = s.takeAll(ctx, conn, s.batchCommand(sqlTakeAll, req, n, existing), n)
+			return err
+		})
+		if err == nil && len(existing) < n {
+			answer, g.Sent, err = s.firstGrant(ctx, req.Claims(n)[0].Name, req.Claims(n), s.batchCommand(sqlInsertAll, req, n, existing))
+			all = answer != answerPart
+		}
+		if err != nil {
+			return BatchGrant{}, err
+		}
+		switch {
+		case isToken(answer) && all:
+			g.Granted, g.Token = n, uint64(answer)
+			return g, nil
+		case isToken(answer):
+			return s.keepFirst(ctx, req.Claims(n), g.Sent, answer)
+		case len(existing) == n:
+			return g, nil
+		}
+	}
+	return g, nil
+}
+
+// takeAll takes n rows that exist. all reports whether none was skipped.
+func (s *Store) takeAll(ctx context.Context, conn *sqlx.Conn, cmd command, n int) (answer int64, all bool, sent time.Time, err error) {
+	sent = time.Now()
+	res, err := s.exec(ctx, conn, cmd)
+	if err != nil {
+		return 0, false, sent, err
+	}
+	if answer, err = res.LastInsertId(); err != nil || answer == 0 {
+		return 0, false, sent, err
+	}
+	s.holdsBegan(n) // before conn is returned: it may become the reserved one
+	taken, err := res.RowsAffected()
+	return answer, taken == int64(n), sent, err
+}
+
+// keepFirst returns the grant of a batch that took some of the claims: those up to the first that
+// it did not take. If the answer has no token, it keeps none.
+func (s *Store) keepFirst(ctx context.Context, claims []Claim, sent time.Time, answer int64) (BatchGrant, error) {
+	owned, err := s.Owned(ctx, claims)
+	if err != nil {
+		owned = nil
+	}
+	kept := 0
+	for answer != answerPart && kept < len(owned) && owned[kept] == claims[kept] {
+		kept++
+	}
+	for range len(claims) - kept {
+		s.HoldEnded()
+	}
+	if err != nil {
+		return BatchGrant{}, fmt.Errorf("a part of the locks was taken, which is unknown: %w", err)
+	}
+	return BatchGrant{Granted: kept, Token: uint64(answer), Unwanted: owned[kept:], Sent: sent}, nil
+}
+
+// lookAll returns how many of the names, from the first one on, may be taken, and those of them
+// that have a row.
+func (s *Store) lookAll(ctx context.Context, conn *sqlx.Conn, names []string) (n int, existing []string, err error) {
+	var rows []struct {
+		Name string
+		Free bool
+	}
+	s.statements.Add(1)
+	err = conn.SelectContext(ctx, &rows, s.query(sqlLookAll, "name", literals(names), "count", strconv.Itoa(len(names)), "r", "p."))
+	if err != nil {
+		return 0, nil, err
+	}
+	n = len(names)
+	for _, row := range rows {
+		if i, found := slices.BinarySearch(names, row.Name); found && !row.Free {
+			n = min(n, i)
+		}
+	}
+	for _, row := range rows {
+		if i, found := slices.BinarySearch(names, row.Name); found && i < n {
+			existing = append(existing, row.Name)
+		}
+	}
+	return n, existing, nil
+}
+
+// batchCommand returns a statement that takes the first n names. Those in existing have a row.
+func (s *Store) batchCommand(statement string, req BatchRequest, n int, existing []string) command {
+	return command{text: func() string {
+		keys := make([]string, n)
+		for i, name := range req.Names[:n] {
+			keys[i] = fmt.Sprintf(`"%x"`, name)
+		}
+		rows := "NULL"
+		if len(existing) > 0 {
+			rows = literals(existing)
+		}
+		return s.query(statement, "owner", literal(req.Owner), "label", s.label, "lease", micros(req.Lease),
+			"name", rows, "count", strconv.Itoa(len(existing)), "keys", strings.Join(keys, ","),
+			"plain", s.query(sqlPlain, "r", "p."), "r", s.name+".")
+	}}
+}

@@ -1,0 +1,159 @@
+package store
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+)
+
+// A MinHold is the least time for which a row stays taken: for Held after it was acquired, by
+// the database's clock, and until Until, by that of this process. The zero value is none.
+type MinHold struct {
+	Held  time.Duration
+	Until time.Time
+}
+
+// ReleaseAfter is Release for a row that stays taken for a minimum time. If that has passed,
+// it frees the row. Otherwise the row is bound to no session, belongs to nobody, and is free
+// when the time ends. Only ForceUnlock, and a copy of this statement, change that. next is to
+// be signalled in either case: it learns how long the row stays taken.
+func (s *Store) ReleaseAfter(ctx context.Context, c Claim, m MinHold) (freed bool, next Process, err error) {
+	left := time.Duration(0)
+	if !m.Until.IsZero() {
+		left = max(0, time.Until(m.Until))
+	}
+	reserved := s.locksHeld() == 1 && ctx.Value(notHeldKey{}) == nil
+	answer, _, err := s.writeRow(ctx, c, reserved, nil, sqlReleaseAfter,
+		"name", literal(c.Name), "owner", literal(c.Owner), "kept", literal(kept(c.Owner)), "released", literal(released(c.Owner)),
+		"held", micros(m.Held), "left", micros(left), "r", "l.")
+	if err != nil || answer == 0 {
+		return false, 0, err
+	}
+	if answer > 1 {
+		next = Process(answer)
+	}
+	if queue := QueueOf(c.Name); queue != c.Name {
+		if rows, _, err := s.Look(ctx, []string{queue}); err == nil { // otherwise the waiters poll
+			next = rows[queue].Next
+		}
+	}
+	return true, next, nil
+}
+
+// kept returns what ReleaseAfter makes of the owner id of a row that stays taken.
+func kept(owner string) string { return "+" + owner[1:] }
+
+// NewTicketID returns the owner id of a row that is detached from its process. It begins with
+// an at sign, unlike the ids of holders, which operators can see.
+func NewTicketID(p Process) string { return "@" + NewOwnerID(p)[1:] }
+
+// IsTicketID reports whether an owner id has the form of NewTicketID.
+func IsTicketID(id string) bool {
+	if len(id) != 33 || id[0] != '@' || id[19] != '-' {
+		return false
+	}
+	for _, c := range id[1:19] {
+		if c < '0' || '9' < c {
+			return false
+		}
+	}
+	for _, c := range id[20:] {
+		if (c < '0' || '9' < c) && (c < 'a' || 'v' < c) {
+			return false
+		}
+	}
+	return true
+}
+
+// A DetachRequest is the argument of Detach.
+type DetachRequest struct {
+	Claim
+	Ticket string        // the new owner id, from NewTicketID
+	Lease  time.Duration // how long the row stays held from now on
+	Age    time.Duration // since the lock was acquired, if not by a statement; otherwise 0
+}
+
+// Detach gives the row from the claim to a ticket. The token does not change. No statement of
+// the claim, such as a renewal that arrives late, matches the row any more. Detach waits for a
+// locked row as Release does. Repeated while the new lease runs, it lengthens that.
+func (s *Store) Detach(ctx context.Context, req DetachRequest) (detached bool, sent time.Time, err error) {
+	age := req.Age
+	if age > 0 {
+		age = max(age, time.Microsecond)
+	}
+	answer, sent, err := s.writeRow(ctx, req.Claim, s.locksHeld() == 1, nil, sqlDetach,
+		"name", literal(req.Name), "owner", literal(req.Owner), "ticket", literal(req.Ticket), "lease", micros(req.Lease), "age", micros(age))
+	return answer > 0, sent, err
+}
+
+// An AttachRequest is the argument of Attach.
+type AttachRequest struct {
+	Claim         // the new one
+	Ticket string // the owner id that it replaces
+	Holder string // label for operators; "" for that of the process
+	Lease  time.Duration
+}
+
+// ErrTicketExpired means that the lease of a ticket has ended.
+var ErrTicketExpired = errors.New("the lease of the ticket has ended")
+
+// Attach takes the row from a ticket whose lease runs. A grant must be followed by one
+// HoldEnded; its token is the one that the row had. A grant without a token means that the
+// row did not match: it has another owner, or the statement was killed. Attach returns
+// ErrTicketExpired if nobody can attach the row any more. It waits for a locked row as Release
+// does.
+func (s *Store) Attach(ctx context.Context, req AttachRequest) (g Grant, err error) {
+	answer, sent, err := s.writeRow(ctx, req.Claim, false, func() { s.holdsBegan(1) }, sqlAttach,
+		"name", literal(req.Name), "owner", literal(req.Owner), "ticket", literal(req.Ticket), "lease", micros(req.Lease), "label", s.labelOf(req.Holder))
+	switch {
+	case err != nil:
+		return Grant{Claim: req.Claim}, err
+	case answer < 0:
+		return Grant{}, ErrTicketExpired
+	case answer > 0:
+		g.Token, g.Claim = uint64(answer), req.Claim
+	}
+	g.Sent = sent
+	return g, nil
+}
+
+// writeRow executes a statement with {skip} that writes the row of one claim. It waits while a
+// transaction has the row locked, or returns ErrRowLocked if this process already waits for
+// that row, or for too many. The answer is 0 if no row matched. granted, unless it is nil, is
+// called after a positive answer.
+func (s *Store) writeRow(ctx context.Context, c Claim, reserved bool, granted func(), statement string, pairs ...string) (answer int64, sent time.Time, err error) {
+	send := func(ctx context.Context, conn *sqlx.Conn, skip string) (err error) {
+		answer, sent, err = s.execForAnswer(ctx, conn, s.command(statement, slices.Concat(pairs, []string{"skip", skip})...))
+		if err == nil && answer > 0 && granted != nil {
+			granted() // before conn is returned: it may become the reserved one
+		}
+		return err
+	}
+	// Renewals need the only connection of a pool, so that one must not wait for a row.
+	only := s.db.Stats().MaxOpenConnections == 1
+	if only || s.poolShort() || !s.rowWaits.enter(holdWaits, c.Name, s.slots(holdWaits)) {
+		err = s.run(ctx, reserved || s.poolShort(), func(ctx context.Context, conn *sqlx.Conn) error { return send(ctx, conn, "SKIP LOCKED") })
+		if err != nil || answer != 0 {
+			return answer, sent, err
+		}
+		if only || !s.rowWaits.enter(holdWaits, c.Name, s.slots(holdWaits)) {
+			return 0, sent, NotSent{ErrRowLocked}
+		}
+	}
+	left := false
+	err = s.run(ctx, reserved, func(ctx context.Context, conn *sqlx.Conn) error {
+		err := send(ctx, conn, "")
+		if left = err != nil && ctx.Err() != nil && !errors.Is(err, driver.ErrBadConn); left {
+			err = &abandonedWait{err, c, holdWaits}
+		}
+		return err
+	})
+	if !left {
+		s.rowWaits.leave(holdWaits, c.Name)
+	}
+	return answer, sent, err
+}

@@ -1,0 +1,27 @@
+-- Gives a row to a ticket: an owner that no process is, and that one process may replace. {skip}
+-- is empty, or SKIP LOCKED. {age} is 0, or the microseconds since the lock was acquired, if that
+-- was not by a statement.
+--
+-- | row                                         | written                                     | answer |
+-- |---------------------------------------------|---------------------------------------------|--------|
+-- | owned by {owner}                            | {ticket}, bound to no session, the new end  | 1      |
+-- | of {ticket}, by a copy, and its lease runs  | the later end                               | 1      |
+-- | of {ticket}, and its lease has ended        | nothing                                     | 0      |
+-- | another owner's, or missing                 | nothing                                     | 0      |
+-- | locked, with SKIP LOCKED                    | nothing                                     | 0      |
+-- | any, while autocommit is off                | nothing                                     | 0      |
+--
+-- An UPDATE of two tables may assign in any order, so mine has what depends on owner.
+{>no_safe_updates} UPDATE (
+  SELECT name, owner = {ticket} AS copied
+  FROM {t} FORCE INDEX (PRIMARY)
+  WHERE name = {name} AND (owner = {owner} OR owner = {ticket} AND expires_at > {>now}) AND @@autocommit
+  LIMIT 1 FOR UPDATE {skip}
+) AS mine
+STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
+SET
+  l.holds = 0 * LAST_INSERT_ID(1),
+  l.acquired_at = IF(mine.copied OR {age} = 0, l.acquired_at, GREATEST(l.acquired_at, {>now} - INTERVAL {age} MICROSECOND)),
+  l.session = 0,
+  l.owner = {ticket},
+  l.expires_at = IF(mine.copied, GREATEST(l.expires_at, {>new_lease}), {>new_lease})

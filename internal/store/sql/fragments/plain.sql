@@ -1,0 +1,12 @@
+-- Whether a batch may take the row: it is free, no other request comes first, no session need
+-- be read, and the clock is a token for it. A request of its own serves any other row.
+--
+-- | own lease | session       | wait queue | mode | token              | plain |
+-- |-----------|---------------|------------|------|--------------------|-------|
+-- | runs      |               |            |      |                    | no    |
+-- | has ended | may be alive  |            |      |                    | no    |
+-- | has ended | none, or dead | not empty  |      |                    | no    |
+-- | has ended | none, or dead | empty      | <> 0 |                    | no    |
+-- | has ended | none, or dead | empty      | 0    | ahead of the clock | no    |
+-- | has ended | none, or dead | empty      | 0    | behind it          | yes   |
+{r}expires_at <= {>now} AND {>unbound} AND {r}waiters = x'' AND {r}mode = 0 AND {r}token + 256 <= {>now_micros}

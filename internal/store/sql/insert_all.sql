@@ -1,0 +1,33 @@
+-- Takes names of which some have no row yet. {keys} has all names in hexadecimal digits, {name}
+-- those that had a row a moment ago, {count} of them, for whose locks it does not wait. It waits
+-- for other statements that add a row, and for Purge: see insert.
+--
+-- | rows                              | written                           | answer           |
+-- |-----------------------------------|-----------------------------------|------------------|
+-- | {name} picked, the others missing | the rows, with the grants         | the common token |
+-- | added meanwhile, and plain        | the grant                         | the common token |
+-- | added meanwhile, any other        | nothing; the grants of the others | 1                |
+-- | some of {name} not picked         | nothing                           | 0                |
+--
+-- A locking read of a missing row would lock the gap: two statements that add a row there
+-- would end in a deadlock. The LIMIT keeps the token from being computed again for each row,
+-- which would hide an answer of 1.
+INSERT INTO {t} (owner, name, holder, holds, token, acquired_at, expires_at)
+SELECT {owner}, UNHEX(k.name), {label}, 1, s.token, {>now}, {>new_lease}
+FROM (
+  SELECT LAST_INSERT_ID(GREATEST(COALESCE(mine.token, 0), COALESCE(high.token, 0) + 256, {>now_micros})) AS token
+  FROM (SELECT COUNT(*) AS picked, MAX(token) AS token FROM ({>pick_plain}) AS plain) AS mine
+  STRAIGHT_JOIN (SELECT MAX(token) AS token FROM {t} WHERE name = x'' LOCK IN SHARE MODE) AS high
+  WHERE mine.picked = {count} AND @@autocommit
+  LIMIT 1
+) AS s
+STRAIGHT_JOIN JSON_TABLE(_utf8mb4'[{keys}]', '$[*]' COLUMNS (name VARCHAR(600) PATH '$')) AS k
+WHERE TRUE
+ON DUPLICATE KEY UPDATE
+  session = IF({>plain}, 0, {r}session),
+  owner = IF({>plain}, {owner}, {r}owner),
+  token = IF({>taken_plain}, s.token, {r}token + 0 * LAST_INSERT_ID(1)),
+  holds = IF({>taken_plain}, 1, {r}holds),
+  holder = IF({>taken_plain}, {label}, {r}holder),
+  acquired_at = IF({>taken_plain}, {>now}, {r}acquired_at),
+  expires_at = IF({>taken_plain}, GREATEST({r}expires_at, {>new_lease}), {r}expires_at)

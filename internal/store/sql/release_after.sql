@@ -1,0 +1,33 @@
+-- Gives a row back that stays taken for a minimum time: until {held} after it was acquired, or
+-- for {left} from now if that ends later. {skip} is empty, or SKIP LOCKED.
+--
+-- | row                                               | written                            | answer                       |
+-- |---------------------------------------------------|------------------------------------|------------------------------|
+-- | owned by {owner}, the time has not passed         | {kept}, its end; bound to none     | head of the wait queue, or 1 |
+-- | owned by {owner}, the time has passed             | freed                              | head of the wait queue, or 1 |
+-- | kept by a copy of this statement                  | nothing; freed if the time is over | head of the wait queue, or 1 |
+-- | freed by a copy of this statement                 | freed, again                       | head of the wait queue, or 1 |
+-- | freed by force, another owner's, or missing       | nothing                            | 0                            |
+-- | locked, with SKIP LOCKED                          | nothing                            | 0                            |
+-- | any, while autocommit is off                      | nothing                            | 0                            |
+--
+-- The head of the wait queue is signalled even if the row stays taken: it learns for how long.
+-- The first byte of the owner id is marked, so that no release or renewal of the claim matches
+-- the row. An UPDATE of two tables may assign in any order, so mine has what depends on owner.
+{>no_safe_updates} UPDATE (
+  SELECT
+    name,
+    IF(owner = {owner},
+      GREATEST(acquired_at + INTERVAL {held} MICROSECOND, {>now} + INTERVAL {left} MICROSECOND),
+      expires_at) AS taken_until
+  FROM {t} FORCE INDEX (PRIMARY)
+  WHERE name = {name} AND owner IN ({owner}, {kept}, {released}) AND @@autocommit
+  LIMIT 1 FOR UPDATE {skip}
+) AS mine
+STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
+SET
+  l.holds = 0 * LAST_INSERT_ID(IF({r}waiters = x'', 1, {>head})),
+  l.released_at = IF(mine.taken_until > {>now}, l.released_at, {>now}),
+  l.session = 0,
+  l.owner = INSERT(l.owner, 1, 1, IF(mine.taken_until > {>now}, _ascii'+', _ascii'-')),
+  l.expires_at = IF(mine.taken_until > {>now}, mine.taken_until, TIMESTAMP'1970-01-01 00:00:00')

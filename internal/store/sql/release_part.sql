@@ -1,0 +1,28 @@
+-- Frees a shared hold or a permit, and waits while a transaction has its row, or that of the
+-- wait queue {queue}, locked.
+--
+-- | row                                         | written      | rows | answer                         |
+-- |---------------------------------------------|--------------|------|--------------------------------|
+-- | owned by {owner}                            | freed        | 1    | head of the wait queue, if any |
+-- | freed by a copy of this statement           | freed, again | 1    | head of the wait queue, if any |
+-- | freed by force, another owner's, or missing | nothing      | 0    | 0                              |
+-- | any, while autocommit is off                | nothing      | 0    | 0                              |
+--
+-- The lock on the row of the wait queue makes a process that joins it wait: it then looks, and
+-- finds the row free. That row is locked first, as by all statements that lock both, which is
+-- why the name of the other comes from the derived table. The LIMIT prevents MySQL from merging
+-- it.
+{>no_safe_updates} UPDATE (
+  SELECT part.name AS name, COALESCE(q.waiters, x'') AS waiters
+  FROM (SELECT {name} AS name) AS part
+  LEFT JOIN {t} AS q FORCE INDEX (PRIMARY) ON q.name = {queue}
+  LIMIT 1 LOCK IN SHARE MODE
+) AS mine
+STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
+SET
+  l.owner = INSERT(l.owner, 1, 1, _ascii'-'),
+  l.holds = IF(mine.waiters = x'', 0, 0 * LAST_INSERT_ID(LEFT(mine.waiters, 19))),
+  l.released_at = {>now},
+  l.session = 0,
+  l.expires_at = '1970-01-01'
+WHERE l.owner IN ({owner}, {released}) AND @@autocommit

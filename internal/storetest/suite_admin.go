@@ -1,0 +1,111 @@
+package storetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+var operations = []clause{
+	{"an inspection shows the holder and the end of its lease, or of the session that keeps the row", func(t *testing.T, newProcess func() *process) {
+		p, other := newProcess(), newProcess()
+		require.Equal(t, store.Info{Name: "x"}, other.inspect("x"))
+
+		id := p.begin(30 * time.Minute)
+		p.takeKept("kept", id)
+		start := time.Now().Add(-time.Millisecond)
+		c, g := p.try("x", long, 0)
+		other.waits("x")
+		for name, left := range map[string]time.Duration{"x": long, "kept": 30 * time.Minute} {
+			info := other.inspect(name)
+			require.Equal(t, name, info.Name)
+			require.True(t, info.Held, name)
+			require.Equal(t, Label, info.Holder)
+			require.Equal(t, 1, info.Holds)
+			requireLeft(t, left, info.ExpiresIn, name)
+			require.Equal(t, time.UTC, info.ExpiresAt.Location())
+			requireLeft(t, left+time.Millisecond, time.Until(info.ExpiresAt), name)
+		}
+		info := other.inspect("x")
+		require.Equal(t, c.Owner, info.Owner)
+		require.Equal(t, g.Token, info.Token)
+		require.Equal(t, 1, info.Waiters)
+		require.Less(t, info.AcquiredAt.Sub(start), patience)
+		require.False(t, info.AcquiredAt.Before(start))
+
+		p.release(c)
+		require.Equal(t, store.Info{Name: "x", Token: g.Token, Waiters: 1}, other.inspect("x"))
+	}},
+	{"an inspection shows how many handles the last write had", func(t *testing.T, newProcess func() *process) {
+		p := newProcess()
+		c := p.take("x", long)
+		_, _, err := p.Extend(ctx, c, long, 3, 0)
+		require.NoError(t, err)
+		require.Equal(t, 3, p.inspect("x").Holds)
+		_, _, err = p.Renew(ctx, []store.Claim{c}, long, 2, 0)
+		require.NoError(t, err)
+		require.Equal(t, 2, p.inspect("x").Holds)
+		_, _, err = p.Renew(ctx, []store.Claim{c}, long, 0, 0)
+		require.NoError(t, err)
+		require.Equal(t, 2, p.inspect("x").Holds)
+	}},
+	{"the list has the locks that are held, by name", func(t *testing.T, newProcess func() *process) {
+		p, other := newProcess(), newProcess()
+		p.takeKept("c", p.begin(long))
+		p.take("b", long)
+		other.take("a", long)
+		p.takeExpired("expired")
+		p.release(p.take("free", long))
+		infos, err := other.List(ctx)
+		require.NoError(t, err)
+		require.Len(t, infos, 3)
+		for i, name := range []string{"a", "b", "c"} {
+			require.Equal(t, name, infos[i].Name)
+			require.True(t, infos[i].Held)
+			require.Equal(t, p.inspect(name).Owner, infos[i].Owner)
+		}
+	}},
+	{"a purge deletes the rows that were idle for long enough", func(t *testing.T, newProcess func() *process) {
+		p := newProcess()
+		p.take("held", long)
+		p.takeKept("kept", p.begin(long))
+		p.takeExpired("expired")
+		p.release(p.take("released", long))
+		purge := func(idle time.Duration, deleted int64) {
+			t.Helper()
+			n, err := p.Purge(ctx, idle)
+			require.NoError(t, err)
+			require.Equal(t, deleted, n)
+		}
+		purge(long, 0)
+		purge(0, 2)
+		rows, _, err := p.Look(ctx, []string{"held", "kept", "expired", "released"})
+		require.NoError(t, err)
+		require.Len(t, rows, 2)
+		require.Contains(t, rows, "held")
+		require.Contains(t, rows, "kept")
+	}},
+	{"tokens rise after a purge", func(t *testing.T, newProcess func() *process) {
+		p := newProcess()
+		c, g := p.try("x", long, 0)
+		for range 3 { // each force raises the token further above the clock
+			p.force("x")
+			c, g = p.try("x", long, 0)
+		}
+		p.release(c)
+		_, err := p.Purge(ctx, 0)
+		require.NoError(t, err)
+		_, first := p.try("x", long, 0)
+		require.GreaterOrEqual(t, first.Token, g.Token+store.TokenRange)
+	}},
+}
+
+func (p *process) inspect(name string) store.Info {
+	p.t.Helper()
+	info, err := p.Inspect(ctx, name)
+	require.NoError(p.t, err)
+	return info
+}
