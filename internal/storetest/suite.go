@@ -45,6 +45,7 @@ type Repository interface {
 
 	Inspect(ctx context.Context, name string) (store.Info, error)
 	List(ctx context.Context) ([]store.Info, error)
+	Permits(ctx context.Context, name string) ([]store.Info, error)
 	Purge(ctx context.Context, idle time.Duration) (deleted int64, err error)
 }
 
@@ -69,7 +70,7 @@ type clause struct {
 	test     func(t *testing.T, newProcess func() *process)
 }
 
-var contract = slices.Concat(grants, waitQueues, holds, handovers, sessions, forcedReleases, signals, parts, operations, batches)
+var contract = slices.Concat(grants, waitQueues, holds, handovers, sessions, forcedReleases, signals, parts, permits, operations, batches)
 
 var ctx = context.Background()
 
