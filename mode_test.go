@@ -94,7 +94,9 @@ func TestObservedModes(t *testing.T) {
 		fixed := permit(t, sem, 50*time.Millisecond)
 		<-fixed.Context().Done()
 		require.ErrorIs(t, fixed.Unlock(), mysqllock.ErrLost)
-		require.Equal(t, []string{`permit "x" acquired`, `permit "x" lost`}, s.take())
+		var lost []string
+		require.Eventually(t, func() bool { lost = append(lost, s.take()...); return len(lost) == 2 }, 10*time.Second, time.Millisecond)
+		require.Equal(t, []string{`permit "x" acquired`, `permit "x" lost`}, lost)
 		permit(t, sem, auto)
 		require.NoError(t, l.Close())
 		require.Equal(t, []string{`permit "x" acquired`, `permit "x" closed`}, s.take())
@@ -105,4 +107,68 @@ func TestObservedModes(t *testing.T) {
 		require.NotContains(t, s.log.String(), "\x00")
 		require.NotContains(t, s.log.String(), `\x00`)
 	})
+}
+
+// An operator frees one permit, or all of a semaphore; those who wait get them.
+func TestSemaphoreForceUnlock(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		a, b := e.locker(t), e.locker(t)
+		first, second := a.Semaphore("x", 2), b.Semaphore("x", 2)
+		lock := acquire(t, a, "x", auto)
+		one, two := permit(t, first, auto), permit(t, second, auto)
+		holders, err := b.Semaphore("x", 1).Holders(ctx)
+		require.NoError(t, err)
+		require.Len(t, holders, 2)
+
+		operator := e.locker(t).Semaphore("x", 1)
+		freed := make(chan time.Time, 1)
+		waits := make(chan time.Duration, 1)
+		var next *mysqllock.Lock
+		go func() {
+			next, _ = first.TryAcquire(ctx, 20*time.Second, auto)
+			waits <- time.Since(<-freed)
+		}()
+		require.Eventually(t, func() bool { return a.Stats().Waiting == 1 && listed(t, operator) == 1 }, 10*time.Second, 5*time.Millisecond)
+		held, err := operator.ForceUnlockSlot(ctx, two.Slot())
+		require.NoError(t, err)
+		require.True(t, held)
+		freed <- time.Now()
+		require.Less(t, <-waits, 700*time.Millisecond, "it is signalled")
+		require.Equal(t, two.Slot(), next.Slot())
+		require.Greater(t, next.Token(), two.Token())
+		require.ErrorIs(t, two.Unlock(), mysqllock.ErrLost)
+		require.NoError(t, one.Err())
+
+		held, err = operator.ForceUnlock(ctx)
+		require.NoError(t, err)
+		require.True(t, held)
+		require.ErrorIs(t, one.Unlock(), mysqllock.ErrLost)
+		require.ErrorIs(t, next.Unlock(), mysqllock.ErrLost)
+		held, err = operator.ForceUnlock(ctx)
+		require.NoError(t, err)
+		require.False(t, held)
+		held, err = operator.ForceUnlockSlot(ctx, 1)
+		require.NoError(t, err)
+		require.False(t, held)
+		require.NoError(t, lock.Unlock(), "the lock of that name has nothing to do with it")
+
+		for _, slot := range []int{-1, 0, 10_001} {
+			_, err = operator.ForceUnlockSlot(ctx, slot)
+			require.ErrorContains(t, err, "want 1 to 10000")
+		}
+		_, err = a.Semaphore("\n", 1).ForceUnlock(ctx)
+		require.ErrorIs(t, err, mysqllock.ErrInvalidName)
+		_, err = a.Semaphore("\n", 1).ForceUnlockSlot(ctx, 1)
+		require.ErrorIs(t, err, mysqllock.ErrInvalidName)
+	})
+}
+
+// listed returns how many processes wait for a permit.
+func listed(t *testing.T, s *mysqllock.Semaphore) int {
+	holders, err := s.Holders(ctx)
+	require.NoError(t, err)
+	if len(holders) == 0 {
+		return 0
+	}
+	return holders[0].Waiters
 }
