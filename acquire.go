@@ -146,6 +146,10 @@ func (c *call) acquire() (*Lock, error) {
 			c.leave()
 			return k, err
 		}
+		if err := c.lookForRequests(); err != nil {
+			c.leave()
+			return nil, err
+		}
 		if k := c.joinShare(true); k != nil {
 			c.leave()
 			return k, nil

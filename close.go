@@ -61,10 +61,10 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 			defer l.finishLoss(h, true)
 		} else if h.ended == nil {
 			l.endHold(h, ErrClosed)
-			ls := h.lease.Load()
-			l.watchdog.Stop(ls)
 			held = append(held, h)
 			if !l.leaveShareLocked(h) {
+				ls := h.lease.Load()
+				l.watchdog.Stop(ls)
 				claims = append(claims, ls.Claim)
 			}
 		}

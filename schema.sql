@@ -2,7 +2,7 @@
 -- on call may read which locks are held, and until when:
 --   SELECT l.name_text, l.holder, l.acquired_at, GREATEST(l.expires_at, COALESCE(s.expires_at, l.expires_at)) AS expires_at
 --   FROM mysqllock AS l LEFT JOIN mysqllock AS s ON s.name = CONCAT(x'00', LEFT(l.owner, 19)) AND s.session = l.session
---   WHERE l.name > x'01' AND l.mode <> 1 AND (l.expires_at > UTC_TIMESTAMP(6) OR s.expires_at > UTC_TIMESTAMP(6));
+--   WHERE l.owner <> '' AND l.mode <> 1 AND (l.expires_at > UTC_TIMESTAMP(6) OR s.expires_at > UTC_TIMESTAMP(6));
 CREATE TABLE IF NOT EXISTS mysqllock (
   name        VARBINARY(300)  NOT NULL
               COMMENT 'the lock, byte by byte; with x''00'' and a suffix: r, a shared hold of it, s, a semaphore or its slot; x''00'' and the id of a process: its session; empty: the row with the highest token that Purge deleted',

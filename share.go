@@ -14,20 +14,19 @@ import (
 // A share is the row by which this process holds a name shared. Its holds have the lease of the
 // row, and those with a fixed lease a deadline of their own. Locker.mu protects its fields.
 type share struct {
-	locker  *Locker
-	name    string
-	token   uint64
-	lease   *lease.Lease
-	holds   map[*hold]struct{}
-	autos   int       // holds that request AutoRenew
-	until   time.Time // the latest end that any hold has requested
-	looked  time.Time // when the last statement that found no exclusive request was sent
-	looking bool      // a look is in flight
+	locker *Locker
+	name   string
+	token  uint64
+	lease  *lease.Lease
+	holds  map[*hold]struct{}
+	autos  int       // holds that request AutoRenew
+	until  time.Time // the latest end that any hold has requested
+	looked time.Time // when the last statement that found no exclusive request was sent
 }
 
 // lookInterval is how long holds join a share without a look for exclusive requests of other
 // processes. Such a request waits that much longer, at most, for the holders of shared locks.
-const lookInterval = 25 * time.Millisecond
+const lookInterval = 20 * time.Millisecond
 
 // startShare begins a share with a first hold, by a grant of the given length. The caller holds
 // mu.
@@ -47,22 +46,19 @@ func (l *Locker) enterShare(h *hold, s *share) {
 }
 
 // joinShare adds a hold to the share of this process, without a statement. It returns nil if
-// there is none that can be trusted, or if requests wait; those behind the head do not matter.
+// there is none that can be trusted, if the last look is too old, or if requests wait; those
+// behind the head do not matter.
 func (c *call) joinShare(head bool) *Lock {
 	if c.mode != store.Shared {
 		return nil
 	}
 	l := c.l
 	l.mu.Lock()
-	s := l.shares[c.name]
-	if s == nil || l.closed || !s.lease.Live() || c.ctx.Err() != nil || l.holds[c.key()] != nil || !head && l.queues.Has(c.name) {
+	s, now := l.shares[c.name], time.Now()
+	if s == nil || l.closed || !s.lease.Live() || now.Sub(s.looked) > lookInterval ||
+		c.ctx.Err() != nil || l.holds[c.key()] != nil || !head && l.queues.Has(c.name) {
 		l.mu.Unlock()
 		return nil
-	}
-	now := time.Now()
-	if now.Sub(s.looked) > lookInterval && !s.looking {
-		s.looking = true
-		l.working.Go(func() { l.lookForRequests(s) })
 	}
 	h := c.newHold(s.token, tokenRange{})
 	h.waiter = nil
@@ -72,19 +68,34 @@ func (c *call) joinShare(head bool) *Lock {
 	return k
 }
 
-// lookForRequests closes a share to further holds if a request of another process waits.
-func (l *Locker) lookForRequests(s *share) {
-	ctx, cancel := context.WithTimeout(l.background, confirmTimeout)
-	defer cancel()
-	rows, sent, err := l.repo.Look(ctx, []string{s.name})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s.looking = false
-	row := rows[s.name]
-	if err == nil && (row.Remaining > 0 || row.Next != 0) {
-		l.closeShare(s)
+// lookForRequests looks, as the head, whether a request of another process waits for the name
+// that this process holds shared. If so, or if there is no reply, no further hold joins.
+func (c *call) lookForRequests() error {
+	if c.mode != store.Shared {
+		return nil
 	}
-	s.looked = sent
+	l := c.l
+	l.mu.Lock()
+	s := l.shares[c.name]
+	fresh := s == nil || time.Since(s.looked) <= lookInterval
+	l.mu.Unlock()
+	if fresh {
+		return nil
+	}
+	looked := make(chan struct{})
+	l.working.Go(func() {
+		defer close(looked)
+		ctx, cancel := context.WithTimeout(l.background, confirmTimeout)
+		defer cancel()
+		rows, sent, err := l.repo.Look(ctx, []string{s.name})
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if row := rows[s.name]; err != nil || row.Remaining > 0 || row.Next != 0 {
+			l.closeShare(s)
+		}
+		s.looked = sent
+	})
+	return await(c, looked, c.cutoff)
 }
 
 // closeShare prevents further holds from joining a share. The caller holds mu.

@@ -211,7 +211,7 @@ func (s *Store) whyRefused(ctx context.Context, conn *sqlx.Conn, req AcquireRequ
 		Answer                        int64
 		Autocommit, Available, Listed bool
 	}
-	err = s.get(ctx, conn, &row, sqlWhyRefused, "name", literal(req.Name), "dead", req.dead.String())
+	err = s.get(ctx, conn, &row, sqlWhyRefused, "name", literal(req.Name), "owner", literal(req.Owner), "dead", req.dead.String())
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return answerAbsent, nil
@@ -219,7 +219,7 @@ func (s *Store) whyRefused(ctx context.Context, conn *sqlx.Conn, req AcquireRequ
 		return 0, err
 	case row.Available && row.Answer != answerShared:
 		return answerLocked, nil
-	case req.EnlistAs != 0 && !row.Available && !row.Listed:
+	case req.EnlistAs != 0 && row.Answer != answerShared && !row.Listed:
 		err = s.enlist(ctx, conn, req)
 	}
 	return row.Answer, err

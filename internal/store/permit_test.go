@@ -250,7 +250,7 @@ func TestGuardOfAPermit(t *testing.T) {
 	})
 }
 
-// A permit costs two statements, one that waited two more. See doc comments for the rest.
+// A permit costs two statements, and one for which the process waited one or two more.
 func TestStatementsOfPermits(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
 		all := stores(3)
@@ -305,6 +305,31 @@ func TestStatementsOfPermits(t *testing.T) {
 	})
 }
 
+// Requests see which slots are held and free at the ends of the words in which they are read.
+func TestSlotsOfAWord(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		s := stores(1)[0]
+		const limit = 130
+		var held []Grant
+		for range limit {
+			held = append(held, takePermit(t, s, limit, time.Hour))
+		}
+		refused, err := tryPermit(s, limit, time.Hour, 0)
+		require.NoError(t, err)
+		require.Zero(t, refused.Token)
+		slices.SortFunc(held, func(a, b Grant) int { return strings.Compare(a.Claim.Name, b.Claim.Name) })
+		require.Equal(t, SlotKey("x", limit), held[limit-1].Claim.Name)
+		for _, slot := range []int{1, 31, 32, 33, 63, 64, 65, 127, 128, 129, 130} {
+			freed, _, err := s.Release(ctx, held[slot-1].Claim)
+			require.NoError(t, err)
+			require.True(t, freed)
+			before := s.Statements()
+			require.Equal(t, SlotKey("x", slot), takePermit(t, s, limit, time.Hour).Claim.Name)
+			require.EqualValues(t, 2, s.Statements()-before)
+		}
+	})
+}
+
 // A semaphore of 10,000 slots can be read in time.
 func TestManyPermits(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
@@ -341,7 +366,7 @@ func TestManyPermits(t *testing.T) {
 			expires(live)
 			g, err := tryPermit(s, MaxPermits, time.Microsecond, 0)
 			require.NoError(t, err)
-			require.Greater(t, SlotOf(g.Claim.Name), live)
+			require.Greater(t, SlotOf(g.Claim.Name), live, "%+v", g)
 			measure(fmt.Sprintf("%d of 10,000 are held", live))
 		}
 		expires(MaxPermits)

@@ -1,5 +1,5 @@
--- Reads rows of a semaphore, without a lock. Each result has a word of 64 slots as bits, the
--- lowest first.
+-- Reads rows of a semaphore, without a lock. Each result has a word of 32 slots as bits, the
+-- lowest first: of 64, MariaDB would take the highest for a sign.
 --
 -- | slot                                      | present | live | open |
 -- |-------------------------------------------|---------|------|------|
@@ -13,10 +13,10 @@
 -- above the limit was used within an hour: another process has a greater one. The other columns
 -- are about the wait queue, as in look.
 {>select_unlimited}
-  r.slot DIV 64 AS word,
-  BIT_OR(1 << (r.slot & 63)) AS present,
-  BIT_OR(IF(r.until > {>now} AND r.slot > 0, 1 << (r.slot & 63), 0)) AS live,
-  BIT_OR(IF(r.until <= {>now} AND r.slot > 0 AND {>not_reserved}, 1 << (r.slot & 63), 0)) AS open,
+  r.slot DIV 32 AS word,
+  BIT_OR(1 << (r.slot & 31)) AS present,
+  BIT_OR(IF(r.until > {>now} AND r.slot > 0, 1 << (r.slot & 31), 0)) AS live,
+  BIT_OR(IF(r.until <= {>now} AND r.slot > 0 AND {>not_reserved}, 1 << (r.slot & 31), 0)) AS open,
   COALESCE(TIMESTAMPDIFF(MICROSECOND, {>now}, MIN(IF(r.until > {>now} AND r.slot > 0, r.until, NULL))), 0) AS until,
   MAX(r.slot > {permits} AND GREATEST(r.until, r.released_at) > {>now} - INTERVAL 1 HOUR) AS others,
   MAX(IF(r.waiters = x'', 0, CAST({>head} AS UNSIGNED))) AS next,
