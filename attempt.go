@@ -48,7 +48,7 @@ func (c *call) attempt(offer *handoff) *attempt {
 		l: l, handoff: offer, waiter: c.waiter, again: c.again,
 		request: store.AcquireRequest{
 			Claim: c.claim, Claimed: c.claim != store.Claim{},
-			Mode: c.mode, Limit: c.limit, Lease: lease,
+			Mode: c.mode, Limit: c.limit, Holder: c.holder, Lease: lease,
 		},
 	}
 	if !a.request.Claimed {
@@ -139,6 +139,9 @@ func (a *attempt) send() {
 	}
 	if a.grant.Token > 0 {
 		a.l.waker.Granted(a.request.Name)
+	}
+	if a.grant.Next != 0 {
+		a.l.waker.Released([]string{a.request.Name}, a.grant.Next)
 	}
 	if fast := a.err == nil && time.Since(start) < fastReply; fast != a.l.dbIsFast.Load() {
 		a.l.dbIsFast.Store(fast)

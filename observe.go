@@ -17,12 +17,13 @@ import (
 // They run where it happens, as said of each, so they should be quick; the Locker
 // does not recover their panics.
 type Observer struct {
-	// AcquireStart is called as TryLock, TryRLock, TryAcquire or a method made of them begins, by its goroutine and with
-	// its context. The context that it returns, which must come from ctx, is given to
-	// AcquireEnd and HoldEnd of the same acquisition, and its values are those of the
-	// context of the acquiring statements: a span in it is their parent where the
-	// database is traced too. The context of the caller, and Lock.Context, do not
-	// change.
+	// AcquireStart is called as a method that acquires (TryLock, TryRLock, TryAcquire,
+	// those made of them, and Attach) begins, by its goroutine and with its context. The
+	// context that it returns, which must come from ctx, is given to AcquireEnd and
+	// HoldEnd of the same acquisition, and its values are those of the context of the
+	// acquiring statements: a span in it is their parent where the database is traced
+	// too. The context of the caller, and Lock.Context, do not change. TryLockAll counts
+	// as an acquire of each name; the context of its statements is that of none.
 	AcquireStart func(ctx context.Context, name string) context.Context
 	// AcquireEnd is called before that call returns, by the same goroutine.
 	AcquireEnd func(ctx context.Context, info AcquireInfo)
@@ -37,7 +38,7 @@ type Observer struct {
 	Renewal func(info RenewalInfo)
 }
 
-// AcquireInfo tells how a TryLock, TryRLock or TryAcquire ended.
+// AcquireInfo tells how a TryLock, TryRLock, TryAcquire or Attach ended.
 type AcquireInfo struct {
 	Name      string        // of the lock or semaphore
 	Mode      string        // what was requested: "exclusive", "shared" or "permit"
@@ -66,7 +67,7 @@ func (i AcquireInfo) Outcome() string {
 }
 
 // HoldInfo tells how a hold ended: the time from the grant until the last of its
-// handles was unlocked.
+// handles was unlocked or detached.
 type HoldInfo struct {
 	Name  string // of the lock or semaphore
 	Mode  string // that of the acquire that began the hold
@@ -154,7 +155,7 @@ func (all observers) acquireEnd(seen *observed, name string, k *Lock, err error)
 	info := AcquireInfo{Name: name, Mode: seen.mode.String(), Err: err, Waited: time.Since(seen.began)}
 	if k != nil {
 		info.Token, info.Reentered = k.Token(), k.reentered
-		info.PassedOn = !k.reentered && k.hold.token != k.hold.tokens.token
+		info.PassedOn = !k.reentered && !k.hold.handedOver.IsZero()
 	}
 	for _, o := range all {
 		if o.AcquireEnd != nil {

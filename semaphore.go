@@ -46,20 +46,20 @@ func (k *Lock) Slot() int { return store.SlotOf(k.hold.lease.Load().Claim.Name) 
 // Holders returns one Info for each permit that is held, in order of slots. It blocks for one
 // round trip. It returns [ErrInvalidName], [ErrNoTable], [ErrClosed], or the error of ctx or the
 // database.
-func (s *Semaphore) Holders(ctx context.Context) (holders []Info, err error) {
+func (s *Semaphore) Holders(ctx context.Context) (infos []Info, err error) {
 	l := s.locker
 	err = l.admin(func() (err error) {
 		if err = checkName(s.name); err == nil {
 			found, err := l.table.Permits(ctx, s.name)
-			holders = infosOf(found)
+			infos = infosOf(found)
 			return err
 		}
 		return err
 	})
 	if err != nil {
-		return nil, opError("holders of", s.name, err)
+		return nil, opError("holders", s.name, err)
 	}
-	return holders, nil
+	return infos, nil
 }
 
 // ForceUnlock frees all permits that are held, whatever the limit of s, and reports whether it

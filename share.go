@@ -14,14 +14,15 @@ import (
 // A share is the row by which this process holds a name shared. Its holds have the lease of the
 // row, and those with a fixed lease a deadline of their own. Locker.mu protects its fields.
 type share struct {
-	locker *Locker
-	name   string
-	token  uint64
-	lease  *lease.Lease
-	holds  map[*hold]struct{}
-	autos  int       // holds that request AutoRenew
-	until  time.Time // the latest end that any hold has requested
-	looked time.Time // when the last statement that found no exclusive request was sent
+	locker  *Locker
+	name    string
+	token   uint64
+	lease   *lease.Lease
+	holds   map[*hold]struct{}
+	autos   int       // holds that request AutoRenew
+	until   time.Time // the latest end that any hold has requested
+	minHold time.Time // until when the row stays taken, by UnlockAfter; zero if that was not called
+	looked  time.Time // when the last statement that found no exclusive request was sent
 }
 
 // lookInterval is how long holds join a share without a look for exclusive requests of other
@@ -40,7 +41,7 @@ func (l *Locker) startShare(h *hold, g store.Grant, length time.Duration) {
 // enterShare adds a hold to a share. The caller holds mu.
 func (l *Locker) enterShare(h *hold, s *share) {
 	s.holds[h] = struct{}{}
-	h.share, h.tokens = s, tokenRange{token: s.token}
+	h.share, h.tokens, h.handedOver = s, tokenRange{token: s.token}, time.Now()
 	h.lease.Store(s.lease)
 	l.shareChanged(h)
 }
@@ -158,6 +159,9 @@ func (l *Locker) leaveShareLocked(h *hold) (others bool) {
 		h.timer.Stop()
 	}
 	delete(s.holds, h)
+	if until := h.handedOver.Add(h.minHold); h.minHold > 0 && until.After(s.minHold) {
+		s.minHold = until
+	}
 	if h.auto {
 		s.autos--
 	}
@@ -202,10 +206,23 @@ func (h *hold) becomesShared() bool {
 	return h.share == nil && h.downgraded == nil && !h.guarded.Load() && !slices.ContainsFunc(h.handles, exclusive)
 }
 
+// lockSettled locks mu when no downgrade of the hold is in flight.
+func (l *Locker) lockSettled(h *hold) {
+	for l.mu.Lock(); h.downgrading; l.mu.Lock() {
+		l.mu.Unlock()
+		<-h.downgraded
+	}
+}
+
 // downgrade makes an exclusive hold shared. If that fails, the lock stays exclusive until its
 // last handle is unlocked, or is lost if the outcome is unknown.
 func (l *Locker) downgrade(h *hold) {
-	defer close(h.downgraded)
+	defer func() {
+		l.mu.Lock()
+		h.downgrading = false
+		l.mu.Unlock()
+		close(h.downgraded)
+	}()
 	l.mu.Lock()
 	ls, all := h.lease.Load(), h.request()
 	l.mu.Unlock()
