@@ -167,7 +167,7 @@ func (l *Locker) Attach(ctx context.Context, t Ticket, lease time.Duration) (*Lo
 		return nil, fmt.Errorf("mysqllock: attach: %w", err)
 	}
 	name := store.NameOf(parsed.claim.Name)
-	o := l.observers.acquireStart(ctx, name)
+	o := l.observers.acquireStart(ctx, name, store.ModeOf(parsed.claim.Name))
 	k, err := l.attach(ctx, parsed, lease, o)
 	return l.acquireEnded("attach", name, k, err, o)
 }
