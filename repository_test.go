@@ -6,9 +6,11 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -443,7 +445,8 @@ func TestSchema(t *testing.T) {
 		}
 		require.Equal(t, map[string]string{
 			"name": "varbinary(300)", "owner": "varchar(64)", "holder": "varchar(255)",
-			"holds": columns["holds"], "token": columns["token"], "session": columns["session"], // with a display width on MariaDB
+			// With a display width on MariaDB.
+			"mode": columns["mode"], "holds": columns["holds"], "token": columns["token"], "session": columns["session"],
 			"waiters":     "varchar(1024)",
 			"acquired_at": "datetime(6)", "expires_at": "datetime(6)", "released_at": "datetime(6)", "name_text": "varchar(255)",
 		}, columns)
@@ -464,6 +467,27 @@ func TestSchema(t *testing.T) {
 	})
 }
 
+// A name of any length can be held in any mode: name_text has room for what the name of its row
+// is in text.
+func TestLongestName(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l := e.locker(t)
+		for _, letter := range []string{"x", "é"} {
+			name := strings.Repeat(letter, 255/len(letter))
+			k, err := l.TryRLock(ctx, name, 0, mysqllock.AutoRenew)
+			require.NoError(t, err)
+			require.NoError(t, k.Unlock())
+			k, err = l.Semaphore(name, 10_000).TryAcquire(ctx, 0, mysqllock.AutoRenew)
+			require.NoError(t, err)
+			require.NoError(t, k.Unlock())
+			require.NoError(t, acquire(t, l, name, mysqllock.AutoRenew).Unlock())
+			var text string
+			require.NoError(t, e.db(t, "").QueryRow("SELECT GROUP_CONCAT(DISTINCT name_text) FROM mysqllock WHERE name LIKE CONCAT(?, '%')", name).Scan(&text))
+			require.Equal(t, name, text)
+		}
+	})
+}
+
 // The queries that README and schema.sql give to people show names, holders and
 // times as text: of binary columns, clients show hexadecimal digits.
 func TestQueriesForPeople(t *testing.T) {
@@ -475,6 +499,12 @@ func TestQueriesForPeople(t *testing.T) {
 		l := e.locker(t, mysqllock.WithIdentity("web-1"))
 		acquire(t, l, "ключ 😀", mysqllock.AutoRenew)
 		require.NoError(t, acquire(t, l, "released", mysqllock.AutoRenew).Unlock())
+		rlock(t, l, "s 😀", mysqllock.AutoRenew)
+		_, err := l.Semaphore("p 😀", 1).TryAcquire(ctx, 0, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		_, err = e.locker(t).Semaphore("p 😀", 1).TryAcquire(ctx, 50*time.Millisecond, mysqllock.AutoRenew)
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired) // and has left the row of a wait queue
+		want := map[string]string{"ключ 😀": "exclusive", "s 😀": "shared", "p 😀": "slot 1"}
 		for _, query := range queries {
 			rows, err := e.db(t, "").Query(query)
 			require.NoError(t, err, query)
@@ -487,12 +517,17 @@ func TestQueriesForPeople(t *testing.T) {
 				targets[i] = &columns[i]
 				require.NotContains(t, types[i].DatabaseTypeName(), "BINARY", types[i].Name())
 			}
-			require.True(t, rows.Next())
-			require.NoError(t, rows.Scan(targets...))
-			require.Equal(t, "ключ 😀", columns[0].String)
-			require.Equal(t, "web-1", columns[1].String)
-			require.Regexp(t, `^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}$`, columns[2].String)
-			require.False(t, rows.Next())
+			var names []string
+			for rows.Next() {
+				require.NoError(t, rows.Scan(targets...))
+				names = append(names, columns[0].String)
+				require.Equal(t, "web-1", columns[1].String)
+				require.Regexp(t, `^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}$`, columns[2].String)
+				if len(columns) > 4 {
+					require.Equal(t, want[columns[0].String], columns[4].String)
+				}
+			}
+			require.ElementsMatch(t, slices.Collect(maps.Keys(want)), names)
 		}
 	})
 }
