@@ -304,7 +304,7 @@ func forced(s *stage) error {
 func look(db *sql.DB) error {
 	const query = `SELECT l.name_text, l.holder, l.token, GREATEST(l.expires_at, COALESCE(s.expires_at, l.expires_at)) AS expires_at
   FROM mysqllock AS l LEFT JOIN mysqllock AS s ON s.name = CONCAT(x'00', LEFT(l.owner, 19)) AND s.session = l.session
-  WHERE l.name > x'01' AND (l.expires_at > UTC_TIMESTAMP(6) OR s.expires_at > UTC_TIMESTAMP(6))`
+  WHERE l.owner <> '' AND (l.expires_at > UTC_TIMESTAMP(6) OR s.expires_at > UTC_TIMESTAMP(6))`
 	fmt.Printf("\n  %s;\n", query)
 	rows, err := db.Query(query)
 	if err != nil {
