@@ -73,6 +73,7 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 		h.waiter = nil
 	}
 	l.holdBegan(c, h)
+	l.answered(c.waiter, true, c.again)
 	if c.mode != store.Exclusive {
 		if c.mode == store.Shared && a.request.EnlistAs != 0 {
 			l.waker.WakeNext(c.queueName)
@@ -97,9 +98,6 @@ func (l *Locker) holdBegan(c *call, h *hold) {
 	l.held++
 	l.mu.Unlock()
 	l.acquired.Add(1)
-	if c.waiter != nil {
-		l.answered(c.waiter, true, c.again)
-	}
 	if c.mode == store.Exclusive {
 		c.waiter.Admit(false)
 	}
