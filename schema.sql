@@ -10,7 +10,7 @@ CREATE TABLE IF NOT EXISTS mysqllock (
   name        VARBINARY(300)  NOT NULL
               COMMENT 'the lock, byte by byte; with x''00'' and a suffix: r, a shared hold of it, s, a semaphore or its slot; x''00'' and the id of a process: its session; empty: the row with the highest token that Purge deleted',
   mode        TINYINT UNSIGNED NOT NULL DEFAULT 0
-              COMMENT 'of a lock that was held shared: 1 if it may be held shared now, 2 if it was exclusive since; otherwise 0',
+              COMMENT 'of a lock: 1 while it may be held shared, 2 while its exclusive holder begins to share it, otherwise 0',
   owner       VARCHAR(64)     CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT ''
               COMMENT 'id of the acquisition: process, dash, random text; begins with a dash when released',
   holder      VARCHAR(255)    CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT ''
