@@ -84,7 +84,7 @@ func TestExamples(t *testing.T) {
 		},
 		{
 			name: "queue",
-			want: []string{`shop    order 42  refused`, `order:42 held: true, holder: "shop, order 42"\n`, `worker  order 42  dropped`, `order:42 held: false`, `\nok: `},
+			want: []string{`shop    order 42  refused`, `order:42 stays held, holder: shop, order 42\n`, `worker  order 42  dropped`, `\norder:42 is free\nok: `},
 		},
 		{
 			name: "demo",

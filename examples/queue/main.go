@@ -165,7 +165,7 @@ func parent() error {
 			return fmt.Errorf("token %s was seen %d times", token, n)
 		}
 	}
-	fmt.Println("\nok: 3 orders were locked by one process and shipped once each by another, with the same token")
+	fmt.Println("ok: 3 orders were locked by one process and shipped once each by another, with the same token")
 	return nil
 }
 
@@ -175,9 +175,13 @@ func inspect(locker *mysqllock.Locker, held bool) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\norder:42 held: %t, holder: %q\n\n", info.Held, info.Holder)
 	if info.Held != held {
-		return errors.New("order:42 is in the wrong state")
+		return fmt.Errorf("order:42 held: %t", info.Held)
+	}
+	if held {
+		fmt.Printf("\nthe shop has ended; order:42 stays held, holder: %s\n\n", info.Holder)
+	} else {
+		fmt.Printf("\norder:42 is free\n")
 	}
 	return nil
 }
