@@ -77,23 +77,29 @@ func (l *Locker) CreateTable(ctx context.Context) error {
 // Guard. It returns [ErrInvalidName], [ErrNoTable], [ErrClosed], or the error of ctx or
 // the database; after an error the lock may be held or free.
 func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err error) {
-	var owner string
+	var all []store.Claim
 	var next store.Process
 	err = l.admin(func() (err error) {
-		if err = checkName(name); err == nil {
-			owner, next, err = l.table.ForceUnlock(ctx, name)
+		if err = checkName(name); err != nil {
+			return err
+		}
+		freed, head, err := l.table.ForceUnlock(ctx, name)
+		for _, c := range freed {
+			l.watchdog.OwnerChanged(c)
+		}
+		all = append(all, freed...)
+		if head != 0 {
+			next = head
 		}
 		return err
 	})
+	if len(all) > 0 {
+		l.waker.Freed([]string{name}, next)
+	}
 	if err != nil {
 		return false, opError("force unlock", name, err)
 	}
-	if owner == "" {
-		return false, nil
-	}
-	l.watchdog.OwnerChanged(store.Claim{Name: name, Owner: owner})
-	l.waker.Freed([]string{name}, next)
-	return true, nil
+	return len(all) > 0, nil
 }
 
 // Purge deletes the rows of locks that have been free for at least idle, and returns how many.

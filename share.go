@@ -2,6 +2,7 @@ package mysqllock
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -210,9 +211,11 @@ func (l *Locker) downgrade(h *hold) {
 	g, next, err := l.repo.Downgrade(ctx, ls.Claim, to)
 	if err != nil {
 		l.log.Debug("mysqllock: lock stays exclusive", "name", h.key.name, "err", err)
-		if store.OutcomeUnknown(err) {
+		if g.Claim != (store.Claim{}) {
 			l.releaser.Add(g.Claim, to.Lease, true, time.Now())
-			l.releaser.Add(ls.Claim, l.watchdog.Stop(ls), false, time.Now())
+			l.releaser.Add(ls.Claim, lease.UntilReleased, false, time.Now())
+		}
+		if g.Claim != (store.Claim{}) || errors.Is(err, store.ErrNotOwned) {
 			l.watchdog.OwnerChanged(ls.Claim)
 		}
 		return

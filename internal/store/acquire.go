@@ -32,7 +32,7 @@ func (s *Store) acquireRow(ctx context.Context, req AcquireRequest) (g Grant, er
 	var answer int64
 	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		if s.rowWaits.enter(acquireWaits, req.Name, s.slots(acquireWaits)) {
-			answer, g.Sent, err = s.takeInSlot(ctx, conn, req)
+			answer, g.Sent, err = s.takeInSlot(ctx, conn, req, s.take)
 		} else {
 			answer, g.Sent, err = s.withSessionCheck(ctx, conn, req, s.takeUnlocked)
 		}
@@ -42,13 +42,23 @@ func (s *Store) acquireRow(ctx context.Context, req AcquireRequest) (g Grant, er
 		return err
 	})
 	if err == nil && answer == answerAbsent {
-		answer, g.Sent, err = s.takeFirst(ctx, req)
+		answer, g.Sent, err = s.takeFirst(ctx, req, req.Claim, s.acquireText(req, sqlInsert, s.name+"."))
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return Grant{Claim: req.Claim}, err
+	}
+	return g.answered(req, req.Claim, answer)
+}
+
+// answered returns the grant of the row of a claim, or its refusal, by the answer to a request.
+func (g Grant) answered(req AcquireRequest, c Claim, answer int64) (Grant, error) {
+	switch {
 	case isToken(answer):
-		g.Token, g.Claim = uint64(answer), req.Claim
+		g.Token, g.Claim = uint64(answer), c
+	case answer == answerClaimedLocked:
+		g.Claim, g.Claimed, g.Locked = c, true, true
+	case isClaimed(answer):
+		g.Claim, g.Claimed, g.Remaining = c, true, duration(answerClaimed-answer)
 	case answer > 0: // the row was added, acquired and bound meanwhile: try again
 		g.Remaining = time.Millisecond
 	case answer == answerLocked:
@@ -69,7 +79,20 @@ const (
 	answerReserved = -1<<62 + iota // the row is free, but reserved for another process
 	answerLocked                   // the row is free, but a transaction has it locked
 	answerAbsent                   // there is no row
+	answerShared                   // the row is free, but its name may be held shared: see claim
 )
+
+// The answer of a request that has claimed a name is answerClaimed, less the microseconds left
+// of a shared hold, or answerClaimedLocked: a transaction has the row locked.
+const (
+	answerClaimed = -1<<61 + iota
+	answerClaimedLocked
+)
+
+// isClaimed reports whether an answer is that of a claim, less at most maxClaimWait.
+func isClaimed(answer int64) bool {
+	return answerClaimed-maxClaimWait.Microseconds() <= answer && answer <= answerClaimed
+}
 
 // isToken reports whether an answer is a token, and so a grant. Sessions have greater numbers.
 func isToken(answer int64) bool { return 0 < answer && answer < firstProcess }
@@ -100,6 +123,9 @@ func (s *Store) withSessionCheck(ctx context.Context, conn *sqlx.Conn, req Acqui
 
 // take acquires by statements that wait for the row lock.
 func (s *Store) take(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
+	if req.Claimed || req.Replaces == "" && req.EnlistAs == 0 && s.sharedNames.has(req.Name) {
+		return s.claim(ctx, conn, req, "")
+	}
 	takeOrEnlist := command{text: s.acquireText(req, sqlTakeOrEnlist, "")}
 	var first command
 	switch {
@@ -119,22 +145,25 @@ func (s *Store) take(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (
 	if err == nil && answer == -1 {
 		answer, sent, err = s.execForAnswer(ctx, conn, takeOrEnlist)
 	}
-	if answer == 0 && req.Replaces == "" {
+	switch {
+	case err == nil && answer == answerShared:
+		return s.claim(ctx, conn, req, "")
+	case answer == 0 && req.Replaces == "":
 		answer = answerAbsent
 	}
 	return answer, sent, err
 }
 
-// takeInSlot is take, with a session check, for a caller that has a slot in rowWaits. It
-// leaves the slot unless the statement may still wait in the server.
-func (s *Store) takeInSlot(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
+// takeInSlot sends statements, with a session check, for a caller that has a slot in rowWaits.
+// It leaves the slot unless a statement may still wait in the server.
+func (s *Store) takeInSlot(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, send acquirer) (answer int64, sent time.Time, err error) {
 	left := false
 	defer func() {
 		if !left {
 			s.rowWaits.leave(acquireWaits, req.Name)
 		}
 	}()
-	answer, sent, err = s.withSessionCheck(ctx, conn, req, s.take)
+	answer, sent, err = s.withSessionCheck(ctx, conn, req, send)
 	if err != nil && ctx.Err() != nil {
 		left, err = true, &abandonedWait{err, req.Claim, acquireWaits}
 	}
@@ -143,12 +172,15 @@ func (s *Store) takeInSlot(ctx context.Context, conn *sqlx.Conn, req AcquireRequ
 
 // takeUnlocked acquires by statements that do not wait for the row lock.
 func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
-	dead := req.dead.String()
-	available, waiters := s.query(sqlAvailable, "r", "p.", "dead", dead), s.query(sqlWaitersAfterTake, "r", "l.")
-	if req.Replaces != "" {
-		available, waiters = "p.owner = "+literal(req.Replaces), "l.waiters"
+	if req.Claimed {
+		return s.claim(ctx, conn, req, skipLocked)
 	}
-	available = "(" + available + " OR p.owner = " + literal(req.Owner) + ")"
+	available, waiters := s.query(sqlAvailable, "r", "p.", "dead", req.dead.String()), s.query(sqlWaitersAfterTake, "r", "l.")
+	mode := " AND p.mode = 0"
+	if req.Replaces != "" {
+		available, waiters, mode = "p.owner = "+literal(req.Replaces), "l.waiters", ""
+	}
+	available = "(" + available + " OR p.owner = " + literal(req.Owner) + ")" + mode
 	answer, sent, err = s.execForAnswer(ctx, conn, command{text: func() string {
 		return s.query(sqlTakeUnlocked, "name", literal(req.Name), "owner", literal(req.Owner), "label", s.labelOf(req.Holder), "lease", micros(req.Lease),
 			"available", available, "waiters", waiters)
@@ -159,38 +191,55 @@ func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, req AcquireRe
 	if req.Replaces != "" {
 		return 0, sent, NotSent{ErrRowLocked} // or the row has another owner: without a slot, it cannot tell
 	}
+	answer, err = s.whyRefused(ctx, conn, req)
+	if err == nil && answer == answerShared {
+		return s.claim(ctx, conn, req, skipLocked)
+	}
+	return answer, sent, err
+}
+
+// skipLocked makes a statement with {skip} pass over a locked row.
+const skipLocked = "SKIP LOCKED"
+
+// whyRefused finds out why a statement did not take the row, without waiting for a lock. The
+// request joins the wait queue unless the row is free. The answer is 0 if autocommit is off.
+func (s *Store) whyRefused(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, err error) {
 	var row struct {
 		Answer                        int64
 		Autocommit, Available, Listed bool
 	}
-	err = s.get(ctx, conn, &row, sqlWhyRefused, "name", literal(req.Name), "dead", dead)
+	err = s.get(ctx, conn, &row, sqlWhyRefused, "name", literal(req.Name), "dead", req.dead.String())
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return answerAbsent, sent, nil
-	case err != nil:
-		return 0, sent, err
-	case !row.Autocommit:
-		return 0, sent, nil
-	case row.Available:
-		return answerLocked, sent, nil
-	case req.EnlistAs != 0 && !row.Listed:
-		_, _, err = s.execForAnswer(ctx, conn, command{text: s.acquireText(req, sqlEnlist, "")})
+		return answerAbsent, nil
+	case err != nil || !row.Autocommit:
+		return 0, err
+	case row.Available && row.Answer != answerShared:
+		return answerLocked, nil
+	case req.EnlistAs != 0 && !row.Available && !row.Listed:
+		err = s.enlist(ctx, conn, req)
 	}
-	return row.Answer, sent, err
+	return row.Answer, err
 }
 
-// takeFirst acquires a name that has no row yet.
-func (s *Store) takeFirst(ctx context.Context, req AcquireRequest) (answer int64, sent time.Time, err error) {
-	return s.firstGrant(ctx, []Claim{req.Claim}, command{text: s.acquireText(req, sqlInsert, s.name+".")})
+func (s *Store) enlist(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) error {
+	_, _, err := s.execForAnswer(ctx, conn, command{text: s.acquireText(req, sqlEnlist, "")})
+	return err
+}
+
+// takeFirst acquires a name that has no row yet, by a statement that grants the row of a claim.
+func (s *Store) takeFirst(ctx context.Context, req AcquireRequest, c Claim, insert func() string) (answer int64, sent time.Time, err error) {
+	return s.firstGrant(ctx, req.Name, []Claim{c}, command{text: insert})
 }
 
 // firstGrant acquires the rows of claims with the same owner, some of which do not exist yet.
-// Its statement also locks the high-water row and a gap in the index, where a probe cannot see
-// what it waits for. So it is not cut off while the server executes it: it keeps its connection,
-// and further first grants wait in this process for a slot.
-func (s *Store) firstGrant(ctx context.Context, claims []Claim, cmd command) (answer int64, sent time.Time, err error) {
+// name is the one for whose row the statement may wait. It also locks the high-water row and a
+// gap in the index, where a probe cannot see what it waits for. So it is not cut off while the
+// server executes it: it keeps its connection, and further first grants wait in this process for
+// a slot.
+func (s *Store) firstGrant(ctx context.Context, name string, claims []Claim, cmd command) (answer int64, sent time.Time, err error) {
 	first := claims[0]
-	switch ok, err := s.rowWaits.enterFirst(ctx, first.Name, s.slots(firstGrantWaits)); {
+	switch ok, err := s.rowWaits.enterFirst(ctx, name, s.slots(firstGrantWaits)); {
 	case err != nil:
 		return 0, sent, NotSent{err}
 	case !ok:
@@ -220,7 +269,7 @@ func (s *Store) firstGrant(ctx context.Context, claims []Claim, cmd command) (an
 		}
 		return r, err
 	}, func(sent bool, err error) {
-		s.leaveSlot(firstGrantWaits, first.Name, began, sent && isTimeout(err) && !dead.Load())
+		s.leaveSlot(firstGrantWaits, name, began, sent && isTimeout(err) && !dead.Load())
 	})
 	mu.Lock()
 	defer mu.Unlock()
@@ -270,12 +319,8 @@ func (s *Store) executes(ctx context.Context, owner string) (executes bool, err 
 // acquireText inserts a request into a statement. r qualifies the row's columns.
 func (s *Store) acquireText(req AcquireRequest, statement, r string) func() string {
 	return func() string {
-		enlist := "x''"
-		if req.EnlistAs != 0 {
-			enlist = req.EnlistAs.literal()
-		}
 		return s.query(statement, "name", literal(req.Name), "owner", literal(req.Owner), "replaces", literal(req.Replaces),
-			"label", s.labelOf(req.Holder), "lease", micros(req.Lease), "enlist", enlist, "dead", req.dead.String(), "r", r)
+			"label", s.labelOf(req.Holder), "lease", micros(req.Lease), "enlist", req.enlist(), "dead", req.dead.String(), "r", r)
 	}
 }
 

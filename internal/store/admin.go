@@ -2,10 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
-	"errors"
-	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -85,88 +81,3 @@ func (s *Store) Inspect(ctx context.Context, name string) (Info, error) {
 
 // List returns every lock that is held.
 func (s *Store) List(ctx context.Context) ([]Info, error) { return s.readInfos(ctx, s.query(sqlList)) }
-
-// ForceUnlock frees the row, whatever its owner, and returns that owner, "" if the row was
-// free. It waits, until ctx ends, while a transaction has the row locked.
-func (s *Store) ForceUnlock(ctx context.Context, name string) (owner string, next Process, err error) {
-	for pause := time.Millisecond; ; {
-		owner, next, err = s.forceOnce(ctx, name)
-		switch {
-		case err == nil:
-			return owner, next, nil
-		case ctx.Err() != nil:
-			return "", 0, fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case err == errMoved:
-			// Under READ UNCOMMITTED the next owner may be waiting for the same guard.
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
-			}
-			pause = min(2*pause, 100*time.Millisecond)
-		case err == errGuarded:
-		case errorNumber(err) == 1969, errorNumber(err) == 3024: // the session's time limit, on a busy server
-		default:
-			return "", 0, err
-		}
-	}
-}
-
-func (s *Store) forceOnce(ctx context.Context, name string) (owner string, next Process, err error) {
-	// Not in the transaction, where SERIALIZABLE would lock the row.
-	var holder struct {
-		Owner string
-		Token uint64
-	}
-	pairs := []string{"name", literal(name)}
-	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		return s.get(ctx, conn, &holder, sqlHolder, pairs...)
-	})
-	if errors.Is(err, sql.ErrNoRows) {
-		return "", 0, nil
-	} else if err != nil {
-		return "", 0, err
-	}
-	// Marked before, in case this process ends right after the commit, and after it, because
-	// the holder may look in between.
-	process := processOf(holder.Owner)
-	if err := s.markForced(ctx, process); Contended(err) {
-		return "", 0, errGuarded
-	} else if err != nil {
-		return "", 0, err
-	}
-	pairs = append(pairs, "token", strconv.FormatUint(holder.Token, 10))
-	err = s.inTransaction(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		s.statements.Add(2)
-		var seized uint64
-		err := conn.GetContext(ctx, &seized, s.query(sqlSeize, pairs...))
-		switch errorNumber(err) {
-		case 1205, 1969, 3024: // lock wait, or the statement, took too long
-			return errGuarded
-		}
-		if errors.Is(err, sql.ErrNoRows) {
-			return errMoved
-		} else if err != nil {
-			return err
-		}
-		res, err := conn.ExecContext(ctx, s.query(sqlForce, pairs...))
-		if err != nil {
-			return err
-		}
-		if n, err := res.RowsAffected(); err != nil || n == 0 {
-			return err // the lease has expired
-		}
-		owner = holder.Owner
-		first, err := res.LastInsertId()
-		next = Process(first)
-		return err
-	})
-	if err == nil && owner != "" && process != 0 && process != s.self && s.markForced(ctx, process) == nil {
-		s.Signal(ctx, process) // if it does not listen, it notices at its next renewal
-	}
-	return owner, next, err
-}
-
-var (
-	errMoved   = errors.New("another owner has it by now")
-	errGuarded = errors.New("a transaction has the lock under Guard, or its row locked")
-)

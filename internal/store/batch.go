@@ -61,7 +61,7 @@ func (s *Store) AcquireAll(ctx context.Context, req BatchRequest) (g BatchGrant,
 			return err
 		})
 		if err == nil && len(existing) < n {
-			answer, g.Sent, err = s.firstGrant(ctx, req.Claims(n), s.batchCommand(sqlInsertAll, req, n, existing))
+			answer, g.Sent, err = s.firstGrant(ctx, req.Claims(n)[0].Name, req.Claims(n), s.batchCommand(sqlInsertAll, req, n, existing))
 			all = answer != answerPart
 		}
 		if err != nil {

@@ -51,6 +51,13 @@ type NotSent struct{ Err error }
 func (e NotSent) Error() string { return e.Err.Error() }
 func (e NotSent) Unwrap() error { return e.Err }
 
+// PartlySent wraps the error of a request of several statements, of which an earlier one may
+// have changed a row.
+type PartlySent struct{ Err error }
+
+func (e PartlySent) Error() string { return e.Err.Error() }
+func (e PartlySent) Unwrap() error { return e.Err }
+
 // PoolExhausted wraps the end of a wait for a connection in a pool that could open no
 // more. Any other timeout there means that opening a connection took too long.
 type PoolExhausted struct{ error }
@@ -134,7 +141,10 @@ func final(err error) bool {
 // still be. Then its effect must be undone.
 func OutcomeUnknown(err error) bool {
 	var notSent NotSent
+	var partly PartlySent
 	switch {
+	case errors.As(err, &partly):
+		return true
 	case err == nil, errors.As(err, &notSent):
 		return false
 	case errorNumber(err) != 0:

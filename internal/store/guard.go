@@ -34,16 +34,22 @@ func (s *Store) Guard(ctx context.Context, tx Queryer, c Claim, token uint64) er
 			return err
 		}
 	}
+	name := c.Name
+	if ModeOf(c.Name) == Shared {
+		name = QueueOf(c.Name) // an exclusive request must move the entry of that row
+	}
 	lock := func(statement string) (found bool, err error) {
 		s.statements.Add(1)
-		err = tx.QueryRowContext(ctx, s.query(statement, "name", literal(c.Name), "token", strconv.FormatUint(token, 10))).Scan(&token)
+		err = tx.QueryRowContext(ctx, s.query(statement, "name", literal(name), "token", strconv.FormatUint(token, 10))).Scan(&token)
 		if errors.Is(err, sql.ErrNoRows) {
 			return false, nil
 		}
 		return err == nil, describe(err)
 	}
-	if found, err := lock(sqlGuard); found || err != nil {
+	if found, err := lock(sqlGuard); err != nil || found && name == c.Name {
 		return err
+	} else if found {
+		return s.checkShared(ctx, c)
 	}
 	if owned, err := s.stillOwned(ctx, c); err == nil && !owned {
 		return ErrNotOwned
@@ -52,10 +58,38 @@ func (s *Store) Guard(ctx context.Context, tx Queryer, c Claim, token uint64) er
 	if found, err := lock(sqlGuardNow); found || err != nil {
 		return err
 	}
+	if name != c.Name {
+		if now, err := s.tokenOf(ctx, name); err == nil && now != token {
+			return ErrNotOwned
+		}
+	}
 	if owned, err := s.stillOwned(ctx, c); err == nil && owned {
 		return ErrNotFound
 	}
 	return ErrNotOwned
+}
+
+// checkShared returns ErrNotOwned if a shared hold, whose name is guarded, has ended. Then the
+// name was held by nobody else since, but others may have been told of its end. It does not
+// wait for a connection: the transaction may have the last one of the pool.
+func (s *Store) checkShared(ctx context.Context, c Claim) error {
+	if s.PoolInUse() && !s.poolShort() {
+		return nil
+	}
+	if owned, err := s.stillOwned(ctx, c); err == nil && !owned {
+		return ErrNotOwned
+	}
+	return nil
+}
+
+// tokenOf returns the token of a row, 0 if it is missing, as a session of the pool sees it.
+func (s *Store) tokenOf(ctx context.Context, name string) (token uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if err = s.getReserved(ctx, &token, sqlToken, "name", literal(name)); errors.Is(err, sql.ErrNoRows) {
+		err = nil
+	}
+	return token, err
 }
 
 // stillOwned reports whether the claim owns the row, as a session of the pool sees it.

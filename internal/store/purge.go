@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql/driver"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +22,9 @@ func (s *Store) Purge(ctx context.Context, idle time.Duration) (deleted int64, e
 	case <-time.After(pause):
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
+	}
+	if err := s.endPhases(ctx, idle); err != nil {
+		return 0, err
 	}
 	for after := ""; ; {
 		var found []idleRow
@@ -44,6 +48,29 @@ func (s *Store) Purge(ctx context.Context, idle time.Duration) (deleted int64, e
 			if !Contended(err) || try == 10 {
 				return deleted, err
 			}
+		}
+	}
+}
+
+// endPhases gives names that were last held shared, and by nobody for at least idle, the mode of
+// those that never were, so that they can be deleted.
+func (s *Store) endPhases(ctx context.Context, idle time.Duration) error {
+	for after := ""; ; {
+		var names []string
+		err := s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+			s.statements.Add(1)
+			err := conn.SelectContext(ctx, &names, s.query(sqlIdlePhases, "name", literal(after), "idle", micros(idle), "count", strconv.Itoa(BatchSize)))
+			for _, name := range names {
+				_, _, ended := s.execForAnswer(ctx, conn, s.command(sqlEndPhase, append(sharedKeys(name), "name", literal(name), "idle", micros(idle), "r", "p.")...))
+				if ended != nil && !Contended(ended) {
+					return ended
+				}
+				after = name
+			}
+			return err
+		})
+		if err != nil || len(names) == 0 {
+			return err
 		}
 	}
 }
@@ -107,8 +134,14 @@ func (s *Store) deleteIdle(ctx context.Context, found []idleRow, idle time.Durat
 		}
 		var names []string
 		for _, f := range locked {
+			if !slices.Contains(found, f) {
+				continue // a shared hold with the token of another, perhaps kept by a session
+			}
 			names = append(names, f.Name)
 			highest = max(highest, f.Token)
+		}
+		if len(names) == 0 {
+			return nil
 		}
 		if _, err := conn.ExecContext(ctx, s.query(sqlRaise, "token", strconv.FormatUint(highest, 10))); err != nil {
 			return err

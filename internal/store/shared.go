@@ -2,15 +2,249 @@ package store
 
 import (
 	"context"
-	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/jmoiron/sqlx"
 )
 
-// acquireShared acquires a name together with others that hold it shared.
-func (s *Store) acquireShared(ctx context.Context, req AcquireRequest) (Grant, error) {
-	return Grant{}, errors.ErrUnsupported
+// A name is held shared by rows of its own, one a process. Such a row is added, or taken, only
+// while the row of the name is in a phase (see admit.sql), which all shared holds depend on: its
+// token is theirs, and their guards lock its entry. So an exclusive request closes the phase,
+// by a claim, and then waits until no such row is held any more (see claim.go).
+
+// sharedRows is how many rows a process may have for shared holds of one name. It rarely needs
+// more than one.
+const sharedRows = 100
+
+// acquireShared acquires a name together with others that hold it shared: it is admitted by the
+// row of the name, and joins with a row of its own. It sends two statements if nobody holds the
+// name exclusively or waits for it.
+func (s *Store) acquireShared(ctx context.Context, req AcquireRequest) (g Grant, err error) {
+	const maxTries = 5
+	var answer int64
+	c := Claim{sharedKey(req.Name, s.self, 0), req.Owner}
+	raced := false // join found that the name had changed
+	for try := 1; try <= maxTries && answer == 0 && err == nil; try++ {
+		err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
+			answer, g.Sent, err = s.admit(ctx, conn, req)
+			if err != nil || answer != answerAdmitted {
+				return err
+			}
+			answer, g.Sent, err = s.join(ctx, conn, req, &c, sqlInPhase, "h.token")
+			if err == nil && isToken(answer) {
+				s.holdsBegan(1) // before conn is returned: it may become the reserved one
+			}
+			return err
+		})
+		if err == nil && answer == answerAbsent {
+			answer, g.Sent, err = s.insertShared(ctx, req, &c)
+		}
+		raced = raced || answer == 0
+	}
+	switch {
+	case err != nil:
+		return Grant{Claim: c}, err
+	case isToken(answer):
+		s.sharedNames.add(req.Name)
+	case raced: // an earlier copy of join may have been granted
+		if _, _, err := s.change(ctx, false, s.releaseCommand(c)); err != nil {
+			return Grant{Claim: c}, PartlySent{err}
+		}
+	}
+	if answer == 0 {
+		return Grant{Sent: g.Sent, Remaining: time.Millisecond}, nil
+	}
+	return g.answered(req, c, answer)
 }
 
-// Downgrade is replaced.
+// insertShared acquires a name that has no row yet. The answer is 0 if it has one by now.
+func (s *Store) insertShared(ctx context.Context, req AcquireRequest, c *Claim) (answer int64, sent time.Time, err error) {
+	answer, sent, err = s.takeFirst(ctx, req, *c, s.sharedText(req, *c, sqlInsertShared))
+	switch {
+	case errorNumber(err) == 1062: // ER_DUP_ENTRY
+		// If it was the row of c, as when only that of the name was deleted, use another.
+		c.Name = sharedKey(req.Name, s.self, rand.IntN(sharedRows))
+		return 0, sent, nil
+	case err == nil && answer == 0:
+		err = ErrAutocommit
+	}
+	return answer, sent, err
+}
+
+// answerAdmitted is the answer of admit.
+const answerAdmitted = 1
+
+// admit asks for a place among those that hold a name shared. The answer is answerAdmitted, or
+// the reason for the refusal.
+func (s *Store) admit(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
+	admitter := func(skip string) acquirer {
+		return func(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
+			answer, sent, err = s.execForAnswer(ctx, conn, command{text: s.sharedText(req, req.Claim, sqlAdmit, "skip", skip, "r", "p.")})
+			if err == nil && answer == 0 {
+				answer, err = s.whyNothing(ctx, conn, req, skip)
+			}
+			return answer, sent, err
+		}
+	}
+	if s.rowWaits.enter(acquireWaits, req.Name, s.slots(acquireWaits)) {
+		return s.takeInSlot(ctx, conn, req, admitter(""))
+	}
+	return s.withSessionCheck(ctx, conn, req, admitter(skipLocked))
+}
+
+// admitted returns the owner id of a name in a phase, after the last request that was admitted:
+// no acquisition has such an id.
+func admitted(owner string) string { return "*" + owner[1:] }
+
+// join takes a row of this process for a shared hold, if the condition holds for the row h of
+// the name. c gets the key of the row. The answer is the token, or 0 if the condition fails.
+func (s *Store) join(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, c *Claim, condition, token string) (answer int64, sent time.Time, err error) {
+	const inUse = -1
+	for n := range sharedRows {
+		c.Name = sharedKey(req.Name, s.self, n)
+		answer, sent, err = s.execForAnswer(ctx, conn, command{text: s.sharedText(req, *c, sqlJoin, "condition", condition, "token", token)})
+		if err != nil || answer != inUse {
+			break
+		}
+		answer = 0
+	}
+	return answer, sent, err
+}
+
+// sharedText inserts a request, and the claim of a shared hold, into a statement.
+func (s *Store) sharedText(req AcquireRequest, c Claim, statement string, pairs ...string) func() string {
+	return func() string {
+		return s.query(statement, append(pairs, "name", literal(req.Name), "key", literal(c.Name), "owner", literal(c.Owner), "admitted", literal(admitted(c.Owner)),
+			"label", s.labelFor(req), "lease", micros(req.Lease), "enlist", req.enlist(), "dead", req.dead.String())...)
+	}
+}
+
+// enlist returns the literal that a refused request appends to the wait queue.
+func (req AcquireRequest) enlist() string {
+	if req.EnlistAs == 0 {
+		return "x''"
+	}
+	return req.EnlistAs.literal()
+}
+
+// whyNothing finds out why a statement with {skip} found no row.
+func (s *Store) whyNothing(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, skip string) (answer int64, err error) {
+	if skip == "" {
+		return answerAbsent, nil // or autocommit is off, which the statement that inserts finds out
+	}
+	switch answer, err = s.whyRefused(ctx, conn, req); {
+	case err == nil && answer == 0:
+		err = ErrAutocommit
+	case answer == answerShared:
+		answer = answerLocked
+	}
+	return answer, err
+}
+
+// labelFor returns the literal of what operators see as the holder.
+func (s *Store) labelFor(req AcquireRequest) string {
+	if req.Holder == "" {
+		return s.label
+	}
+	return literal(req.Holder)
+}
+
+// Downgrade makes the exclusive hold from, of this process, a shared one, of to.Owner: the name
+// is free at no moment. The grant is that of to. It is still one hold, which needs one
+// HoldEnded. Without a grant from goes on; Downgrade does not wait for locked rows or for guards
+// of from, but returns ErrRowLocked. If the outcome is unknown, Grant.Claim is set, and both
+// claims must be released.
 func (s *Store) Downgrade(ctx context.Context, from Claim, to AcquireRequest) (g Grant, next Process, err error) {
-	return Grant{}, 0, errors.ErrUnsupported
+	to.Name = from.Name
+	c := Claim{Owner: to.Owner}
+	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		prepared, _, err := s.execForAnswer(ctx, conn, s.command(sqlPrepareDowngrade, "name", literal(from.Name), "owner", literal(from.Owner)))
+		if err != nil {
+			return NotSent{err} // the mode alone may have changed
+		}
+		var token int64
+		if prepared != 0 {
+			held := "h.mode = 2 AND h.owner = " + literal(from.Owner)
+			token, g.Sent, err = s.join(ctx, conn, to, &c, held, s.query(sqlNextToken, "r", "h."))
+			if err != nil {
+				g.Claim = c
+				return err
+			}
+		}
+		if token == 0 {
+			return s.whyNotDowngraded(ctx, conn, from)
+		}
+		g.Claim = c
+		head, _, err := s.execForAnswer(ctx, conn, s.command(sqlDowngrade, "name", literal(from.Name), "owner", literal(from.Owner),
+			"admitted", literal(admitted(from.Owner)), "token", micros(time.Duration(token)*time.Microsecond), "r", "l."))
+		if err == nil && head != 0 {
+			g.Token = uint64(token)
+			if head > 1 {
+				next = Process(head)
+			}
+			return nil
+		}
+		if err == nil || errorNumber(err) != 0 && rejected(errorNumber(err)) {
+			refusal := err
+			if refusal == nil {
+				refusal = s.whyNotDowngraded(ctx, conn, from)
+			}
+			if _, _, err = s.freeOn(ctx, conn, s.releaseCommand(c)); err == nil {
+				g = Grant{}
+				return NotSent{refusal}
+			}
+		}
+		return PartlySent{err}
+	})
+	if g.Token > 0 {
+		s.sharedNames.add(from.Name)
+	}
+	return g, next, err
+}
+
+// whyNotDowngraded returns the reason why a statement did not match the row of an exclusive hold.
+func (s *Store) whyNotDowngraded(ctx context.Context, conn *sqlx.Conn, from Claim) error {
+	rows, _, err := s.lookOn(ctx, conn, []string{from.Name})
+	switch {
+	case err != nil:
+		return NotSent{err}
+	case rows[from.Name].Owner == from.Owner:
+		return NotSent{ErrRowLocked}
+	default:
+		return NotSent{ErrNotOwned}
+	}
+}
+
+// sharedNames are the names that this process has found to be of another mode than 0: a request
+// need not find that out again. A name that is missing, or wrongly there, costs one statement.
+type sharedNames struct {
+	mu    sync.Mutex // protects names
+	names map[string]struct{}
+}
+
+// maxSharedNames limits the names that are remembered.
+const maxSharedNames = 1024
+
+func (n *sharedNames) has(name string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, found := n.names[name]
+	return found
+}
+
+func (n *sharedNames) add(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.names == nil || len(n.names) == maxSharedNames {
+		n.names = map[string]struct{}{}
+	}
+	n.names[name] = struct{}{}
+}
+
+func (n *sharedNames) remove(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.names, name)
 }

@@ -39,6 +39,7 @@ type Store struct {
 	sessions        aliveSessions
 	prepared        prepared
 	rowWaits        rowWaits
+	sharedNames     sharedNames
 	detached        sync.WaitGroup // statements whose callers may have returned
 	lifetime        context.Context
 	end             context.CancelFunc // ends lifetime; called by Close

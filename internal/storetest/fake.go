@@ -48,6 +48,7 @@ type row struct {
 	holder   string          // label for operators
 	holds    int             // open handles
 	acquired time.Time
+	mode     int // of a name
 }
 
 // A session is the last one of a process. Table.mu protects its fields.
@@ -96,8 +97,12 @@ func (r *row) reserved(now time.Time) bool {
 func (r *row) grant(b store.AcquireRequest, now time.Time) (token uint64) {
 	r.owner, r.expires, r.session = b.Owner, after(now, b.Lease), 0
 	r.holder, r.holds, r.acquired = b.Holder, 1, now
-	r.token = max(r.token+store.TokenRange, uint64(now.UnixMicro()))
+	r.token = nextToken(r, now)
 	return r.token
+}
+
+func nextToken(r *row, now time.Time) uint64 {
+	return max(r.token+store.TokenRange, uint64(now.UnixMicro()))
 }
 
 // extend lengthens the lease, and binds the row to a session that is later than the one before.
@@ -110,7 +115,13 @@ func (r *row) free(now time.Time, mark string) {
 	r.owner, r.expires, r.released, r.session, r.holds = marked(r.owner, mark), time.Time{}, now, 0, 0
 }
 
-func marked(owner, mark string) string { return mark + owner[1:] }
+// marked returns an owner id with another first byte.
+func marked(owner, mark string) string {
+	if owner == "" {
+		return ""
+	}
+	return mark + owner[1:]
+}
 
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
@@ -139,6 +150,12 @@ func (t *Table) keptUntil(r *row) time.Time {
 		return later(r.expires, s.expires)
 	}
 	return r.expires
+}
+
+// add adds a row. The caller holds mu.
+func (t *Table) add(name string) *row {
+	t.rows[name] = &row{token: t.highWater}
+	return t.rows[name]
 }
 
 // sessionOf returns the session of a process, and adds one that never began. The caller holds
@@ -208,8 +225,14 @@ func (s *Store) available(r *row, now time.Time) bool {
 func (s *Store) Acquire(ctx context.Context, b store.AcquireRequest) (g store.Grant, err error) {
 	b.Holder = cmp.Or(b.Holder, s.Label)
 	sent, err := s.execute(ctx, func(now time.Time) {
+		if b.Mode == store.Shared {
+			g = s.acquireShared(b, now)
+			return
+		}
 		r := s.table.rows[b.Name]
 		switch {
+		case r != nil && r.mode != neverShared && b.Replaces == "" && (r.owner == b.Owner || s.available(r, now)):
+			g = s.claim(r, b, now)
 		case r != nil && r.owner == b.Owner && s.table.keptUntil(r).After(now): // granted to a copy of the request
 			g.Token = r.token
 		case r != nil && r.guards > 0 && (r.owner == b.Replaces || b.Replaces == "" && s.available(r, now)):
@@ -219,20 +242,16 @@ func (s *Store) Acquire(ctx context.Context, b store.AcquireRequest) (g store.Gr
 				g.Token = r.grant(b, now)
 			}
 		case r == nil:
-			r = &row{token: s.table.highWater}
-			s.table.rows[b.Name] = r
+			r = s.table.add(b.Name)
 			g.Token = r.grant(b, now)
 		case s.available(r, now):
-			if len(r.waiters) > 0 && !is(s.self)(r.head()) {
-				r.waiters = r.waiters[1:] // it did not take the row in time
-			}
-			r.remove(s.self)
+			s.takePlace(r)
 			g.Token = r.grant(b, now)
 		default:
 			g = s.refuse(r, b, now)
 		}
 	})
-	if g.Sent = sent; g.Token > 0 {
+	if g.Sent = sent; g.Token > 0 && b.Mode == store.Exclusive {
 		g.Claim = b.Claim
 	}
 	return g, err
@@ -240,9 +259,7 @@ func (s *Store) Acquire(ctx context.Context, b store.AcquireRequest) (g store.Gr
 
 // refuse lets the process join the wait queue, if it asks to. The caller holds mu.
 func (s *Store) refuse(r *row, b store.AcquireRequest, now time.Time) store.Grant {
-	if b.EnlistAs != 0 && !r.lists(s.self) && !r.full() {
-		r.waiters = append(r.waiters, b.EnlistAs)
-	}
+	s.enlist(r, b)
 	kept := s.table.keptUntil(r)
 	switch {
 	case r.expires.After(now):
@@ -251,6 +268,13 @@ func (s *Store) refuse(r *row, b store.AcquireRequest, now time.Time) store.Gran
 		return store.Grant{Remaining: kept.Sub(now)}
 	default:
 		return store.Grant{Remaining: store.ReservedFor, Reserved: true}
+	}
+}
+
+// enlist appends the process to the wait queue, if the request asks for that. The caller holds mu.
+func (s *Store) enlist(r *row, b store.AcquireRequest) {
+	if b.EnlistAs != 0 && !r.lists(s.self) && !r.full() {
+		r.waiters = append(r.waiters, b.EnlistAs)
 	}
 }
 

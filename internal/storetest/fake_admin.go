@@ -53,29 +53,48 @@ func (s *Store) List(ctx context.Context) (infos []store.Info, err error) {
 }
 
 // ForceUnlock implements [store.Store.ForceUnlock].
-func (s *Store) ForceUnlock(ctx context.Context, name string) (owner string, next store.Process, err error) {
+func (s *Store) ForceUnlock(ctx context.Context, name string) (freed []store.Claim, next store.Process, err error) {
 	for {
-		var guarded chan struct{} // closed when a transaction ends; nil if none has the row under Guard
+		var guarded chan struct{} // closed when a transaction ends; nil if none has the name under Guard
 		_, err = s.execute(ctx, func(now time.Time) {
-			r := s.table.rows[name]
-			switch {
-			case r == nil || !s.table.keptUntil(r).After(now):
-			case r.guards > 0:
+			if r := s.table.rows[name]; r != nil && r.guards > 0 {
 				guarded = s.table.unguarded
-			default:
-				owner, next = r.owner, r.head()
-				s.force(r, now)
+				return
 			}
+			freed, next = s.forceAll(name, now)
 		})
 		if guarded == nil {
-			return owner, next, err
+			return freed, next, err
 		}
 		select {
 		case <-guarded:
 		case <-ctx.Done():
-			return "", 0, context.Cause(ctx)
+			return nil, 0, context.Cause(ctx)
 		}
 	}
+}
+
+// forceAll frees a name from all its holders. The caller holds mu.
+func (s *Store) forceAll(name string, now time.Time) (freed []store.Claim, next store.Process) {
+	head := s.table.rows[name]
+	for _, key := range s.table.sharedKeys(name) {
+		if r := s.table.rows[key]; s.table.keptUntil(r).After(now) {
+			freed = append(freed, store.Claim{Name: key, Owner: r.owner})
+			s.force(r, now)
+		}
+	}
+	switch {
+	case head == nil:
+	case s.table.keptUntil(head).After(now):
+		freed = append(freed, store.Claim{Name: name, Owner: head.owner})
+		s.force(head, now)
+		next = head.head()
+	case len(freed) > 0: // guards of shared holds fail from now on
+		head.token += store.TokenRange
+		head.free(now, "!")
+		next = head.head()
+	}
+	return freed, next
 }
 
 // force frees a row that is held, and informs its holder. The caller holds mu.

@@ -20,8 +20,7 @@ func (s *Store) AcquireAll(ctx context.Context, req store.BatchRequest) (g store
 		for _, c := range req.Claims(g.Granted) {
 			r := s.table.rows[c.Name]
 			if r == nil {
-				r = new(row)
-				s.table.rows[c.Name] = r
+				r = s.table.add(c.Name)
 			}
 			r.grant(store.AcquireRequest{Claim: c, Lease: req.Lease}, now)
 			r.token, g.Token = token, token
@@ -32,5 +31,5 @@ func (s *Store) AcquireAll(ctx context.Context, req store.BatchRequest) (g store
 
 // plain reports whether a batch may take the row, or add it if it is nil. The caller holds mu.
 func (s *Store) plain(r *row, now time.Time) bool {
-	return r == nil || len(r.waiters) == 0 && !s.table.keptUntil(r).After(now)
+	return r == nil || r.mode == neverShared && len(r.waiters) == 0 && !s.table.keptUntil(r).After(now)
 }

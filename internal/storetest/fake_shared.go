@@ -2,12 +2,134 @@ package storetest
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
+// The modes of a row of a name.
+const (
+	neverShared = iota // or exclusive since
+	inPhase            // may be held shared, with the token of the row
+	downgrading        // exclusive, and perhaps held shared by the same process
+)
+
+// takePlace removes this process from the wait queue of a row that is available to it, and a head
+// that did not take the row in time. The caller holds Table.mu.
+func (s *Store) takePlace(r *row) {
+	if len(r.waiters) > 0 && !is(s.self)(r.head()) {
+		r.waiters = r.waiters[1:]
+	}
+	r.remove(s.self)
+}
+
+// acquireShared grants a row of this process beside that of the name. The caller holds Table.mu.
+func (s *Store) acquireShared(b store.AcquireRequest, now time.Time) store.Grant {
+	r := s.table.rows[b.Name]
+	if r == nil {
+		r = s.table.add(b.Name)
+	} else if !s.available(r, now) {
+		return s.refuse(r, b, now)
+	}
+	s.takePlace(r)
+	if r.mode != inPhase {
+		r.mode, r.token = inPhase, nextToken(r, now)
+	}
+	r.owner, r.session, r.released = marked(b.Owner, "*"), 0, now
+	return s.join(b, r.token, now)
+}
+
+// join takes a row for a shared hold. The caller holds Table.mu.
+func (s *Store) join(b store.AcquireRequest, token uint64, now time.Time) store.Grant {
+	for n := 0; ; n++ {
+		key := fmt.Sprintf("%s\x00r%s%02d", b.Name, s.self, n)
+		r := s.table.rows[key]
+		switch {
+		case r == nil:
+			r = s.table.add(key)
+		case r.owner == b.Owner: // granted to a copy of the request
+			return store.Grant{Token: r.token, Claim: store.Claim{Name: key, Owner: b.Owner}}
+		case s.table.keptUntil(r).After(now):
+			continue
+		}
+		r.grant(b, now)
+		r.token = token
+		return store.Grant{Token: token, Claim: store.Claim{Name: key, Owner: b.Owner}}
+	}
+}
+
+// claim grants the row of a name that may be held shared, or claims it for the request. The row
+// is available, or was claimed by the request. The caller holds Table.mu.
+func (s *Store) claim(r *row, b store.AcquireRequest, now time.Time) store.Grant {
+	left := s.sharedLeft(b.Name, now)
+	if left > 0 && !b.MayClaim && !b.Claimed {
+		s.enlist(r, b)
+		return store.Grant{Remaining: left}
+	}
+	if r.owner != b.Owner {
+		s.takePlace(r)
+	}
+	if left == 0 {
+		r.remove(s.self)
+		r.mode = neverShared
+		return store.Grant{Token: r.grant(b, now), Claim: b.Claim}
+	}
+	r.owner, r.session, r.expires = b.Owner, 0, later(r.expires, now.Add(store.ClaimLease))
+	if b.EnlistAs != 0 && !r.lists(s.self) && !r.full() {
+		r.waiters = slices.Insert(r.waiters, 0, b.EnlistAs)
+	}
+	return store.Grant{Claim: b.Claim, Claimed: true, Remaining: left}
+}
+
+// sharedLeft returns when the first shared hold of a name will end, at most a second, 0 if there
+// is none. It ends those that are over for good. The caller holds Table.mu.
+func (s *Store) sharedLeft(name string, now time.Time) (left time.Duration) {
+	for _, key := range s.table.sharedKeys(name) {
+		r := s.table.rows[key]
+		if rest := s.table.keptUntil(r).Sub(now); rest <= 0 {
+			if r.owner >= "0" {
+				r.owner, r.session = marked(r.owner, "!"), 0
+			}
+		} else if left == 0 || rest < left {
+			left = min(rest, time.Second)
+		}
+	}
+	return left
+}
+
+// sharedKeys returns the names of the rows of a name's shared holds, in order. The caller holds
+// mu.
+func (t *Table) sharedKeys(name string) []string {
+	return slices.Sorted(func(yield func(string) bool) {
+		for key := range maps.Keys(t.rows) {
+			if strings.HasPrefix(key, name+"\x00r") && !yield(key) {
+				return
+			}
+		}
+	})
+}
+
 // Downgrade implements [store.Store.Downgrade].
 func (s *Store) Downgrade(ctx context.Context, from store.Claim, to store.AcquireRequest) (g store.Grant, next store.Process, err error) {
-	return g, 0, errors.ErrUnsupported
+	to.Name = from.Name
+	owned := false
+	sent, err := s.execute(ctx, func(now time.Time) {
+		r := s.owned(from)
+		if owned = r != nil && r.mode != inPhase; !owned {
+			return
+		}
+		r.mode, r.token = inPhase, nextToken(r, now)
+		r.free(now, "*")
+		g = s.join(to, r.token, now)
+		next = r.head()
+	})
+	if err == nil && !owned {
+		return store.Grant{}, 0, store.NotSent{Err: store.ErrNotOwned}
+	}
+	g.Sent = sent
+	return g, next, err
 }

@@ -27,7 +27,7 @@ type Repository interface {
 	Release(ctx context.Context, c store.Claim) (freed bool, next store.Process, err error)
 	ReleaseAll(ctx context.Context, cs []store.Claim) (freed int64, next store.Process, err error)
 	RemoveWaiter(ctx context.Context, names []string, p store.Process) (next store.Process, all bool, err error)
-	ForceUnlock(ctx context.Context, name string) (owner string, next store.Process, err error)
+	ForceUnlock(ctx context.Context, name string) (freed []store.Claim, next store.Process, err error)
 	ReleaseAfter(ctx context.Context, c store.Claim, m store.MinHold) (freed bool, next store.Process, err error)
 	Detach(ctx context.Context, req store.DetachRequest) (detached bool, sent time.Time, err error)
 	Attach(ctx context.Context, req store.AttachRequest) (store.Grant, error)
@@ -193,10 +193,15 @@ func (p *process) release(c store.Claim) (freed bool, next store.Process) {
 	return freed, next
 }
 
+// force frees a name that nobody holds shared, and returns its owner, "" if it was free.
 func (p *process) force(name string) (owner string, next store.Process) {
 	p.t.Helper()
-	owner, next, err := p.ForceUnlock(ctx, name)
+	freed, next, err := p.ForceUnlock(ctx, name)
 	require.NoError(p.t, err)
+	if len(freed) > 0 {
+		require.Equal(p.t, []store.Claim{{Name: name, Owner: freed[0].Owner}}, freed)
+		owner = freed[0].Owner
+	}
 	return owner, next
 }
 

@@ -3,14 +3,15 @@
 --
 -- | row                                                    | written                                            | answer        |
 -- |--------------------------------------------------------|----------------------------------------------------|---------------|
--- | available                                              | the grant, bound to no session                     | the token     |
+-- | available, of mode 0                                   | the grant, bound to no session                     | the token     |
 -- | granted to a copy of this statement                    | the grant, again; still bound; the later lease end | a later token |
+-- | available, of another mode                             | nothing                                            | {>remaining}  |
 -- | any other                                              | {enlist} at the end of the queue                   | {>remaining}  |
 -- | any other, with its queue full, or this process listed | nothing                                            | {>remaining}  |
 --
 -- A column is assigned after everything that depends on it.
-session = IF({>available}, 0, {r}session),
-owner = IF({>available}, {owner}, {r}owner),
+session = IF({r}mode = 0 AND {>available}, 0, {r}session),
+owner = IF({r}mode = 0 AND {>available}, {owner}, {r}owner),
 token = IF({>taken},
   LAST_INSERT_ID(GREATEST({r}token + 256, {>now_micros})),
   {r}token + 0 * LAST_INSERT_ID({>remaining})),
@@ -19,5 +20,5 @@ holder = IF({>taken}, {label}, {r}holder),
 acquired_at = IF({>taken}, {>now}, {r}acquired_at),
 waiters = IF({>taken},
   {>waiters_after_take},
-  IF({enlist} = x'' OR {>listed} OR LENGTH({r}waiters) > 1000, {r}waiters, CONCAT({r}waiters, {enlist}))),
+  {>waiters_enlisted}),
 expires_at = IF({>taken}, GREATEST({r}expires_at, {>new_lease}), {r}expires_at)

@@ -1,8 +1,9 @@
 -- Whether the statement takes the row. Once owner is assigned, it alone decides.
 --
--- | owner                                        | row is available | taken |
--- |----------------------------------------------|------------------|-------|
--- | {owner}: just assigned, or granted to a copy |                  | yes   |
--- | another, as it was before the statement      | yes              | yes   |
--- | another                                      | no               | no    |
-{r}owner = {owner} OR {>available}
+-- | mode | owner                                        | row is available | taken             |
+-- |------|----------------------------------------------|------------------|-------------------|
+-- | 0    | {owner}: just assigned, or granted to a copy |                  | yes               |
+-- | 0    | another, as it was before the statement      | yes              | yes               |
+-- | 0    | another                                      | no               | no                |
+-- | 1, 2 |                                              |                  | no: see claim.sql |
+{r}mode = 0 AND ({r}owner = {owner} OR {>available})

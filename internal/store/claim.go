@@ -1,0 +1,153 @@
+package store
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+)
+
+// maxClaimWait is after how long a request that has claimed a name is sent again, at the latest:
+// well within ClaimLease.
+const maxClaimWait = time.Second
+
+// claim acquires a name exclusively that may be held shared. It claims the row of the name, and
+// then promotes the claim if no shared hold is left. It never waits for a guard.
+func (s *Store) claim(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, skip string) (answer int64, sent time.Time, err error) {
+	s.sharedNames.add(req.Name)
+	if !req.MayClaim && !req.Claimed {
+		left, err := s.sharedLeft(ctx, conn, &req)
+		if err == nil && left > 0 && req.EnlistAs != 0 {
+			err = s.enlist(ctx, conn, req)
+		}
+		if err != nil || left > 0 {
+			return -left.Microseconds(), time.Now(), err
+		}
+	}
+	claimed := req.Claimed
+	answer, sent, err = s.claimAndPromote(ctx, conn, req, skip, &claimed)
+	switch {
+	case err != nil && claimed:
+		err = PartlySent{err}
+	case err == nil && isToken(answer):
+		s.sharedNames.remove(req.Name) // its mode is 0 now
+	case err == nil && claimed && !req.MayClaim && !req.Claimed:
+		answer, err = s.abandonClaim(ctx, conn, req.Claim, answer)
+	}
+	return answer, sent, err
+}
+
+// claimAndPromote sets claimed when the request has claimed the name.
+func (s *Store) claimAndPromote(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, skip string, claimed *bool) (answer int64, sent time.Time, err error) {
+	const maxTries = 3
+	claim, promote := command{text: s.claimText(req, sqlClaim, skip)}, command{text: s.claimText(req, sqlPromote, skip)}
+	for try, mine := 1, req.Claimed; try <= maxTries; try++ {
+		if !mine {
+			answer, sent, err = s.execForAnswer(ctx, conn, claim)
+			if err == nil && answer == 0 {
+				answer, err = s.whyNothing(ctx, conn, req, skip)
+			}
+			if err != nil || answer != answerClaimed {
+				return answer, sent, err
+			}
+			mine, *claimed = true, true
+		}
+		answer, sent, err = s.execForAnswer(ctx, conn, promote)
+		switch {
+		case Contended(err) && rejected(errorNumber(err)), err == nil && answer == 0:
+			mine = false // the row is locked, or the claim has ended
+		case err == nil && answer == answerLocked:
+			return answerClaimedLocked, sent, nil
+		case err == nil && answer == answerClaimed:
+			left, err := s.sharedLeft(ctx, conn, &req)
+			if err != nil || left > 0 {
+				return answerClaimed - left.Microseconds(), sent, err
+			}
+		default:
+			return answer, sent, err
+		}
+	}
+	return answerClaimedLocked, sent, nil
+}
+
+// claimText inserts a request into a statement that claims or promotes.
+func (s *Store) claimText(req AcquireRequest, statement, skip string) func() string {
+	return func() string {
+		return s.query(statement, append(sharedKeys(req.Name), "name", literal(req.Name), "owner", literal(req.Owner), "label", s.labelFor(req),
+			"lease", micros(req.Lease), "claimLease", micros(ClaimLease), "enlist", req.enlist(), "dead", req.dead.String(), "skip", skip, "r", "p.")...)
+	}
+}
+
+// sharedKeys returns the placeholders of the keys between which those of a name's shared holds
+// are.
+func sharedKeys(name string) []string {
+	return []string{"first", literal(name + sharedSuffix), "last", literal(name + semaphoreSuffix)}
+}
+
+// sharedLeft returns when the first shared hold of a name will end, or maxClaimWait if that is
+// less, and 0 if there is none. It ends those that are over.
+func (s *Store) sharedLeft(ctx context.Context, conn *sqlx.Conn, req *AcquireRequest) (left time.Duration, err error) {
+	var holds []sharedHold
+	s.statements.Add(1)
+	if err := conn.SelectContext(ctx, &holds, s.query(sqlSharedHolds, sharedKeys(req.Name)...)); err != nil {
+		return 0, err
+	}
+	for _, h := range holds {
+		rest := duration(h.Micros)
+		if rest <= 0 {
+			if rest, err = s.endShared(ctx, conn, req, h); err != nil {
+				return 0, err
+			}
+		}
+		if rest > 0 && (left == 0 || rest < left) {
+			left = rest
+		}
+	}
+	return min(left, maxClaimWait), nil
+}
+
+type sharedHold struct {
+	Name, Owner string
+	Session     SessionID
+	Micros      int64
+}
+
+// endShared ends a shared hold whose lease and session seem to be over. Otherwise left is
+// positive.
+func (s *Store) endShared(ctx context.Context, conn *sqlx.Conn, req *AcquireRequest, h sharedHold) (left time.Duration, err error) {
+	if h.Session != 0 && h.Session != req.dead {
+		row := AcquireRequest{Claim: Claim{h.Name, h.Owner}}
+		answer, over, err := s.checkSession(ctx, conn, &row, h.Session)
+		if err != nil || !over {
+			return max(duration(-answer), time.Microsecond), err
+		}
+		req.dead = row.dead
+	}
+	ended, _, err := s.execForAnswer(ctx, conn, s.command(sqlEndShared,
+		"name", literal(h.Name), "owner", literal(h.Owner), "id", h.Session.String()))
+	if err == nil && ended == 0 {
+		left = time.Millisecond // locked, or extended meanwhile
+	}
+	return left, err
+}
+
+// abandonClaim releases the claim of a request that must not keep it, and signals the process
+// that has begun to wait meanwhile. It returns the answer of a refusal instead of that of a
+// claim.
+func (s *Store) abandonClaim(ctx context.Context, conn *sqlx.Conn, c Claim, answer int64) (int64, error) {
+	_, next, err := s.freeOn(ctx, conn, s.releaseCommand(c))
+	if err != nil {
+		return 0, PartlySent{err}
+	}
+	if next != 0 && next != s.self && next.CanListen() {
+		s.exec(ctx, conn, s.command(sqlSignal, "id", strconv.FormatUint(uint64(next), 10))) // if it does not listen, it polls
+	}
+	switch {
+	case answer == answerClaimedLocked:
+		return answerLocked, nil
+	case isClaimed(answer):
+		return answer - answerClaimed, nil
+	}
+	return answer, nil
+}

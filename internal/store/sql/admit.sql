@@ -1,0 +1,39 @@
+-- Admits a request for a name to be held shared, after which join adds the row of its hold, or
+-- lets the process join the wait queue. The first request after an exclusive hold opens a phase,
+-- whose holders have the same token. {skip} is empty, or SKIP LOCKED.
+--
+-- | row                                  | written                               | answer       |
+-- |--------------------------------------|---------------------------------------|--------------|
+-- | available, of mode 1: in a phase     | {admitted}                            | 1            |
+-- | available, of mode 0 or 2            | {admitted}, mode 1, a new token       | 1            |
+-- | the same, guarded, with SKIP LOCKED  | nothing                               | answerLocked |
+-- | admitted by a copy of this statement | the same, again                       | 1            |
+-- | held, claimed, kept or reserved      | {enlist} at the end of the wait queue | {>remaining} |
+-- | locked, with SKIP LOCKED             | nothing                               | 0            |
+-- | missing, or autocommit is off        | nothing                               | 0            |
+--
+-- The new owner id, which no acquisition has, ends the last hold for good, and tells join that
+-- nobody has claimed the name since. A new token waits for the guards of exclusive holders. The
+-- row is reserved for the next of the wait queue, as after a release. An UPDATE of two tables
+-- may assign in any order, so mine has what depends on other columns.
+{>no_safe_updates} UPDATE (
+  SELECT
+    p.name, p.mode = 1 AS phase,
+    p.mode = 1 AND p.owner = {admitted} OR ({>available}) AND (p.mode = 1 OR g.name IS NOT NULL) AS admitted,
+    IF({>available}, -4611686018427387903, {>remaining}) AS refusal,
+    {>waiters_after_take} AS others,
+    {>waiters_enlisted} AS waiters
+  FROM {t} AS p FORCE INDEX (PRIMARY)
+  LEFT JOIN {t} AS g FORCE INDEX (guard) ON p.mode <> 1 AND {>available} AND g.token = p.token AND g.name = p.name
+  WHERE p.name = {name} AND @@autocommit
+  LIMIT 1 FOR UPDATE {skip}
+) AS mine
+STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
+SET
+  l.token = IF(mine.admitted AND NOT mine.phase, GREATEST(l.token + 256, {>now_micros}), l.token),
+  l.mode = IF(mine.admitted, 1, l.mode),
+  l.owner = IF(mine.admitted, {admitted}, l.owner),
+  l.holds = IF(mine.admitted, 0 * LAST_INSERT_ID(1), l.holds + 0 * LAST_INSERT_ID(mine.refusal)),
+  l.session = IF(mine.admitted, 0, l.session),
+  l.released_at = IF(mine.admitted, {>now}, l.released_at),
+  l.waiters = IF(mine.admitted, mine.others, mine.waiters)

@@ -1,0 +1,46 @@
+-- Claims a name that may be held shared for an exclusive request: all others are refused until
+-- promote has granted it. A name that is not held shared is granted at once. {skip} is empty, or
+-- SKIP LOCKED.
+--
+-- | row                                           | written                                 | answer        |
+-- |-----------------------------------------------|-----------------------------------------|---------------|
+-- | available, of mode 0                          | the grant, bound to no session          | the token     |
+-- | the same, guarded, with SKIP LOCKED           | nothing                                 | answerLocked  |
+-- | available, of mode 1 or 2                     | the claim; {enlist} first in the queue  | answerClaimed |
+-- | claimed by {owner}                            | the later end of the claim              | answerClaimed |
+-- | granted to a copy, or by promote              | nothing                                 | the token     |
+-- | held, claimed by another, kept or reserved    | {enlist} at the end of the wait queue   | {>remaining}  |
+-- | locked, with SKIP LOCKED                      | nothing                                 | 0             |
+-- | missing, or autocommit is off                 | nothing                                 | 0             |
+--
+-- A claim leaves the token, and so waits for no guard. An UPDATE of two tables may assign in any
+-- order, so mine has what depends on other columns.
+{>no_safe_updates} UPDATE (
+  SELECT
+    p.name,
+    p.mode = 0 AND p.owner = {owner} AS granted,
+    p.mode = 0 AND p.owner <> {owner} AND {>available} AND g.name IS NOT NULL AS taken,
+    p.mode <> 0 AND (p.owner = {owner} OR {>available}) AS claimed,
+    IF({>available}, -4611686018427387903, {>remaining}) AS refusal,
+    {>waiters_after_take} AS others,
+    {>waiters_enlisted} AS waiters
+  FROM {t} AS p FORCE INDEX (PRIMARY)
+  LEFT JOIN {t} AS g FORCE INDEX (guard)
+    ON p.mode = 0 AND p.owner <> {owner} AND {>available} AND g.token = p.token AND g.name = p.name
+  WHERE p.name = {name} AND @@autocommit
+  LIMIT 1 FOR UPDATE {skip}
+) AS mine
+STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
+SET
+  l.token = IF(mine.taken,
+    LAST_INSERT_ID(GREATEST(l.token + 256, {>now_micros})),
+    l.token + 0 * LAST_INSERT_ID(IF(mine.granted, CAST(l.token AS SIGNED), IF(mine.claimed, -2305843009213693952, mine.refusal)))),
+  l.owner = IF(mine.taken OR mine.claimed, {owner}, l.owner),
+  l.holder = IF(mine.taken OR mine.claimed, {label}, l.holder),
+  l.holds = IF(mine.taken OR mine.claimed, 1, l.holds),
+  l.acquired_at = IF(mine.taken OR mine.claimed, {>now}, l.acquired_at),
+  l.session = IF(mine.taken OR mine.claimed, 0, l.session),
+  l.waiters = IF(mine.taken OR mine.claimed AND LENGTH(mine.others) > 1000, mine.others,
+    IF(mine.claimed, CONCAT({enlist}, mine.others), IF(mine.granted, l.waiters, mine.waiters))),
+  l.expires_at = IF(mine.taken, {>new_lease},
+    IF(mine.claimed, GREATEST(l.expires_at, {>now} + INTERVAL {claimLease} MICROSECOND), l.expires_at))

@@ -1,0 +1,18 @@
+-- Gives a name that nobody holds shared any more the mode of one that was never held shared, so
+-- that Purge may delete its row. The first comment is for MariaDB, the second for MySQL: nothing
+-- is waited for longer than a second.
+--
+-- | row                                | written | answer |
+-- |------------------------------------|---------|--------|
+-- | idle, not held shared              | mode 0  | 1      |
+-- | held shared, or used within {idle} | nothing | 0      |
+-- | locked, or missing                 | nothing | 0      |
+-- | any, while autocommit is off       | nothing | 0      |
+/*M! SET STATEMENT innodb_lock_wait_timeout = 1, sql_safe_updates = 0 FOR */ UPDATE /*+ SET_VAR(innodb_lock_wait_timeout = 1) */ (
+  SELECT p.name, {>alone} AS alone
+  FROM {t} AS p FORCE INDEX (PRIMARY)
+  WHERE p.name = {name} AND p.mode <> 0 AND {>idle_since} AND @@autocommit
+  LIMIT 1 FOR UPDATE SKIP LOCKED
+) AS mine
+STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
+SET l.mode = IF(mine.alone, 0, l.mode), l.holds = l.holds + 0 * LAST_INSERT_ID(mine.alone)

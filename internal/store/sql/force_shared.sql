@@ -1,0 +1,14 @@
+-- Frees shared holds by force, skipping locked rows. They have the tokens of a phase that force
+-- has ended.
+--
+-- | row                        | written                           | counted |
+-- |----------------------------|-----------------------------------|---------|
+-- | picked                     | freed, its owner id as by force   | yes     |
+-- | not picked: see pick_owned | nothing                           | no      |
+{>pick_owned}
+SET
+  l.owner = INSERT(l.owner, 1, 1, _ascii'!'),
+  l.holds = 0,
+  l.released_at = {>now},
+  l.session = 0,
+  l.expires_at = '1970-01-01'

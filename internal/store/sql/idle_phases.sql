@@ -1,0 +1,11 @@
+-- Reads, without a lock, the names that follow {name}, may be held shared, and to which nobody
+-- was admitted within {idle}.
+--
+-- | row after {name}                     | found |
+-- |--------------------------------------|-------|
+-- | of mode 1 or 2, free, idle           | yes   |
+-- | the same, claimed or used lately     | no    |
+-- | of mode 0                            | no    |
+SELECT CAST(name AS BINARY) AS name FROM {t} FORCE INDEX (PRIMARY)
+WHERE name > {name} AND mode <> 0 AND {>idle_since}
+ORDER BY {t}.name LIMIT {count}

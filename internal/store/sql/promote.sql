@@ -1,0 +1,42 @@
+-- Grants a name to the exclusive request that has claimed it, unless it is held shared. {skip}
+-- is empty, or SKIP LOCKED. The first comment is for MariaDB, the second for MySQL: nothing is
+-- waited for longer than a second.
+--
+-- | row                                 | written                                         | answer        |
+-- |-------------------------------------|-------------------------------------------------|---------------|
+-- | claimed by {owner}, not held shared | the grant, mode 0; this process not in the queue | the token    |
+-- | claimed by {owner}, held shared     | the later end of the claim; {enlist} in the queue | answerClaimed |
+-- | claimed by {owner}, guarded         | the same                                        | answerLocked  |
+-- | granted to {owner}                  | nothing                                         | the token     |
+-- | owned by another, or missing        | nothing                                         | 0             |
+-- | locked, with SKIP LOCKED            | nothing                                         | 0             |
+-- | any, while autocommit is off        | nothing                                         | 0             |
+--
+-- p is locked first, as by every statement that locks it and rows of shared holds. The grant
+-- waits for no guard, because it would have these locks meanwhile. Since the claim, nobody has
+-- joined, and a row that is no hold any more cannot become one.
+/*M! SET STATEMENT innodb_lock_wait_timeout = 1, sql_safe_updates = 0 FOR */ UPDATE /*+ SET_VAR(innodb_lock_wait_timeout = 1) */ (
+  SELECT
+    p.name, p.mode = 0 AS granted, {>listed} AS listed,
+    REPLACE(REPLACE(p.waiters, {self}, x''), {polling}, x'') AS others,
+    {>alone} AS alone,
+    (
+      SELECT g.name FROM {t} AS g FORCE INDEX (guard)
+      WHERE g.token = p.token AND g.name = p.name LIMIT 1 FOR UPDATE SKIP LOCKED
+    ) IS NULL AS guarded
+  FROM {t} AS p FORCE INDEX (PRIMARY)
+  WHERE p.name = {name} AND p.owner = {owner} AND @@autocommit
+  LIMIT 1 FOR UPDATE {skip}
+) AS mine
+STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
+SET
+  l.token = IF(mine.granted, LAST_INSERT_ID(l.token),
+    IF(mine.alone AND NOT mine.guarded, LAST_INSERT_ID(GREATEST(l.token + 256, {>now_micros})),
+      l.token + 0 * LAST_INSERT_ID(IF(mine.alone, -4611686018427387903, -2305843009213693952)))),
+  l.mode = IF(mine.alone AND NOT mine.guarded, 0, l.mode),
+  l.acquired_at = IF(mine.granted, l.acquired_at, {>now}),
+  l.waiters = IF(mine.granted, l.waiters,
+    IF(mine.alone AND NOT mine.guarded, mine.others,
+      IF(mine.listed OR LENGTH(l.waiters) > 1000, l.waiters, CONCAT({enlist}, l.waiters)))),
+  l.expires_at = IF(mine.granted, l.expires_at,
+    IF(mine.alone AND NOT mine.guarded, {>new_lease}, GREATEST(l.expires_at, {>now} + INTERVAL {claimLease} MICROSECOND)))
