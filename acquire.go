@@ -41,6 +41,7 @@ type call struct {
 	pause      background.Backoff // before the next attempt
 	contention error              // of the last attempt, if another statement on the row blocked it
 	observed   *observed
+	holder     string // as of WithHolder; "" if not set
 }
 
 // check returns an error if the request is invalid.
@@ -48,8 +49,8 @@ func (r request) check() error {
 	if err := checkName(r.name); err != nil {
 		return err
 	}
-	if r.lease != AutoRenew && r.lease < minLease {
-		return fmt.Errorf("%w: %v; want AutoRenew or at least %v", ErrInvalidLease, r.lease, minLease)
+	if err := checkLease(r.lease); err != nil {
+		return err
 	}
 	if r.mode == store.Permit && (r.limit < 1 || r.limit > store.MaxPermits) {
 		return fmt.Errorf("%w: %d; want 1 to %d", ErrInvalidLimit, r.limit, store.MaxPermits)
@@ -62,11 +63,11 @@ func (l *Locker) tryAcquire(ctx context.Context, r request, o *observed) (*Lock,
 		return nil, err
 	}
 	c := &call{request: r, l: l, ctx: ctx, queueName: store.QueueName(r.mode, r.name), noWait: r.wait <= 0, observed: o}
-	own, found := ctx.Value(ownerKey{}).(*owner)
-	if c.owner = own; !found {
-		c.owner = new(owner)
+	c.reentrant = c.setOwner() && r.mode != store.Permit
+	var err error
+	if c.holder, err = holderOf(ctx); err != nil {
+		return nil, err
 	}
-	c.reentrant = found && r.mode != store.Permit
 	if k, err := c.reenter(); k != nil || err != nil {
 		return k, err
 	}
@@ -102,6 +103,13 @@ func (l *Locker) tryAcquire(ctx context.Context, r request, o *observed) (*Lock,
 func checkName(name string) error {
 	if err := checkText(name); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalidName, err)
+	}
+	return nil
+}
+
+func checkLease(lease time.Duration) error {
+	if lease != AutoRenew && lease < minLease {
+		return fmt.Errorf("%w: %v; want AutoRenew or at least %v", ErrInvalidLease, lease, minLease)
 	}
 	return nil
 }
@@ -145,6 +153,10 @@ func (c *call) acquire() (*Lock, error) {
 			l.releaseHandoff(offer)
 			c.leave()
 			return k, err
+		}
+		if err := c.lookForRequests(); err != nil {
+			c.leave()
+			return nil, err
 		}
 		if k := c.joinShare(true); k != nil {
 			c.leave()
@@ -474,6 +486,15 @@ func (c *call) failed(err error) {
 		c.contention = err
 	}
 	c.waiter.State.Failed(err)
+}
+
+// setOwner sets the owner of the call, and reports whether ctx has one.
+func (c *call) setOwner() (found bool) {
+	c.owner, found = c.ctx.Value(ownerKey{}).(*owner)
+	if !found {
+		c.owner = new(owner)
+	}
+	return found
 }
 
 // key returns the key of the hold. Permits are not re-entrant, so each has an owner of its own.

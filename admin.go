@@ -8,26 +8,46 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// Info is the state of a lock in the table.
+// Info is the state of a lock in the table, of one process's shared hold of it, or of a permit.
 type Info struct {
-	Name                  string
+	Name                  string        // of the lock or the semaphore
 	Held                  bool          // some owner holds the lock
-	Holder, Owner         string        // label of the process (WithIdentity); opaque id of the acquisition
+	Shared                bool          // held shared (TryRLock)
+	Slot                  int           // of a permit, from 1 on; 0 for locks
+	Holder, Owner         string        // label of the process (WithIdentity); opaque id of the acquisition; empty for a lock with Holders
 	Holds                 int           // open handles, as of the last write to the row, which a session does not renew
 	Token                 uint64        // of the holder, or of the last one
 	AcquiredAt, ExpiresAt time.Time     // UTC, by the database's clock; the end of the lease or of the session that keeps the lock, whichever is later
 	ExpiresIn             time.Duration // by the database's clock, when it was read
-	Waiters               int           // processes in the row's wait queue
+	Waiters               int           // processes in the wait queue of the lock or the semaphore
+	Holders               []Info        // from Inspect: one for each process that holds the lock shared
 }
 
-// Inspect returns the state of name; Held is false, without an error,
-// for a name that has no row. It blocks for one round trip. It returns
+// infosOf returns what the store has read.
+func infosOf(found []store.Info) (infos []Info) {
+	for _, i := range found {
+		infos = append(infos, infoOf(i))
+	}
+	return infos
+}
+
+func infoOf(i store.Info) Info {
+	return Info{
+		Name: i.Name, Held: i.Held, Shared: i.Shared, Slot: i.Slot, Holder: i.Holder, Owner: i.Owner, Holds: i.Holds, Token: i.Token,
+		AcquiredAt: i.AcquiredAt, ExpiresAt: i.ExpiresAt, ExpiresIn: i.ExpiresIn, Waiters: i.Waiters, Holders: infosOf(i.Holders),
+	}
+}
+
+// Inspect returns the state of the lock name; Held is false, without an error,
+// for a name that has no row. If the lock is held shared, Holders has an Info for each process
+// that does, and the other fields sum them up: the first AcquiredAt, the last ExpiresAt, all
+// Holds. It blocks for one round trip. It returns
 // [ErrInvalidName], [ErrNoTable], [ErrClosed], or the error of ctx or the database.
 func (l *Locker) Inspect(ctx context.Context, name string) (info Info, err error) {
 	err = l.admin(func() (err error) {
 		if err = checkName(name); err == nil {
 			found, err := l.table.Inspect(ctx, name)
-			info = Info(found)
+			info = infoOf(found)
 			return err
 		}
 		return err
@@ -38,14 +58,13 @@ func (l *Locker) Inspect(ctx context.Context, name string) (info Info, err error
 	return info, nil
 }
 
-// List returns every lock that is held now, in order of names. It reads the whole table. It
-// returns [ErrNoTable], [ErrClosed], or the error of ctx or the database.
+// List returns an Info for every lock that is held exclusively now, for every process's shared
+// hold of a lock, and for every permit of a semaphore that is held, in order of names. It reads
+// the whole table. It returns [ErrNoTable], [ErrClosed], or the error of ctx or the database.
 func (l *Locker) List(ctx context.Context) (infos []Info, err error) {
 	err = l.admin(func() (err error) {
 		found, err := l.table.List(ctx)
-		for _, info := range found {
-			infos = append(infos, Info(info))
-		}
+		infos = infosOf(found)
 		return err
 	})
 	if err != nil {
@@ -102,8 +121,9 @@ func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err e
 	return len(all) > 0, nil
 }
 
-// Purge deletes the rows of locks that have been free for at least idle, and returns how many.
-// Tokens keep rising after it. It also deletes, without counting them, the rows of sessions
+// Purge deletes the rows of locks, shared holds and permits that have been free for at least
+// idle, and returns how many. It counts the row of a semaphore's wait queue, too, which it deletes
+// 30 days later. Tokens keep rising after it. It also deletes, without counting them, the rows of sessions
 // that have been dead for that long. It works in small transactions and skips locked rows; it
 // needs the DELETE privilege. If it fails midway, it returns how many it had deleted with the
 // error.

@@ -48,7 +48,7 @@ func (c *call) attempt(offer *handoff) *attempt {
 		l: l, handoff: offer, waiter: c.waiter, again: c.again,
 		request: store.AcquireRequest{
 			Claim: c.claim, Claimed: c.claim != store.Claim{},
-			Mode: c.mode, Limit: c.limit, Lease: lease,
+			Mode: c.mode, Limit: c.limit, Holder: c.holder, Lease: lease,
 		},
 	}
 	if !a.request.Claimed {

@@ -53,6 +53,7 @@ func (l *Locker) close() error {
 func (l *Locker) releaseHolds(ctx context.Context) error {
 	var held []*hold
 	var claims []store.Claim
+	ended := 0 // rows
 	l.mu.Lock()
 	l.closed = true
 	close(l.done)
@@ -61,10 +62,16 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 			defer l.finishLoss(h, true)
 		} else if h.ended == nil {
 			l.endHold(h, ErrClosed)
+			held = append(held, h)
+			if l.leaveShareLocked(h) {
+				continue
+			}
 			ls := h.lease.Load()
 			l.watchdog.Stop(ls)
-			held = append(held, h)
-			if !l.leaveShareLocked(h) {
+			ended++
+			if m := h.minimum(); m != (store.MinHold{}) {
+				l.releaser.AddAfter(ls.Claim, m, time.Now())
+			} else {
 				claims = append(claims, ls.Claim)
 			}
 		}
@@ -76,11 +83,11 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 		l.released.Add(n)
 		l.waker.Released(names, next)
 	})
-	for range claims {
+	for range ended {
 		l.repo.HoldEnded()
 	}
 	for _, h := range held {
-		l.leaveQueue(h.waiter)
+		l.serveNext(h)
 		l.observers.holdEnd(h, ErrClosed)
 	}
 	return err

@@ -108,6 +108,11 @@
 // Unlock cannot release somebody else's acquisition: every statement after the
 // grant is conditional on the id of its acquisition.
 //
+// A name that was unlocked by [Lock.UnlockAfter] stays taken until the time that was given, by the
+// database's clock: nothing of this process keeps it, and only ForceUnlock ends it. A lock that
+// was detached by [Lock.Detach] stays held for the lease that was given, with its token, until
+// it is attached or that has ended.
+//
 // # What is not guaranteed
 //
 // Asynchronous replication loses committed writes on failover: a lock granted
@@ -174,7 +179,7 @@
 //	error  lock lost                     name, token, reason  once for each loss; reason is "taken", "not renewed" or "lease ended"
 //	warn   renewal failed, trying again  locks, first, err    when locks of a statement begin to fail, or stay locked by others with a third of their lease left; each repetition is debug
 //	info   renewals succeed again        locks, first         when those locks are renewed after all
-//	warn   release                       name, err            Do could not unlock
+//	warn   release                       name, err            Do or DoTx could not unlock
 //	warn   a row that nobody holds is released  name          a failover lost its release, or it was changed by hand
 //	warn   notifier: subscribe           err                  once a minute at most, otherwise debug
 //	warn   notifier: publish             name, err            once a minute at most, otherwise debug

@@ -109,6 +109,108 @@ func ExampleLock_Guard() {
 	// 90
 }
 
+// The same transfer of ten cents, begun, guarded and committed by DoTx.
+func ExampleLocker_DoTx() {
+	ctx := context.Background()
+	locker, db := open()
+	defer db.Close()
+	defer locker.Close()
+	db.Exec("CREATE TABLE account (id INT PRIMARY KEY, cents INT)")
+	db.Exec("INSERT INTO account VALUES (1, 15)")
+
+	pay := func() error {
+		return locker.DoTx(ctx, "account:1", time.Second, mysqllock.AutoRenew, nil, func(ctx context.Context, tx *sql.Tx) error {
+			if _, err := tx.ExecContext(ctx, "UPDATE account SET cents = cents - 10 WHERE id = 1"); err != nil {
+				return err
+			}
+			var cents int
+			if err := tx.QueryRowContext(ctx, "SELECT cents FROM account WHERE id = 1").Scan(&cents); err != nil {
+				return err
+			}
+			if cents < 0 {
+				return errors.New("not enough money") // rolls back
+			}
+			return nil
+		})
+	}
+	fmt.Println(pay())
+	fmt.Println(pay())
+	var cents int
+	db.QueryRow("SELECT cents FROM account").Scan(&cents)
+	fmt.Println(cents)
+	// Output:
+	// <nil>
+	// not enough money
+	// 5
+}
+
+// Each process of a fleet runs this at midnight by its own clock: the report is sent once.
+func ExampleLock_UnlockAfter() {
+	ctx := context.Background()
+	locker, db := open()
+	defer db.Close()
+	defer locker.Close()
+
+	sendReport := func() error {
+		lock, err := locker.TryLock(ctx, "report", 0, mysqllock.AutoRenew)
+		if errors.Is(err, mysqllock.ErrNotAcquired) {
+			fmt.Println("sent by another process")
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Println("sent")
+		return lock.UnlockAfter(time.Hour) // not again within an hour, even if this process ends
+	}
+	for range 2 {
+		if err := sendReport(); err != nil {
+			panic(err)
+		}
+	}
+	// Output:
+	// sent
+	// sent by another process
+}
+
+// A request acquires the lock, and a worker, which may be another process, goes on under it.
+func ExampleLock_Detach() {
+	ctx := context.Background()
+	locker, db := open()
+	defer db.Close()
+	defer locker.Close()
+	queue := make(chan mysqllock.Ticket, 1) // a message queue
+
+	request := func() error {
+		lock, err := locker.TryLock(ctx, "video:7", 0, mysqllock.AutoRenew)
+		if err != nil {
+			return err
+		}
+		ticket, err := lock.Detach(ctx, time.Minute) // the worker begins within a minute
+		if err != nil {
+			return err
+		}
+		queue <- ticket
+		return nil
+	}
+	worker := func() error {
+		lock, err := locker.Attach(ctx, <-queue, mysqllock.AutoRenew)
+		if err != nil {
+			return err // ErrLost: it came too late
+		}
+		fmt.Println("encodes", lock.Name())
+		return lock.Unlock()
+	}
+	fmt.Println(request())
+	fmt.Println(errors.Is(request(), mysqllock.ErrNotAcquired))
+	fmt.Println(worker())
+	// Output:
+	// <nil>
+	// true
+	// encodes video:7
+	// <nil>
+}
+
 // A middleware that starts an owner a request: whatever the handler and the
 // functions that it calls acquire, they may acquire again.
 func ExampleWithOwner() {
@@ -118,6 +220,31 @@ func ExampleWithOwner() {
 		})
 	}
 	http.Handle("/", owned(http.NotFoundHandler()))
+}
+
+// Two accounts are locked together. However the callers list them, no two block each other
+// for ever.
+func ExampleLocker_TryLockAll() {
+	ctx := context.Background()
+	locker, db := open()
+	defer db.Close()
+	defer locker.Close()
+
+	transfer := func(from, to string) error {
+		locks, err := locker.TryLockAll(ctx, []string{from, to}, 3*time.Second, mysqllock.AutoRenew)
+		if err != nil {
+			return err // names the account that was in the way
+		}
+		fmt.Println(from, "to", to, locks.Err())
+		return locks.Unlock()
+	}
+	fmt.Println(transfer("account:ann", "account:bob"))
+	fmt.Println(transfer("account:bob", "account:ann"))
+	// Output:
+	// account:ann to account:bob <nil>
+	// <nil>
+	// account:bob to account:ann <nil>
+	// <nil>
 }
 
 func ExampleLock_Extend() {

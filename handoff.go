@@ -11,8 +11,9 @@ import (
 // A handoff transfers a live lease to the next local waiter.
 type handoff struct {
 	tokenRange
-	last  uint64 // the last token that was used
-	lease *lease.Lease
+	last   uint64 // the last token that was used
+	lease  *lease.Lease
+	holder string // the label in the row, if not that of the process
 }
 
 // A tokenRange is shared by holds that succeed each other by handoffs.
@@ -35,9 +36,9 @@ const handoffTrust = 2 * time.Millisecond
 func (l *Locker) handOff(h *hold) bool {
 	ls := h.lease.Load()
 	offer := &h.offer
-	*offer = handoff{tokenRange: h.tokens, last: h.token, lease: ls}
+	*offer = handoff{tokenRange: h.tokens, last: h.token, lease: ls, holder: h.holder}
 	switch {
-	case !l.handoff:
+	case !l.handoff || h.waiter == nil || h.minHold > 0:
 		return false
 	case offer.since.IsZero():
 		offer.since = time.Now()
@@ -81,20 +82,33 @@ func (c *call) adopt(offer *handoff) *Lock {
 	if offer.last+1 >= offer.tokenRange.token+store.TokenRange {
 		return nil
 	}
+	if offer.holder != c.holder {
+		return nil // operators see the label in the row
+	}
 	l.mu.Lock()
 	if l.closed || l.holds[c.key()] != nil {
 		l.mu.Unlock()
 		return nil
 	}
 	h := c.newHold(offer.last+1, offer.tokenRange)
+	h.handedOver = time.Now()
 	h.lease.Store(offer.lease)
-	k := c.addHandle(h, time.Now())
+	k := c.addHandle(h, h.handedOver)
 	if !l.watchdog.Pass(offer.lease, k.requested, c.lease, h) {
 		l.mu.Unlock()
 		return nil
 	}
 	l.holdBegan(c, h)
 	return k
+}
+
+// serveNext lets the next waiter of the process act after a hold has ended.
+func (l *Locker) serveNext(h *hold) {
+	if h.waiter != nil {
+		l.leaveQueue(h.waiter)
+	} else {
+		l.queues.Wake(store.QueueOf(h.lease.Load().Claim.Name))
+	}
 }
 
 // leaveQueue removes a waiter from its queue, and releases a handoff that no other waiter

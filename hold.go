@@ -23,15 +23,20 @@ type hold struct {
 	lease    atomic.Pointer[lease.Lease] // changes once, when an exclusive hold becomes shared
 	deadline atomic.Int64                // the end of trust in a fixed lease on a share, a lease.Instant; 0 if there is none
 	guarded  atomic.Bool                 // Guard was called
-	waiter   *waiter                     // the head of the name's queue; nil unless the hold is exclusive
+	waiter   *waiter                     // the head of the name's queue; nil if the hold is shared, a permit, or was attached
 	handles  []*Lock
+	holder   string    // as of WithHolder; "" if not set
 	observed *observed // may be nil
 	ended    error     // nil at first; then ErrLost, ErrNotHeld or ErrClosed
 
-	share      *share        // nil unless the lock is held shared
-	auto       bool          // counted in share.autos
-	timer      *time.Timer   // fires at deadline; nil if there is none
-	downgraded chan struct{} // closed when an exclusive hold has become shared, or failed to; nil before
+	handedOver time.Time     // when it began by a handoff, or joined a share; zero if a statement acquired the row
+	minHold    time.Duration // the longest that an UnlockAfter has requested; 0 if none has
+
+	share       *share        // nil unless the lock is held shared
+	auto        bool          // counted in share.autos
+	timer       *time.Timer   // fires at deadline; nil if there is none
+	downgrading bool          // a downgrade is in flight
+	downgraded  chan struct{} // closed when an exclusive hold has become shared, or failed to; nil before
 
 	// Most holds have one handle, and are handed over once. These save three allocations.
 	first       Lock
@@ -64,11 +69,7 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 		h.tokens.since = a.handoff.since
 	}
 	k := c.addHandle(h, a.grant.Sent)
-	if c.mode == store.Shared {
-		l.startShare(h, a.grant, a.request.Lease)
-	} else {
-		h.lease.Store(l.watchdog.Start(a.grant.Claim, a.grant.Sent, a.request.Lease, k.requested, h))
-	}
+	l.startLease(c.mode, h, k, a.grant, a.request.Lease)
 	if c.mode != store.Exclusive {
 		h.waiter = nil
 	}
@@ -83,27 +84,42 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 	return k, nil
 }
 
+// startLease starts the lease of a hold with one handle, by a grant of the given length. The
+// caller holds mu.
+func (l *Locker) startLease(m store.Mode, h *hold, k *Lock, g store.Grant, length time.Duration) {
+	if m == store.Shared {
+		l.startShare(h, store.Grant{Token: h.tokens.token, Claim: g.Claim, Sent: g.Sent}, length)
+		return
+	}
+	h.lease.Store(l.watchdog.Start(g.Claim, g.Sent, length, k.requested, h))
+}
+
 func (c *call) newHold(token uint64, tokens tokenRange) *hold {
-	h := &hold{locker: c.l, key: c.key(), owner: c.owner, token: token, tokens: tokens, waiter: c.waiter}
+	h := &hold{locker: c.l, key: c.key(), owner: c.owner, token: token, tokens: tokens, waiter: c.waiter, holder: c.holder}
 	h.handles = h.firstHandle[:0]
 	return h
 }
 
 // holdBegan records a new hold. The caller holds mu; holdBegan unlocks it.
 func (l *Locker) holdBegan(c *call, h *hold) {
-	if h.observed = c.observed; h.observed != nil {
-		h.observed.granted = time.Now()
-	}
-	l.holds[h.key] = h
-	l.held++
+	l.addHold(h, c.observed)
 	l.mu.Unlock()
-	l.acquired.Add(1)
 	if c.mode == store.Exclusive {
 		c.waiter.Admit(false)
 	}
 	if c.reentrant {
 		l.queues.WakeOwner(c.queueName, c.owner)
 	}
+}
+
+// addHold adds a new hold. The caller holds mu.
+func (l *Locker) addHold(h *hold, o *observed) {
+	if h.observed = o; o != nil {
+		o.granted = time.Now()
+	}
+	l.holds[h.key] = h
+	l.held++
+	l.acquired.Add(1)
 }
 
 // addHandle adds a handle to a hold. The caller holds mu.
@@ -150,6 +166,15 @@ func (h *hold) live() bool {
 	return (deadline == 0 || lease.Now() < deadline) && h.lease.Load().Live()
 }
 
+// remaining returns for how long the hold can be trusted without a renewal.
+func (h *hold) remaining() time.Duration {
+	left := h.lease.Load().Remaining()
+	if deadline := h.deadline.Load(); deadline != 0 {
+		left = min(left, time.Duration(deadline-lease.Now()))
+	}
+	return max(left, 0)
+}
+
 // expired reports whether the hold has a fixed lease on a share, which has ended.
 func (h *hold) expired() bool {
 	deadline := h.deadline.Load()
@@ -190,7 +215,7 @@ func (l *Locker) finishLoss(h *hold, lost bool) {
 	} else {
 		l.repo.HoldEnded()
 	}
-	l.leaveQueue(h.waiter)
+	l.serveNext(h)
 	l.observers.holdEnd(h, ErrLost)
 }
 
@@ -296,15 +321,15 @@ func (l *Locker) notMatched(ctx context.Context, c store.Claim, skipped error) (
 // release frees a row. If that fails, the releaser repeats it until a lease of the given length
 // has ended.
 func (l *Locker) release(c store.Claim, lease time.Duration) error {
-	return l.releaseBy(time.Now().Add(unlockTimeout), c, lease)
+	return l.releaseBy(time.Now().Add(unlockTimeout), c, lease, store.MinHold{})
 }
 
-// releaseBy is release with another time limit.
-func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration) error {
+// releaseBy is release with another time limit, for a row that stays taken for a minimum time.
+func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration, m store.MinHold) error {
 	maybe := false // an earlier try may have freed the row
 	for pause := 10 * time.Millisecond; ; {
 		ctx, cancel := context.WithTimeout(context.Background(), min(unlockTimeout/2, time.Until(end)))
-		freed, next, err := l.repo.Release(ctx, c)
+		freed, next, err := l.sendRelease(ctx, c, m)
 		maybe = maybe || store.OutcomeUnknown(err)
 		if err == nil && !freed || errors.Is(err, store.ErrRowLocked) {
 			_, err = l.notMatched(ctx, c, err)

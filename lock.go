@@ -121,6 +121,7 @@ type Lock struct {
 	reentered bool            // the owner held the lock already
 	parent    context.Context // of ctx, without the owner
 	open      atomic.Bool     // ended is nil
+	set       *LockSet        // which ends with the handle; may be nil
 	ended     error           // nil at first; then ErrLost, ErrNotHeld or ErrClosed
 
 	ctxMu  sync.Mutex      // protects following fields
@@ -233,6 +234,11 @@ func (l *Locker) acquire(ctx context.Context, r request) (*Lock, error) {
 	name := r.name
 	o := l.observers.acquireStart(ctx, name)
 	k, err := l.tryAcquire(ctx, r, o)
+	return l.acquireEnded("acquire", name, k, err, o)
+}
+
+// acquireEnded counts and reports the end of a call that acquires, and describes its error.
+func (l *Locker) acquireEnded(op, name string, k *Lock, err error, o *observed) (*Lock, error) {
 	if err != nil {
 		switch {
 		case errors.Is(err, ErrNotAcquired):
@@ -240,7 +246,7 @@ func (l *Locker) acquire(ctx context.Context, r request) (*Lock, error) {
 		case errors.Is(err, ErrUnavailable):
 			l.unavailable.Add(1)
 		}
-		err = opError("acquire", name, err)
+		err = opError(op, name, err)
 	}
 	l.observers.acquireEnd(o, name, k, err)
 	return k, err
@@ -256,7 +262,11 @@ func (l *Locker) Lock(ctx context.Context, name string, lease time.Duration) (*L
 // It returns the error of TryLock, without having called fn, or that of fn, joined with
 // [ErrLost] if the lock was lost meanwhile, or with [ErrClosed] if Close released it. If fn
 // acquires locks itself, an [ErrNotAcquired] may be from there.
-func (l *Locker) Do(ctx context.Context, name string, wait, lease time.Duration, fn func(ctx context.Context) error) (err error) {
+func (l *Locker) Do(ctx context.Context, name string, wait, lease time.Duration, fn func(ctx context.Context) error) error {
+	return l.do(ctx, name, wait, lease, func(k *Lock) error { return fn(k.Context()) })
+}
+
+func (l *Locker) do(ctx context.Context, name string, wait, lease time.Duration, fn func(k *Lock) error) (err error) {
 	k, err := l.TryLock(ctx, name, wait, lease)
 	if err != nil {
 		return err
@@ -268,7 +278,7 @@ func (l *Locker) Do(ctx context.Context, name string, wait, lease time.Duration,
 			l.log.Warn("mysqllock: release", "name", name, "err", unlockErr)
 		}
 	}()
-	return fn(k.Context())
+	return fn(k)
 }
 
 func opError(op, name string, err error) error {
@@ -317,6 +327,9 @@ func (k *Lock) end(why error) {
 	if k.cancel != nil {
 		k.cancel(why)
 	}
+	if k.set != nil && why != ErrNotHeld {
+		k.set.cancel(why)
+	}
 }
 
 // Err returns nil if the lease can be trusted at this very moment; else
@@ -343,6 +356,15 @@ func (k *Lock) state() error {
 	return k.ended
 }
 
+// Remaining returns for how long the lease can be trusted without a renewal, 0 if the lock is
+// lost or this handle was unlocked. It compares the clock of this process, and never blocks.
+func (k *Lock) Remaining() time.Duration {
+	if !k.open.Load() {
+		return 0
+	}
+	return k.hold.remaining()
+}
+
 // Unlock ends this handle and its Context; with the last handle of its hold, it releases the
 // lock. It needs no context, and blocks for one round trip, two if its statement did not
 // match the row, and at most 3 s.
@@ -352,15 +374,16 @@ func (k *Lock) state() error {
 // unknown, and the library retries in the background until the release succeeds or the lease
 // has ended. Unlock never releases another acquisition.
 func (k *Lock) Unlock() error {
-	if err := k.unlock(); err != nil {
+	if err := k.unlock(0); err != nil {
 		return opError("unlock", k.Name(), err)
 	}
 	return nil
 }
 
-func (k *Lock) unlock() error {
+// unlock is Unlock for a lock that stays taken until held after it was acquired.
+func (k *Lock) unlock(held time.Duration) error {
 	l, h := k.locker, k.hold
-	l.mu.Lock()
+	l.lockSettled(h)
 	lost := l.checkLoss(h)
 	defer l.finishLoss(h, lost)
 	err := k.state()
@@ -369,6 +392,7 @@ func (k *Lock) unlock() error {
 		return err
 	}
 	k.end(ErrNotHeld)
+	h.minHold = max(h.minHold, held)
 	i := slices.Index(h.handles, k)
 	h.handles = slices.Delete(h.handles, i, i+1)
 	if len(h.handles) > 0 {
@@ -378,7 +402,7 @@ func (k *Lock) unlock() error {
 		downgrade := err == nil && h.becomesShared()
 		if downgrade {
 			l.working.Add(1) // Close would have ended this handle
-			h.downgraded = make(chan struct{})
+			h.downgrading, h.downgraded = true, make(chan struct{})
 		}
 		l.mu.Unlock()
 		if downgrade {
@@ -395,11 +419,7 @@ func (k *Lock) unlock() error {
 	l.endHold(h, ErrNotHeld)
 	l.working.Add(1)
 	defer l.working.Done()
-	downgraded := h.downgraded
 	l.mu.Unlock()
-	if downgraded != nil {
-		<-downgraded
-	}
 	err = l.endUnlocked(h)
 	l.observers.holdEnd(h, err)
 	return err
@@ -412,15 +432,14 @@ func (l *Locker) endUnlocked(h *hold) (err error) {
 		l.released.Add(1)
 		return nil
 	}
-	ls := h.lease.Load()
-	switch err = l.releaseBy(end, ls.Claim, l.watchdog.Stop(ls)); err {
+	switch err = l.releaseHold(end, h); err {
 	case nil:
 		l.released.Add(1)
 	case ErrLost:
 		l.recordLoss(h, lease.Taken)
 	}
 	l.repo.HoldEnded()
-	l.leaveQueue(h.waiter)
+	l.serveNext(h)
 	return err
 }
 

@@ -15,7 +15,7 @@ import (
 // They run where it happens, as said of each, so they should be quick; the Locker
 // does not recover their panics.
 type Observer struct {
-	// AcquireStart is called as TryLock, Lock or Do begins, by its goroutine and with
+	// AcquireStart is called as TryLock, Lock, Do, DoTx or Attach begins, by its goroutine and with
 	// its context. The context that it returns, which must come from ctx, is given to
 	// AcquireEnd and HoldEnd of the same acquisition, and its values are those of the
 	// context of the acquiring statements: a span in it is their parent where the
@@ -35,7 +35,7 @@ type Observer struct {
 	Renewal func(info RenewalInfo)
 }
 
-// AcquireInfo tells how a TryLock ended.
+// AcquireInfo tells how a TryLock, or an Attach, ended.
 type AcquireInfo struct {
 	Name      string
 	Err       error         // what TryLock returned
@@ -63,7 +63,7 @@ func (i AcquireInfo) Outcome() string {
 }
 
 // HoldInfo tells how a hold ended: the time from the grant until the last of its
-// handles was unlocked.
+// handles was unlocked or detached.
 type HoldInfo struct {
 	Name  string
 	Token uint64
@@ -149,7 +149,7 @@ func (all observers) acquireEnd(seen *observed, name string, k *Lock, err error)
 	info := AcquireInfo{Name: name, Err: err, Waited: time.Since(seen.began)}
 	if k != nil {
 		info.Token, info.Reentered = k.Token(), k.reentered
-		info.PassedOn = !k.reentered && k.hold.token != k.hold.tokens.token
+		info.PassedOn = !k.reentered && !k.hold.handedOver.IsZero()
 	}
 	for _, o := range all {
 		if o.AcquireEnd != nil {

@@ -59,6 +59,8 @@ type fakeRow struct {
 	freed   time.Time // when it was released or taken away last
 	waiters string    // ids of processes, 19 digits each
 	session store.SessionID
+
+	acquired time.Time // by the last grant
 }
 
 // nextWaiter returns the head of the wait queue, 0 if that is empty.
@@ -441,7 +443,7 @@ func (f side) Acquire(ctx context.Context, b store.AcquireRequest) (store.Grant,
 			return store.Grant{}
 		case b.Replaces != "":
 			f.tokens += store.TokenRange
-			r = fakeRow{b.Owner, 1, f.tokens, now.Add(b.Lease), r.freed, r.waiters, 0}
+			r = fakeRow{b.Owner, 1, f.tokens, now.Add(b.Lease), r.freed, r.waiters, 0, now}
 			f.rows[b.Name] = r
 		case f.forMe(r, f.me, now):
 			if first := r.nextWaiter(); first != 0 && first != f.me && first != f.me.Polling() {
@@ -450,7 +452,7 @@ func (f side) Acquire(ctx context.Context, b store.AcquireRequest) (store.Grant,
 			r.waiters = r.unlist(f.me)
 			r.waiters = r.unlist(f.me.Polling())
 			f.tokens += store.TokenRange
-			r = fakeRow{b.Owner, 1, f.tokens, now.Add(b.Lease), r.freed, r.waiters, 0}
+			r = fakeRow{b.Owner, 1, f.tokens, now.Add(b.Lease), r.freed, r.waiters, 0, now}
 			f.rows[b.Name] = r
 		case r.owner != b.Owner:
 			if b.EnlistAs != 0 && !r.lists(f.me) && !r.full() {

@@ -38,6 +38,7 @@ type (
 	}
 	repository interface {
 		acquirer
+		handover
 		lease.Repository
 		undo.Repository
 		outage.Prober
@@ -45,9 +46,14 @@ type (
 	}
 	acquirer interface {
 		Acquire(ctx context.Context, b store.AcquireRequest) (store.Grant, error)
+		AcquireAll(ctx context.Context, req store.BatchRequest) (store.BatchGrant, error)
 		Confirm(ctx context.Context, c store.Claim) (owned bool, sent time.Time, err error)
 		Downgrade(ctx context.Context, from store.Claim, to store.AcquireRequest) (g store.Grant, next store.Process, err error)
 		HoldEnded()
+	}
+	handover interface {
+		Detach(ctx context.Context, req store.DetachRequest) (detached bool, sent time.Time, err error)
+		Attach(ctx context.Context, req store.AttachRequest) (store.Grant, error)
 	}
 )
 

@@ -210,6 +210,23 @@ func testSession(t *testing.T, e env, session string) {
 	if session != "empty is NULL" { // there the server refuses the table
 		require.NoError(t, l.CreateTable(ctx))
 	}
+	// Several locks: without rows, with rows, and both.
+	for i, names := range [][]string{{lock + "a", lock + "B"}, {lock + "a", lock + "B"}, {lock + "a", lock + "b", lock + "ß"}} {
+		var s *mysqllock.LockSet
+		acquireAll := func() {
+			s, err = l.TryLockAll(ctx, names, 0, time.Minute)
+			require.NoError(t, err)
+		}
+		if session == "completion_type CHAIN" && i == 1 {
+			acquireAll() // both statements on one connection, which is cleared once
+		} else {
+			costs("acquire all", 2, 2, acquireAll)
+		}
+		for _, name := range names {
+			require.Equal(t, s.Lock(names[0]).Token(), requireHeld(t, other, name, true).Token)
+		}
+		costs("release all", 1, 1, func() { require.NoError(t, s.Unlock()) })
+	}
 	// The sessions of the pool are as they were: nothing is left open in them.
 	k = try(ctx, mysqllock.AutoRenew)
 	requireHeld(t, other, lock, true)

@@ -12,9 +12,9 @@ CREATE TABLE IF NOT EXISTS mysqllock (
   mode        TINYINT UNSIGNED NOT NULL DEFAULT 0
               COMMENT 'of a lock: 1 while it may be held shared, 2 while its exclusive holder begins to share it, otherwise 0',
   owner       VARCHAR(64)     CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT ''
-              COMMENT 'id of the acquisition: process, dash, random text; begins with a dash when released',
+              COMMENT 'id of the acquisition: process, dash, random text; begins with a dash when released, with a plus while the lock stays taken after that, with an at sign while it is detached',
   holder      VARCHAR(255)    CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT ''
-              COMMENT 'label of the process that holds or last held the lock (WithIdentity)',
+              COMMENT 'label of the process that holds or last held the lock (WithIdentity, WithHolder)',
   holds       INT UNSIGNED    NOT NULL DEFAULT 0
               COMMENT 'handles open on the acquisition, as of the last write to the row',
   token       BIGINT UNSIGNED NOT NULL DEFAULT 0

@@ -21,13 +21,13 @@ type share struct {
 	holds   map[*hold]struct{}
 	autos   int       // holds that request AutoRenew
 	until   time.Time // the latest end that any hold has requested
+	minHold time.Time // until when the row stays taken, by UnlockAfter; zero if that was not called
 	looked  time.Time // when the last statement that found no exclusive request was sent
-	looking bool      // a look is in flight
 }
 
 // lookInterval is how long holds join a share without a look for exclusive requests of other
 // processes. Such a request waits that much longer, at most, for the holders of shared locks.
-const lookInterval = 25 * time.Millisecond
+const lookInterval = 20 * time.Millisecond
 
 // startShare begins a share with a first hold, by a grant of the given length. The caller holds
 // mu.
@@ -41,28 +41,25 @@ func (l *Locker) startShare(h *hold, g store.Grant, length time.Duration) {
 // enterShare adds a hold to a share. The caller holds mu.
 func (l *Locker) enterShare(h *hold, s *share) {
 	s.holds[h] = struct{}{}
-	h.share, h.tokens = s, tokenRange{token: s.token}
+	h.share, h.tokens, h.handedOver = s, tokenRange{token: s.token}, time.Now()
 	h.lease.Store(s.lease)
 	l.shareChanged(h)
 }
 
 // joinShare adds a hold to the share of this process, without a statement. It returns nil if
-// there is none that can be trusted, or if requests wait; those behind the head do not matter.
+// there is none that can be trusted, if the last look is too old, or if requests wait; those
+// behind the head do not matter.
 func (c *call) joinShare(head bool) *Lock {
 	if c.mode != store.Shared {
 		return nil
 	}
 	l := c.l
 	l.mu.Lock()
-	s := l.shares[c.name]
-	if s == nil || l.closed || !s.lease.Live() || c.ctx.Err() != nil || l.holds[c.key()] != nil || !head && l.queues.Has(c.name) {
+	s, now := l.shares[c.name], time.Now()
+	if s == nil || l.closed || !s.lease.Live() || now.Sub(s.looked) > lookInterval ||
+		c.ctx.Err() != nil || l.holds[c.key()] != nil || !head && l.queues.Has(c.name) {
 		l.mu.Unlock()
 		return nil
-	}
-	now := time.Now()
-	if now.Sub(s.looked) > lookInterval && !s.looking {
-		s.looking = true
-		l.working.Go(func() { l.lookForRequests(s) })
 	}
 	h := c.newHold(s.token, tokenRange{})
 	h.waiter = nil
@@ -72,19 +69,34 @@ func (c *call) joinShare(head bool) *Lock {
 	return k
 }
 
-// lookForRequests closes a share to further holds if a request of another process waits.
-func (l *Locker) lookForRequests(s *share) {
-	ctx, cancel := context.WithTimeout(l.background, confirmTimeout)
-	defer cancel()
-	rows, sent, err := l.repo.Look(ctx, []string{s.name})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s.looking = false
-	row := rows[s.name]
-	if err == nil && (row.Remaining > 0 || row.Next != 0) {
-		l.closeShare(s)
+// lookForRequests looks, as the head, whether a request of another process waits for the name
+// that this process holds shared. If so, or if there is no reply, no further hold joins.
+func (c *call) lookForRequests() error {
+	if c.mode != store.Shared {
+		return nil
 	}
-	s.looked = sent
+	l := c.l
+	l.mu.Lock()
+	s := l.shares[c.name]
+	fresh := s == nil || time.Since(s.looked) <= lookInterval
+	l.mu.Unlock()
+	if fresh {
+		return nil
+	}
+	looked := make(chan struct{})
+	l.working.Go(func() {
+		defer close(looked)
+		ctx, cancel := context.WithTimeout(l.background, confirmTimeout)
+		defer cancel()
+		rows, sent, err := l.repo.Look(ctx, []string{s.name})
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if row := rows[s.name]; err != nil || row.Remaining > 0 || row.Next != 0 {
+			l.closeShare(s)
+		}
+		s.looked = sent
+	})
+	return await(c, looked, c.cutoff)
 }
 
 // closeShare prevents further holds from joining a share. The caller holds mu.
@@ -147,6 +159,9 @@ func (l *Locker) leaveShareLocked(h *hold) (others bool) {
 		h.timer.Stop()
 	}
 	delete(s.holds, h)
+	if until := h.handedOver.Add(h.minHold); h.minHold > 0 && until.After(s.minHold) {
+		s.minHold = until
+	}
 	if h.auto {
 		s.autos--
 	}
@@ -191,10 +206,23 @@ func (h *hold) becomesShared() bool {
 	return h.share == nil && h.downgraded == nil && !h.guarded.Load() && !slices.ContainsFunc(h.handles, exclusive)
 }
 
+// lockSettled locks mu when no downgrade of the hold is in flight.
+func (l *Locker) lockSettled(h *hold) {
+	for l.mu.Lock(); h.downgrading; l.mu.Lock() {
+		l.mu.Unlock()
+		<-h.downgraded
+	}
+}
+
 // downgrade makes an exclusive hold shared. If that fails, the lock stays exclusive until its
 // last handle is unlocked, or is lost if the outcome is unknown.
 func (l *Locker) downgrade(h *hold) {
-	defer close(h.downgraded)
+	defer func() {
+		l.mu.Lock()
+		h.downgrading = false
+		l.mu.Unlock()
+		close(h.downgraded)
+	}()
 	l.mu.Lock()
 	ls, all := h.lease.Load(), h.request()
 	l.mu.Unlock()

@@ -146,6 +146,19 @@ func (ls *Lease) Live() bool {
 	return s != nil && at < s.until.Load()
 }
 
+// Remaining returns for how long the lease can be trusted without a renewal, as of the last
+// publish.
+func (ls *Lease) Remaining() time.Duration {
+	end := ls.live.until.Load()
+	if s := ls.live.session.Load(); s != nil {
+		end = max(end, s.until.Load())
+	}
+	if at := Now(); at < end {
+		return time.Duration(end - at)
+	}
+	return 0
+}
+
 // Instant returns a time of the monotonic clock as a number, which can be stored atomically.
 func Instant(t time.Time) int64 { return int64(t.Sub(epoch)) }
 

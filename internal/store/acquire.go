@@ -29,9 +29,9 @@ func (s *Store) Acquire(ctx context.Context, req AcquireRequest) (g Grant, err e
 
 // acquireRow is Acquire for one row, which the request names.
 func (s *Store) acquireRow(ctx context.Context, req AcquireRequest) (g Grant, err error) {
-	var answer int64
-	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
-		if s.rowWaits.enter(acquireWaits, req.Name, s.slots(acquireWaits)) {
+	answer := int64(answerAbsent)
+	send := func(ctx context.Context, conn *sqlx.Conn) (err error) {
+		if !req.skipLocked && s.rowWaits.enter(acquireWaits, req.Name, s.slots(acquireWaits)) {
 			answer, g.Sent, err = s.takeInSlot(ctx, conn, req, s.take)
 		} else {
 			answer, g.Sent, err = s.withSessionCheck(ctx, conn, req, s.takeUnlocked)
@@ -40,7 +40,10 @@ func (s *Store) acquireRow(ctx context.Context, req AcquireRequest) (g Grant, er
 			s.holdsBegan(1) // before conn is returned: it may become the reserved one
 		}
 		return err
-	})
+	}
+	if !req.absent {
+		err = s.onConn(ctx, send)
+	}
 	if err == nil && answer == answerAbsent {
 		answer, g.Sent, err = s.takeFirst(ctx, req, req.Claim, s.acquireText(req, sqlInsert, s.name+"."))
 	}
@@ -208,7 +211,7 @@ func (s *Store) whyRefused(ctx context.Context, conn *sqlx.Conn, req AcquireRequ
 		Answer                        int64
 		Autocommit, Available, Listed bool
 	}
-	err = s.get(ctx, conn, &row, sqlWhyRefused, "name", literal(req.Name), "dead", req.dead.String())
+	err = s.get(ctx, conn, &row, sqlWhyRefused, "name", literal(req.Name), "owner", literal(req.Owner), "dead", req.dead.String())
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return answerAbsent, nil
@@ -216,7 +219,7 @@ func (s *Store) whyRefused(ctx context.Context, conn *sqlx.Conn, req AcquireRequ
 		return 0, err
 	case row.Available && row.Answer != answerShared:
 		return answerLocked, nil
-	case req.EnlistAs != 0 && !row.Available && !row.Listed:
+	case req.EnlistAs != 0 && row.Answer != answerShared && !row.Listed:
 		err = s.enlist(ctx, conn, req)
 	}
 	return row.Answer, err

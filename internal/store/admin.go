@@ -2,22 +2,26 @@ package store
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/jmoiron/sqlx"
 )
 
-// Info is what operators see of a lock.
+// Info is what operators see of a lock, of one shared hold of it, or of a permit.
 type Info struct {
-	Name                  string
+	Name                  string // of the lock or the semaphore
 	Held                  bool
+	Shared                bool // held shared
+	Slot                  int  // of a permit; otherwise 0
 	Holder, Owner         string
 	Holds                 int
 	Token                 uint64
 	AcquiredAt, ExpiresAt time.Time
 	ExpiresIn             time.Duration
 	Waiters               int
+	Holders               []Info // from Inspect: one for each process that holds the lock shared
 }
 
 // CreateTable creates the table, if it does not exist, and its high-water row.
@@ -43,23 +47,37 @@ func (s *Store) retryDeadlocks(ctx context.Context, conn *sqlx.Conn, query strin
 	}
 }
 
-func (s *Store) readInfos(ctx context.Context, query string) ([]Info, error) {
+// readInfos reads rows in the order of their keys. The row of a wait queue comes before those
+// of the shared holds or permits for which the processes in it wait.
+func (s *Store) readInfos(ctx context.Context, statement string, pairs ...string) ([]Info, error) {
 	var found []struct {
 		Name, Owner, Holder       string
-		Holds                     int
+		Mode, Holds               int
 		Token                     uint64
 		Acquired, Expires, Micros int64
 		Waiters                   int
 	}
 	err := s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		s.statements.Add(1)
-		return conn.SelectContext(ctx, &found, query)
+		return conn.SelectContext(ctx, &found, s.query(statement, pairs...))
 	})
 	infos := make([]Info, 0, len(found))
+	queue, waiters, exclusive := "", 0, false // the last row with a wait queue; it is held
 	for _, f := range found {
-		info := Info{Name: f.Name, Token: f.Token, Waiters: f.Waiters}
-		if f.Micros > 0 {
+		if f.Name == QueueOf(f.Name) {
+			queue, waiters, exclusive = f.Name, f.Waiters, false
+		}
+		info := Info{Name: NameOf(f.Name), Shared: ModeOf(f.Name) == Shared, Slot: SlotOf(f.Name), Token: f.Token}
+		if QueueOf(f.Name) == queue {
+			info.Waiters = waiters
+		}
+		// A lock that may be held shared has an owner while a request claims it. An exclusive hold
+		// has a shared one of its process beside it while it is downgraded.
+		claimed := ModeOf(f.Name) == Exclusive && f.Mode == 1
+		hidden := info.Shared && exclusive && QueueOf(f.Name) == queue
+		if f.Micros > 0 && !claimed && !hidden && !isSemaphore(f.Name) {
 			info.Held = true
+			exclusive = exclusive || f.Name == queue
 			info.Holder, info.Owner, info.Holds = f.Holder, f.Owner, f.Holds
 			info.AcquiredAt = time.UnixMicro(f.Acquired).UTC()
 			info.ExpiresAt = time.UnixMicro(f.Expires).UTC()
@@ -70,14 +88,49 @@ func (s *Store) readInfos(ctx context.Context, query string) ([]Info, error) {
 	return infos, err
 }
 
-// Inspect returns the state of one name.
-func (s *Store) Inspect(ctx context.Context, name string) (Info, error) {
-	infos, err := s.readInfos(ctx, s.query(sqlInspect, "name", literal(name)))
-	if err != nil || len(infos) == 0 {
-		return Info{Name: name}, err
-	}
-	return infos[0], nil
+// held returns those infos whose rows are held.
+func held(infos []Info) []Info {
+	return slices.DeleteFunc(infos, func(i Info) bool { return !i.Held })
 }
 
-// List returns every lock that is held.
-func (s *Store) List(ctx context.Context) ([]Info, error) { return s.readInfos(ctx, s.query(sqlList)) }
+// Inspect returns the state of one lock. If it is held shared, the times are those of the
+// process that acquired it first, and of the hold that ends last.
+func (s *Store) Inspect(ctx context.Context, name string) (Info, error) {
+	infos, err := s.readInfos(ctx, sqlInspect, append(sharedKeys(name), "name", literal(name))...)
+	lock := Info{Name: name}
+	if len(infos) > 0 && !infos[0].Shared {
+		lock, infos = infos[0], infos[1:]
+	}
+	return SumUp(lock, held(infos)), err
+}
+
+// SumUp returns the state of a lock by what its own row has, and its shared holds.
+func SumUp(lock Info, holders []Info) Info {
+	if len(holders) == 0 {
+		return lock
+	}
+	lock.Held, lock.Shared, lock.Holders, lock.AcquiredAt = true, true, holders, holders[0].AcquiredAt
+	for _, h := range holders {
+		if h.AcquiredAt.Before(lock.AcquiredAt) {
+			lock.AcquiredAt = h.AcquiredAt
+		}
+		if h.ExpiresAt.After(lock.ExpiresAt) {
+			lock.ExpiresAt, lock.ExpiresIn = h.ExpiresAt, h.ExpiresIn
+		}
+		lock.Holds += h.Holds
+		lock.Token = max(lock.Token, h.Token)
+	}
+	return lock
+}
+
+// List returns every exclusive lock, shared hold and permit that is held, in order of names.
+func (s *Store) List(ctx context.Context) ([]Info, error) {
+	infos, err := s.readInfos(ctx, sqlList)
+	return held(infos), err
+}
+
+// Permits returns the permits of a semaphore that are held, by slot.
+func (s *Store) Permits(ctx context.Context, name string) ([]Info, error) {
+	infos, err := s.readInfos(ctx, sqlPermits, "name", literal(QueueName(Permit, name)), "last", literal(SlotKey(name, MaxPermits)))
+	return held(infos), err
+}

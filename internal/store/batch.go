@@ -36,6 +36,9 @@ type BatchGrant struct {
 	Sent     time.Time
 }
 
+// ReleasedBy reports whether the row is as the release of the claim left it.
+func (r Row) ReleasedBy(c Claim) bool { return r.Owner == released(c.Owner) }
+
 // answerPart means that a batch took some of its rows: others were locked, or have just been
 // added or taken.
 const answerPart = 1
@@ -110,7 +113,8 @@ func (s *Store) keepFirst(ctx context.Context, claims []Claim, sent time.Time, a
 		s.HoldEnded()
 	}
 	if err != nil {
-		return BatchGrant{}, fmt.Errorf("a part of the locks was taken, which is unknown: %w", err)
+		// Not wrapped, because the outcome is unknown, whatever the class of err.
+		return BatchGrant{}, fmt.Errorf("some of the locks were taken, and which is unknown: %v", err)
 	}
 	return BatchGrant{Granted: kept, Token: uint64(answer), Unwanted: owned[kept:], Sent: sent}, nil
 }
@@ -144,16 +148,20 @@ func (s *Store) lookAll(ctx context.Context, conn *sqlx.Conn, names []string) (n
 // batchCommand returns a statement that takes the first n names. Those in existing have a row.
 func (s *Store) batchCommand(statement string, req BatchRequest, n int, existing []string) command {
 	return command{text: func() string {
-		keys := make([]string, n)
-		for i, name := range req.Names[:n] {
-			keys[i] = fmt.Sprintf(`"%x"`, name)
-		}
-		rows := "NULL"
+		names := "NULL"
 		if len(existing) > 0 {
-			rows = literals(existing)
+			names = literals(existing)
 		}
-		return s.query(statement, "owner", literal(req.Owner), "label", s.label, "lease", micros(req.Lease),
-			"name", rows, "count", strconv.Itoa(len(existing)), "keys", strings.Join(keys, ","),
+		rows := make([]string, n)
+		for i, name := range req.Names[:n] {
+			rows[i] = "SELECT " + literal(name) + " AS name"
+		}
+		label := s.label
+		if req.Holder != "" {
+			label = literal(req.Holder)
+		}
+		return s.query(statement, "owner", literal(req.Owner), "label", label, "lease", micros(req.Lease),
+			"name", names, "count", strconv.Itoa(len(existing)), "rows", strings.Join(rows, " UNION ALL "),
 			"plain", s.query(sqlPlain, "r", "p."), "r", s.name+".")
 	}}
 }

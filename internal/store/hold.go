@@ -184,7 +184,11 @@ func (s *Store) lookOn(ctx context.Context, conn *sqlx.Conn, names []string) (ro
 	}
 	rows = make(map[string]Row, len(found))
 	for _, f := range found {
-		rows[f.Name] = Row{Owner: f.Owner, Lease: duration(f.Lease), Remaining: duration(f.Micros), Next: f.Next, Listed: f.Listed, Waiting: f.Waiting}
+		row := Row{Owner: f.Owner, Lease: duration(f.Lease), Remaining: duration(f.Micros), Next: f.Next, Listed: f.Listed, Waiting: f.Waiting}
+		if isSemaphore(f.Name) {
+			row.Remaining = 0
+		}
+		rows[f.Name] = row
 	}
 	return rows, sent, err
 }
@@ -287,8 +291,12 @@ func (s *Store) freeOn(ctx context.Context, conn *sqlx.Conn, c command) (freed i
 }
 
 // RemoveWaiter removes a process from the wait queues of names, skipping locked rows. all
-// is false if it was not removed from every one.
+// is false if it was not removed from every one. next is a process that was behind it in the
+// queue of a free row, or of a semaphore.
 func (s *Store) RemoveWaiter(ctx context.Context, names []string, p Process) (next Process, all bool, err error) {
+	if p == s.self {
+		s.forgetLimits(names)
+	}
 	removed, next, err := s.free(ctx, s.command(sqlRemoveWaiter,
 		"names", literals(names), "count", strconv.Itoa(len(names)), "process", p.literal(), "pollingID", p.Polling().literal(), "r", "l."))
 	return next, removed == int64(len(names)), err

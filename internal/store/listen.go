@@ -53,7 +53,7 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (w 
 		open = err == nil
 	}
 	if err == nil {
-		err = s.get(ctx, s.listener, &answer, sqlListen, "r", "l.", "names", literals(names), "count", strconv.Itoa(len(names)),
+		err = s.get(ctx, s.listener, &answer, sqlListen, "r", "l.", "names", literals(names), "count", strconv.Itoa(len(names)), "semaphores", s.openSemaphores(names),
 			"forced", strconv.FormatInt(s.forced.Load(), 10), "seconds", strconv.FormatFloat(d.Seconds(), 'f', 6, 64))
 	}
 	switch {

@@ -77,6 +77,9 @@ func sharedKey(name string, p Process, n int) string {
 	return fmt.Sprintf("%s%s%s%02d", name, sharedSuffix, p, n)
 }
 
+// isSemaphore reports whether key is that of the row that has the wait queue of a semaphore.
+func isSemaphore(key string) bool { return strings.HasSuffix(key, semaphoreSuffix) }
+
 // SlotKey returns the key of a slot, from 1 on.
 func SlotKey(name string, slot int) string {
 	return fmt.Sprintf("%s%s%05d", name, semaphoreSuffix, slot)

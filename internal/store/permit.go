@@ -1,11 +1,340 @@
 package store
 
 import (
+	"cmp"
 	"context"
-	"errors"
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/jmoiron/sqlx"
 )
 
-// acquirePermit acquires a free slot of a semaphore.
-func (s *Store) acquirePermit(ctx context.Context, req AcquireRequest) (Grant, error) {
-	return Grant{}, errors.ErrUnsupported
+const (
+	// permitTries limits the slots that one request tries to take. Other processes take them
+	// at the same time.
+	permitTries = 5
+	// firstSlots is how many slots are read first, in 1 to 2 ms. All 10,000 would take 30 ms.
+	firstSlots = 512
+	// firstTakes is among how many slots without a row a request picks one. A semaphore has few
+	// rows more than permits that were held at the same time.
+	firstTakes = 32
+	// afterFirstWaiter is when a request reads again that has added the row of the wait queue.
+	// A release that did not find the row may not have been committed when it read.
+	afterFirstWaiter = 20 * time.Millisecond
+)
+
+// acquirePermit acquires a free slot of a semaphore. It reads the slots, and takes one of those
+// that are free by a statement that fails if another process was faster. Uncontended that is two
+// statements. A request that waited sends one more to leave the wait queue, and another if
+// further processes wait.
+//
+// A request that is refused joins the wait queue before it reads for the last time, so either
+// that read finds a slot that is released meanwhile, or the release finds the waiter.
+func (s *Store) acquirePermit(ctx context.Context, req AcquireRequest) (g Grant, err error) {
+	var locked slotSet // slots that transactions have locked
+	joined := false
+	var pause time.Duration // at most, if the request is refused; 0 for no limit
+	var next Process        // that waits for a slot that was given back
+	for tries := 0; ; {
+		sem, err := s.readSemaphore(ctx, req, locked)
+		if err != nil {
+			return Grant{}, NotSent{err}
+		}
+		switch {
+		case sem.slot != 0 && tries < permitTries:
+			tries++
+			g, err := s.takeSlot(ctx, req, sem)
+			if g.Token > 0 || err != nil && (OutcomeUnknown(err) || !Contended(err)) {
+				return g, err
+			}
+			if g.Locked {
+				locked = locked.with(sem.slot)
+			}
+			next = cmp.Or(g.Next, next)
+		case req.EnlistAs != 0 && !sem.listed && !sem.full && !joined:
+			joined = true
+			created, err := s.joinSemaphore(ctx, req)
+			if err != nil {
+				return Grant{}, NotSent{err}
+			}
+			if created {
+				pause = afterFirstWaiter
+			}
+		default:
+			s.expectPermit(req)
+			g = sem.refusal(req, locked, pause)
+			g.Next = next
+			return g, nil
+		}
+	}
+}
+
+// takeSlot acquires the slot that a read has picked.
+func (s *Store) takeSlot(ctx context.Context, req AcquireRequest, sem semaphore) (Grant, error) {
+	slot := req
+	slot.Name, slot.EnlistAs = SlotKey(NameOf(req.Name), sem.slot), 0
+	slot.absent, slot.skipLocked = !sem.present.has(sem.slot), true
+	g, err := s.acquireRow(ctx, slot)
+	if err != nil || g.Token == 0 {
+		return g, err
+	}
+	if sem.others {
+		if now, err := s.readSlots(ctx, req, req.Limit); err != nil || now.live.count() > req.Limit {
+			return s.giveBack(ctx, g.Claim)
+		}
+	}
+	s.forgetLimits([]string{req.Name})
+	g.Next = s.nextForPermit(ctx, req, sem)
+	return g, nil
+}
+
+// giveBack releases a permit that exceeds the limit of the request: processes with a greater
+// limit took others since it was read.
+func (s *Store) giveBack(ctx context.Context, c Claim) (Grant, error) {
+	defer s.HoldEnded()
+	_, next, err := s.Release(NotHeld(ctx), c)
+	if err != nil {
+		return Grant{Claim: c}, fmt.Errorf("a permit beyond the limit is not released yet: %v", err) // so that the caller undoes it
+	}
+	return Grant{Next: next}, nil
+}
+
+// nextForPermit removes this process, which has just acquired a permit, from the wait queue. It
+// returns the process that is next there if another slot is free. A slot that was released before
+// this process left the queue was released for it, so the slots are read again.
+func (s *Store) nextForPermit(ctx context.Context, req AcquireRequest, sem semaphore) (next Process) {
+	next = sem.next
+	if overdue := next != 0 && !sem.headed && sem.present.has(sem.slot); sem.listed || overdue {
+		// The grant must not wait for long. If it does, the poll of the next process is soon enough.
+		ctx, cancel := context.WithTimeout(ctx, min(req.Lease/4, time.Second))
+		defer cancel()
+		head := "x''"
+		if overdue {
+			head = next.literal()
+		}
+		answer, err := s.changeQueue(ctx, req, s.command(sqlLeaveSemaphore, "name", literal(req.Name), "overdue", head))
+		if err != nil {
+			return 0
+		}
+		next = Process(answer)
+	}
+	if next != 0 {
+		if now, err := s.readSlots(ctx, req, req.Limit); err != nil || now.live.count() >= req.Limit {
+			return 0
+		}
+	}
+	return next
+}
+
+// joinSemaphore joins the wait queue of a semaphore. created is set if it had no row.
+func (s *Store) joinSemaphore(ctx context.Context, req AcquireRequest) (created bool, err error) {
+	answer, err := s.changeQueue(ctx, req, command{text: s.acquireText(req, sqlJoinSemaphore, s.name+".")})
+	switch {
+	case err != nil:
+		return false, err
+	case answer == 0:
+		return false, ErrAutocommit
+	}
+	return answer == 1, nil
+}
+
+// changeQueue executes a command on the row of the wait queue of a semaphore, and waits while
+// that is locked, unless a statement of this process waits for it already. The end of ctx ends
+// the call, but not the statement.
+func (s *Store) changeQueue(ctx context.Context, req AcquireRequest, c command) (answer int64, err error) {
+	switch ok, err := s.rowWaits.enterFirst(ctx, req.Name, s.slots(firstGrantWaits)); {
+	case err != nil:
+		return 0, err
+	case !ok:
+		return 0, ErrRowLocked
+	}
+	own, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)
+	began := time.Now()
+	return detach(ctx, s, own, cancel, false, func(ctx context.Context, conn *sqlx.Conn) (answer int64, err error) {
+		answer, _, err = s.execForAnswer(ctx, conn, c)
+		return answer, err
+	}, func(sent bool, err error) {
+		s.leaveSlot(firstGrantWaits, req.Name, began, sent && isTimeout(err))
+	})
+}
+
+// A semaphore is what a request has read of it.
+type semaphore struct {
+	present, live, open slotSet       // slots with a row; slots that are held; slots with a row that this process may take
+	slot                int           // that may be taken; 0 if there is none
+	left                time.Duration // until the first live slot may be free
+	others              bool          // another process has a greater limit
+	next                Process       // head of the wait queue
+	headed              bool          // by this process
+	listed, full        bool          // this process is in the wait queue; that takes no more
+}
+
+// readSemaphore reads a semaphore and picks a slot. It reads all slots only if the first have
+// none, or if processes disagree about the limit.
+func (s *Store) readSemaphore(ctx context.Context, req AcquireRequest, locked slotSet) (sem semaphore, err error) {
+	for _, window := range []int{min(req.Limit, firstSlots), req.Limit} {
+		sem, err = s.readSlots(ctx, req, window)
+		if err != nil {
+			return sem, err
+		}
+		sem.slot = sem.pick(window, locked)
+		if window == req.Limit || sem.slot != 0 && !sem.others {
+			break
+		}
+	}
+	if sem.live.count() >= req.Limit {
+		sem.slot = 0
+	}
+	return sem, nil
+}
+
+// readSlots reads the slots up to window, and those above the limit.
+func (s *Store) readSlots(ctx context.Context, req AcquireRequest, window int) (sem semaphore, err error) {
+	var words []struct {
+		Word                int
+		Present, Live, Open uint32
+		Until               int64
+		Others              bool
+		Next                Process
+		Listed, Full        bool
+		Demoted             bool
+	}
+	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		s.statements.Add(1)
+		err := conn.SelectContext(ctx, &words, s.query(sqlSemaphore, slotRange(req.Name, window, req.Limit)...))
+		if err == nil && len(words) > 0 && words[0].Demoted {
+			err = ErrDemoted
+		}
+		return err
+	})
+	for _, w := range words {
+		sem.present = sem.present.withWord(w.Word, w.Present)
+		sem.live = sem.live.withWord(w.Word, w.Live)
+		sem.open = sem.open.withWord(w.Word, w.Open)
+		if left := duration(w.Until); w.Live != 0 && (sem.left == 0 || left < sem.left) {
+			sem.left = left
+		}
+		sem.others = sem.others || w.Others
+		sem.next, sem.listed, sem.full = w.Next, w.Listed, w.Full
+	}
+	sem.headed = sem.next != 0 && (sem.next == s.self || sem.next == s.self.Polling())
+	return sem, err
+}
+
+// slotRange returns the placeholders of the fragment slots.
+func slotRange(queue string, window, limit int) []string {
+	name := NameOf(queue)
+	return []string{
+		"r", "r.", "queue", literal(queue), "digits", strconv.Itoa(len(queue) + 1), "permits", strconv.Itoa(limit),
+		"window", literal(SlotKey(name, window)), "limit", literal(SlotKey(name, limit)), "last", literal(SlotKey(name, MaxPermits)),
+	}
+}
+
+// pick returns a slot that may be taken, or 0. It prefers slots that have a row. Requests that
+// pick at the same time probably pick different ones.
+func (sem *semaphore) pick(window int, locked slotSet) int {
+	var open, missing []int
+	for i := 1; i <= window; i++ {
+		switch {
+		case locked.has(i):
+		case sem.open.has(i):
+			open = append(open, i)
+		case !sem.present.has(i) && len(missing) < firstTakes:
+			missing = append(missing, i)
+		}
+	}
+	if len(open) == 0 {
+		open = missing
+	}
+	if len(open) == 0 {
+		return 0
+	}
+	return open[rand.IntN(len(open))]
+}
+
+// refusal returns the answer to a request that acquires no slot.
+func (sem *semaphore) refusal(req AcquireRequest, locked slotSet, most time.Duration) (g Grant) {
+	switch {
+	case sem.live.count() >= req.Limit:
+		g.Remaining = sem.left
+	case sem.slot != 0: // other processes were faster each time
+		g.Remaining = time.Millisecond
+	case len(locked) > 0:
+		g.Locked = true
+	default:
+		g.Remaining, g.Reserved = ReservedFor, true
+	}
+	if most > 0 {
+		g.Remaining = min(g.Remaining, most)
+	}
+	return g
+}
+
+// maxLimits limits the semaphores in Store.limits.
+const maxLimits = 1024
+
+// expectPermit records that this process waits for a permit.
+func (s *Store) expectPermit(req AcquireRequest) {
+	if req.EnlistAs == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.limits) == maxLimits {
+		clear(s.limits) // the poller remains
+	}
+	s.limits[req.Name] = req.Limit
+}
+
+// forgetLimits records that this process does not wait for permits of semaphores any more.
+func (s *Store) forgetLimits(queues []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, queue := range queues {
+		delete(s.limits, queue)
+	}
+}
+
+// openSemaphores returns a condition of listen: the row l is that of a semaphore with a slot that
+// this process may take.
+func (s *Store) openSemaphores(names []string) (condition string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range names {
+		if limit := s.limits[name]; limit > 0 {
+			condition += " OR l.name = " + literal(name) + " AND " + s.query(sqlPermitOpen, slotRange(name, limit, limit)...)
+		}
+	}
+	return condition
+}
+
+// A slotSet is a set of slots, with wordSize to a word, as in the statement semaphore.
+type slotSet []uint32
+
+const wordSize = 32
+
+func (set slotSet) has(slot int) bool {
+	return slot/wordSize < len(set) && set[slot/wordSize]&(1<<(slot%wordSize)) != 0
+}
+
+func (set slotSet) with(slot int) slotSet { return set.withWord(slot/wordSize, 1<<(slot%wordSize)) }
+
+// withWord adds the slots of a word.
+func (set slotSet) withWord(i int, word uint32) slotSet {
+	if more := i + 1 - len(set); more > 0 {
+		set = append(slices.Clip(set), make([]uint32, more)...)
+	}
+	set[i] |= word
+	return set
+}
+
+func (set slotSet) count() (n int) {
+	for _, word := range set {
+		n += bits.OnesCount32(word)
+	}
+	return n
 }

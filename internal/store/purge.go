@@ -11,7 +11,8 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Purge deletes idle rows in batches. Each batch is one transaction, which first raises
+// Purge deletes idle rows in batches, and returns how many: those of locks, of shared holds, of
+// permits and of the wait queues of semaphores. Each batch is one transaction, which first raises
 // the high-water row above every token that it deletes.
 func (s *Store) Purge(ctx context.Context, idle time.Duration) (deleted int64, err error) {
 	pause, err := s.ensureHighWaterRow(ctx)

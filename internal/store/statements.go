@@ -30,6 +30,10 @@ var (
 	sqlProbe        = load("probe")
 	sqlExecutes     = load("executes")
 
+	sqlSemaphore      = load("semaphore")
+	sqlJoinSemaphore  = load("join_semaphore")
+	sqlLeaveSemaphore = load("leave_semaphore")
+
 	sqlLookAll          = load("look_all")
 	sqlTakeAll          = load("take_all")
 	sqlInsertAll        = load("insert_all")
@@ -78,6 +82,7 @@ var (
 
 	sqlInspect = load("inspect")
 	sqlList    = load("list")
+	sqlPermits = load("permits")
 
 	sqlHolders     = load("holders")
 	sqlMarkForced  = load("mark_forced")
@@ -106,6 +111,7 @@ var (
 	sqlAvailable        = load("fragments/available")
 	sqlWaitersAfterTake = load("fragments/waiters_after_take")
 	sqlIdleSince        = load("fragments/idle_since")
+	sqlPermitOpen       = load("fragments/permit_open")
 	sqlPlain            = load("fragments/plain")
 	sqlInPhase          = load("fragments/in_phase")
 	sqlNextToken        = load("fragments/next_token")

@@ -56,6 +56,7 @@ type Store struct {
 	reservedConn   *sqlx.Conn         // idle connection kept from the pool while held > 0; nil while in use
 	connReturned   chan struct{}      // capacity 1: reservedConn was set
 	rowWaitsByName map[string]rowWait // by name
+	limits         map[string]int     // by the keys of the semaphores whose wait queues this process may have joined
 }
 
 // New returns a Store for the table name, which CreateTable creates from schema. label
@@ -70,7 +71,7 @@ func New(db *sql.DB, schema, name, label string, self Process, lease time.Durati
 	s := &Store{
 		db: pool, schema: schema, prepared: prepared{db: pool}, name: quoted, label: literal(label), onlyConnTimeout: lease / 4,
 		self: self, sessionRow: literal(sessionRow(self.String())),
-		connReturned: make(chan struct{}, 1), rowWaitsByName: map[string]rowWait{},
+		connReturned: make(chan struct{}, 1), rowWaitsByName: map[string]rowWait{}, limits: map[string]int{},
 	}
 	s.lifetime, s.end = context.WithCancel(context.Background())
 	// Hexadecimal digits are the same in every charset.
@@ -107,7 +108,9 @@ type AcquireRequest struct {
 	EnlistAs Process // joins the wait queue if the request is refused; 0 if nobody does
 	Lease    time.Duration
 
-	dead SessionID // known to be dead; 0 if none was found yet
+	dead       SessionID // known to be dead; 0 if none was found yet
+	absent     bool      // the row is known to be missing
+	skipLocked bool      // the request must not wait for a transaction that has the row locked
 }
 
 // A Grant is the result of Acquire. Token is 0 if the request was refused.
@@ -124,6 +127,7 @@ type Grant struct {
 	Remaining time.Duration // of the holder's lease, or of the reservation
 	Reserved  bool          // the row is free, but reserved for the head of the wait queue
 	Locked    bool          // the row is free, but a transaction has it locked
+	Next      Process       // Permit only: to be signalled, granted or not, because another slot is free; 0 if nobody
 	Sent      time.Time     // of the statement that set the lease
 }
 
@@ -141,7 +145,7 @@ const (
 type Row struct {
 	Owner     string
 	Lease     time.Duration // what remains of the row's own lease; negative if it has expired
-	Remaining time.Duration // the same, or what remains of the session that keeps the row, if that is more
+	Remaining time.Duration // the same, or what remains of the session that keeps the row, if that is more; 0 for a semaphore
 	Next      Process       // head of the wait queue
 	Listed    bool          // this process is in the wait queue
 	Waiting   bool          // Listed, or the queue is full

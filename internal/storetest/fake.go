@@ -186,7 +186,8 @@ type Store struct {
 	table      *Table
 	self       store.Process
 	statements atomic.Int64
-	forced     int // of the session, as last reported; protected by Table.mu
+	forced     int            // of the session, as last reported; protected by Table.mu
+	limits     map[string]int // by the keys of the semaphores that this process waits for; likewise
 }
 
 // NewStore returns a store for the process self.
@@ -225,8 +226,12 @@ func (s *Store) available(r *row, now time.Time) bool {
 func (s *Store) Acquire(ctx context.Context, b store.AcquireRequest) (g store.Grant, err error) {
 	b.Holder = cmp.Or(b.Holder, s.Label)
 	sent, err := s.execute(ctx, func(now time.Time) {
-		if b.Mode == store.Shared {
+		switch b.Mode {
+		case store.Shared:
 			g = s.acquireShared(b, now)
+			return
+		case store.Permit:
+			g = s.acquirePermit(b, now)
 			return
 		}
 		r := s.table.rows[b.Name]
@@ -334,10 +339,14 @@ func (s *Store) Look(ctx context.Context, names []string) (rows map[string]store
 	sent, err = s.execute(ctx, func(now time.Time) {
 		for _, name := range names {
 			if r := s.table.rows[name]; r != nil {
-				rows[name] = store.Row{
+				found := store.Row{
 					Owner: r.owner, Lease: r.expires.Sub(now), Remaining: s.table.keptUntil(r).Sub(now),
 					Next: r.head(), Listed: r.lists(s.self), Waiting: r.lists(s.self) || r.full(),
 				}
+				if isSemaphore(name) {
+					found.Remaining = 0
+				}
+				rows[name] = found
 			}
 		}
 	})
@@ -388,7 +397,10 @@ func (s *Store) RemoveWaiter(ctx context.Context, names []string, p store.Proces
 			wasHead := is(p)(r.head())
 			r.remove(p)
 			removed++
-			if wasHead && !r.expires.After(now) && r.session == 0 && r.head() != 0 {
+			if p == s.self {
+				delete(s.limits, name)
+			}
+			if wasHead && (!r.expires.After(now) && r.session == 0 || isSemaphore(name)) && r.head() != 0 {
 				next = r.head()
 			}
 		}
@@ -495,7 +507,7 @@ func (s *Store) check(names []string, now time.Time) store.Wakeup {
 		switch r := s.table.rows[name]; {
 		case r == nil:
 			return store.Wakeup{Forced: h.Forced, Missing: true}
-		case (h.Name == "" || name < h.Name) && (s.available(r, now) || !r.lists(s.self) && !r.full()):
+		case (h.Name == "" || name < h.Name) && (s.available(r, now) || !r.lists(s.self) && !r.full() || s.permitOpen(name, now)):
 			h.Name = name
 		}
 	}

@@ -2,8 +2,8 @@ package storetest
 
 import (
 	"context"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/store"
@@ -16,9 +16,17 @@ func (s *Store) CreateTable(ctx context.Context) error {
 }
 
 // info returns what operators see of a row. The caller holds mu.
-func (t *Table) info(name string, r *row, now time.Time) store.Info {
-	info := store.Info{Name: name, Token: r.token, Waiters: len(r.waiters)}
-	if until := t.keptUntil(r); until.After(now) {
+func (t *Table) info(key string, r *row, now time.Time) store.Info {
+	info := store.Info{Name: store.NameOf(key), Shared: store.ModeOf(key) == store.Shared, Slot: store.SlotOf(key), Token: r.token}
+	head := t.rows[store.QueueOf(key)]
+	if head != nil {
+		info.Waiters = len(head.waiters)
+	}
+	// A lock that may be held shared has an owner while a request claims it. An exclusive hold
+	// has a shared one of its process beside it while it is downgraded.
+	claimed := r == head && r.mode == inPhase
+	hidden := info.Shared && head != nil && head.mode != inPhase && t.keptUntil(head).After(now)
+	if until := t.keptUntil(r); until.After(now) && !claimed && !hidden && !isSemaphore(key) {
 		info.Held = true
 		info.Holder, info.Owner, info.Holds = r.holder, r.owner, r.holds
 		info.AcquiredAt = r.acquired.UTC().Truncate(time.Microsecond)
@@ -28,27 +36,44 @@ func (t *Table) info(name string, r *row, now time.Time) store.Info {
 	return info
 }
 
+// infos returns what operators see of those rows that are held and whose keys match, in order of
+// keys. The caller holds mu.
+func (t *Table) infos(now time.Time, match func(key string) bool) (infos []store.Info) {
+	for _, key := range slices.Sorted(maps.Keys(t.rows)) {
+		if info := t.info(key, t.rows[key], now); info.Held && match(key) {
+			infos = append(infos, info)
+		}
+	}
+	return infos
+}
+
 // Inspect implements [store.Store.Inspect].
-func (s *Store) Inspect(ctx context.Context, name string) (info store.Info, err error) {
-	info.Name = name
+func (s *Store) Inspect(ctx context.Context, name string) (lock store.Info, err error) {
+	lock = store.Info{Name: name}
 	_, err = s.execute(ctx, func(now time.Time) {
 		if r := s.table.rows[name]; r != nil {
-			info = s.table.info(name, r, now)
+			lock = s.table.info(name, r, now)
 		}
+		lock = store.SumUp(lock, s.table.infos(now, func(key string) bool {
+			return store.NameOf(key) == name && store.ModeOf(key) == store.Shared
+		}))
 	})
-	return info, err
+	return lock, err
 }
 
 // List implements [store.Store.List].
 func (s *Store) List(ctx context.Context) (infos []store.Info, err error) {
 	_, err = s.execute(ctx, func(now time.Time) {
-		for name, r := range s.table.rows {
-			if info := s.table.info(name, r, now); info.Held {
-				infos = append(infos, info)
-			}
-		}
+		infos = s.table.infos(now, func(string) bool { return true })
 	})
-	slices.SortFunc(infos, func(a, b store.Info) int { return strings.Compare(a.Name, b.Name) })
+	return infos, err
+}
+
+// Permits implements [store.Store.Permits].
+func (s *Store) Permits(ctx context.Context, name string) (infos []store.Info, err error) {
+	_, err = s.execute(ctx, func(now time.Time) {
+		infos = s.table.infos(now, func(key string) bool { return store.NameOf(key) == name && store.SlotOf(key) > 0 })
+	})
 	return infos, err
 }
 

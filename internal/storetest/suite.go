@@ -20,6 +20,8 @@ type Repository interface {
 	HoldEnded()
 	Probe(ctx context.Context, c store.Claim) (store.RowState, error)
 
+	Downgrade(ctx context.Context, from store.Claim, to store.AcquireRequest) (g store.Grant, next store.Process, err error)
+
 	Renew(ctx context.Context, cs []store.Claim, lease time.Duration, holds int, session store.SessionID) (renewed int, sent time.Time, err error)
 	Extend(ctx context.Context, c store.Claim, lease time.Duration, holds int, session store.SessionID) (mine bool, sent time.Time, err error)
 	Look(ctx context.Context, names []string) (rows map[string]store.Row, sent time.Time, err error)
@@ -45,6 +47,7 @@ type Repository interface {
 
 	Inspect(ctx context.Context, name string) (store.Info, error)
 	List(ctx context.Context) ([]store.Info, error)
+	Permits(ctx context.Context, name string) ([]store.Info, error)
 	Purge(ctx context.Context, idle time.Duration) (deleted int64, err error)
 }
 
@@ -69,7 +72,7 @@ type clause struct {
 	test     func(t *testing.T, newProcess func() *process)
 }
 
-var contract = slices.Concat(grants, waitQueues, holds, handovers, sessions, forcedReleases, signals, parts, operations, batches)
+var contract = slices.Concat(grants, waitQueues, holds, handovers, sessions, forcedReleases, signals, operations, batches, parts, permits, sharedHolds, claims, sharedForcedReleases, downgrades)
 
 var ctx = context.Background()
 

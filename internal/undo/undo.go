@@ -3,10 +3,10 @@
 package undo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -18,6 +18,7 @@ import (
 // A Repository is what this package needs of the store, which documents the methods.
 type Repository interface {
 	Release(ctx context.Context, c store.Claim) (freed bool, next store.Process, err error)
+	ReleaseAfter(ctx context.Context, c store.Claim, m store.MinHold) (freed bool, next store.Process, err error)
 	ReleaseAll(ctx context.Context, cs []store.Claim) (freed int64, next store.Process, err error)
 	Look(ctx context.Context, names []string) (rows map[string]store.Row, sent time.Time, err error)
 	Owned(ctx context.Context, cs []store.Claim) ([]store.Claim, error)
@@ -45,8 +46,9 @@ type Releaser struct {
 // must have ended even if the statement was executed only when the database replied again.
 type pendingRelease struct {
 	lease        time.Duration
-	mayBeGranted bool      // a statement that would take the row may be in flight
-	until        time.Time // the end of the retries; zero until the database replies
+	minHold      store.MinHold // for which the row stays taken; such a row is released alone
+	mayBeGranted bool          // a statement that would take the row may be in flight
+	until        time.Time     // the end of the retries; zero until the database replies
 	due          time.Time
 	tries        int
 	last         bool // the try after until has been made
@@ -65,9 +67,33 @@ func New(repo Repository, timeout time.Duration, freed func(names []string, next
 // Add releases, from the given time on, an acquisition that was made or extended for the given
 // lease. mayBeGranted is set if its statement may still be in flight.
 func (r *Releaser) Add(c store.Claim, lease time.Duration, mayBeGranted bool, from time.Time) {
+	r.add(c, &pendingRelease{lease: lease, mayBeGranted: mayBeGranted, due: from})
+}
+
+// AddAfter releases, from the given time on, the row of a hold that has ended, which stays taken
+// for a minimum time. Until Forget, Add does not release the row sooner.
+func (r *Releaser) AddAfter(c store.Claim, m store.MinHold, from time.Time) {
+	r.add(c, &pendingRelease{minHold: m, due: from})
+}
+
+// Forget ends the release of a claim that no longer owns its row.
+func (r *Releaser) Forget(c store.Claim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pending[c] = &pendingRelease{lease: lease, mayBeGranted: mayBeGranted, due: from}
+	delete(r.pending, c)
+}
+
+func (r *Releaser) add(c store.Claim, p *pendingRelease) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	from := p.due
+	if old := r.pending[c]; old != nil && old.alone() && !p.alone() {
+		if from.Before(old.due) {
+			old.due = from
+		}
+	} else {
+		r.pending[c] = p
+	}
 	if r.running {
 		if from.Before(r.next) { // otherwise run would scan all pending releases for each new one
 			background.Notify(r.added)
@@ -77,6 +103,10 @@ func (r *Releaser) Add(c store.Claim, lease time.Duration, mayBeGranted bool, fr
 	r.running, r.next = true, from
 	r.group.Go(r.run)
 }
+
+// alone reports whether the row stays taken for a minimum time, which only a statement for this
+// row can write.
+func (p *pendingRelease) alone() bool { return p.minHold != store.MinHold{} }
 
 // Pending returns how many releases have an unknown outcome.
 func (r *Releaser) Pending() int {
@@ -140,7 +170,11 @@ func (r *Releaser) due() (due []store.Claim, next time.Time) {
 			delete(r.pending, c)
 			continue
 		case over, !p.due.After(now):
-			due = append(due, c)
+			if p.alone() {
+				r.startSingle(c, p)
+			} else {
+				due = append(due, c)
+			}
 			p.due, p.last = now.Add(releaseBackoff[min(p.tries, len(releaseBackoff)-1)]), over
 			p.tries++
 		}
@@ -200,28 +234,56 @@ func (r *Releaser) releaseSingly(claims []store.Claim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range claims {
-		p := r.pending[c]
-		if p == nil || p.single || r.single == maxSingle || r.group.Ctx.Err() != nil {
-			continue
+		if p := r.pending[c]; p != nil {
+			r.startSingle(c, p)
 		}
-		p.single = true
-		r.single++
-		r.group.Go(func() {
-			ctx, cancel := context.WithTimeout(store.NotHeld(r.group.Ctx), r.timeout)
-			freed, next, err := r.repo.Release(ctx, c)
-			cancel()
-			r.mu.Lock()
-			p.single = false
-			r.single--
-			if err == nil && freed && r.pending[c] == p {
-				delete(r.pending, c)
-			}
-			r.mu.Unlock()
-			if freed {
-				r.freed([]string{c.Name}, next)
-			}
-		})
 	}
+}
+
+// startSingle releases one row, unless that is in flight or too many are. The caller holds mu.
+func (r *Releaser) startSingle(c store.Claim, p *pendingRelease) {
+	if p.single || r.single == maxSingle || r.group.Ctx.Err() != nil {
+		return
+	}
+	p.single = true
+	r.single++
+	r.group.Go(func() {
+		ctx, cancel := context.WithTimeout(store.NotHeld(r.group.Ctx), r.timeout)
+		r.releaseSingle(ctx, c, p)
+		cancel()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		p.single = false
+		r.single--
+	})
+}
+
+// releaseSingle releases one row by a statement that waits for it.
+func (r *Releaser) releaseSingle(ctx context.Context, c store.Claim, p *pendingRelease) error {
+	freed, next, err := p.send(ctx, r.repo, c)
+	done := err == nil && freed
+	if err == nil && !freed && p.alone() {
+		owned, ownedErr := store.StillOwned(ctx, r.repo, []store.Claim{c})
+		done = ownedErr == nil && len(owned) == 0
+	}
+	if done {
+		r.mu.Lock()
+		if r.pending[c] == p {
+			delete(r.pending, c)
+		}
+		r.mu.Unlock()
+	}
+	if freed {
+		r.freed([]string{c.Name}, next)
+	}
+	return err
+}
+
+func (p *pendingRelease) send(ctx context.Context, repo Repository, c store.Claim) (freed bool, next store.Process, err error) {
+	if p.alone() {
+		return repo.ReleaseAfter(ctx, c, p.minHold)
+	}
+	return repo.Release(ctx, c)
 }
 
 // Drain releases everything that is pending, and retries until ctx ends: a transaction may
@@ -229,9 +291,13 @@ func (r *Releaser) releaseSingly(claims []store.Claim) {
 // that may still be granted, or "".
 func (r *Releaser) Drain(ctx context.Context) (mayBeGranted string, err error) {
 	for pause := firstPause; ; {
-		r.mu.Lock()
-		claims := slices.Collect(maps.Keys(r.pending))
-		r.mu.Unlock()
+		claims, alone := r.all()
+		err = nil
+		for c, p := range alone {
+			limited, cancel := context.WithTimeout(ctx, singleTimeout)
+			err = cmp.Or(r.releaseSingle(limited, c, p), err)
+			cancel()
+		}
 		for part := range slices.Chunk(claims, store.BatchSize) {
 			if err = r.drainBatch(ctx, part); err != nil {
 				break
@@ -250,6 +316,21 @@ func (r *Releaser) Drain(ctx context.Context) (mayBeGranted string, err error) {
 			return "", err
 		}
 	}
+}
+
+// all returns the pending releases: those that statements may share, and the others.
+func (r *Releaser) all() (claims []store.Claim, alone map[store.Claim]*pendingRelease) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	alone = map[store.Claim]*pendingRelease{}
+	for c, p := range r.pending {
+		if p.alone() {
+			alone[c] = p
+		} else {
+			claims = append(claims, c)
+		}
+	}
+	return claims, alone
 }
 
 func (r *Releaser) drainBatch(ctx context.Context, claims []store.Claim) error {

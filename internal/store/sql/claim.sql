@@ -22,7 +22,8 @@
     p.mode = 0 AND p.owner <> {owner} AND {>available} AND g.name IS NOT NULL AS taken,
     p.mode <> 0 AND (p.owner = {owner} OR {>available}) AS claimed,
     IF({>available}, -4611686018427387903, {>remaining}) AS refusal,
-    {>waiters_after_take} AS others,
+    p.owner = {owner} AND {>listed} AS listed,
+    IF(p.owner = {owner} AND ({>listed} OR p.mode = 0), p.waiters, {>waiters_after_take}) AS others,
     {>waiters_enlisted} AS waiters
   FROM {t} AS p FORCE INDEX (PRIMARY)
   LEFT JOIN {t} AS g FORCE INDEX (guard)
@@ -40,7 +41,7 @@ SET
   l.holds = IF(mine.taken OR mine.claimed, 1, l.holds),
   l.acquired_at = IF(mine.taken OR mine.claimed, {>now}, l.acquired_at),
   l.session = IF(mine.taken OR mine.claimed, 0, l.session),
-  l.waiters = IF(mine.taken OR mine.claimed AND LENGTH(mine.others) > 1000, mine.others,
-    IF(mine.claimed, CONCAT({enlist}, mine.others), IF(mine.granted, l.waiters, mine.waiters))),
+  l.waiters = IF(mine.claimed AND NOT mine.listed AND LENGTH(mine.others) <= 1000, CONCAT({enlist}, mine.others),
+    IF(mine.taken OR mine.claimed OR mine.granted, mine.others, mine.waiters)),
   l.expires_at = IF(mine.taken, {>new_lease},
     IF(mine.claimed, GREATEST(l.expires_at, {>now} + INTERVAL {claimLease} MICROSECOND), l.expires_at))

@@ -1,6 +1,6 @@
--- Takes names of which some have no row yet. {keys} has all names in hexadecimal digits, {name}
--- those that had a row a moment ago, {count} of them, for whose locks it does not wait. It waits
--- for other statements that add a row, and for Purge: see insert.
+-- Takes names of which some have no row yet. {rows} selects all names; {name} has those that had
+-- a row a moment ago, {count} of them, for whose locks it does not wait. It waits for other
+-- statements that add a row, and for Purge: see insert.
 --
 -- | rows                              | written                           | answer           |
 -- |-----------------------------------|-----------------------------------|------------------|
@@ -13,7 +13,7 @@
 -- would end in a deadlock. The LIMIT keeps the token from being computed again for each row,
 -- which would hide an answer of 1.
 INSERT INTO {t} (owner, name, holder, holds, token, acquired_at, expires_at)
-SELECT {owner}, UNHEX(k.name), {label}, 1, s.token, {>now}, {>new_lease}
+SELECT {owner}, k.name, {label}, 1, s.token, {>now}, {>new_lease}
 FROM (
   SELECT LAST_INSERT_ID(GREATEST(COALESCE(mine.token, 0), COALESCE(high.token, 0) + 256, {>now_micros})) AS token
   FROM (SELECT COUNT(*) AS picked, MAX(token) AS token FROM ({>pick_plain}) AS plain) AS mine
@@ -21,7 +21,7 @@ FROM (
   WHERE mine.picked = {count} AND @@autocommit
   LIMIT 1
 ) AS s
-STRAIGHT_JOIN JSON_TABLE(_utf8mb4'[{keys}]', '$[*]' COLUMNS (name VARCHAR(600) PATH '$')) AS k
+STRAIGHT_JOIN ({rows}) AS k
 WHERE TRUE
 ON DUPLICATE KEY UPDATE
   session = IF({>plain}, 0, {r}session),

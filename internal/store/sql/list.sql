@@ -1,11 +1,13 @@
--- Reads the state of every lock that is held, for operators. The names of sessions, and of the
--- high-water row, are below x'01'. An explicit LIMIT overrides sql_select_limit.
+-- Reads the state of every row that is held, and of those for which processes wait, for
+-- operators. The names of sessions, and of the high-water row, are below x'01'. An explicit LIMIT
+-- overrides sql_select_limit.
 --
 -- | row                                    | in the list |
 -- |----------------------------------------|-------------|
--- | a lock, held by its lease or a session | yes         |
--- | a lock that is free                    | no          |
+-- | held, by its lease or a session        | yes         |
+-- | free, with processes in its wait queue | yes         |
+-- | any other that is free                 | no          |
 -- | a session, or the high-water row       | no          |
 {>select_info}
-WHERE l.name > x'01' AND (l.expires_at > {>now} OR s.name IS NOT NULL)
+WHERE l.name > x'01' AND (l.expires_at > {>now} OR s.name IS NOT NULL OR l.waiters <> x'')
 ORDER BY l.name LIMIT 18446744073709551615

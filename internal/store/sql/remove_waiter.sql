@@ -4,9 +4,13 @@
 -- | row                                        | written                       | answer                 |
 -- |--------------------------------------------|-------------------------------|------------------------|
 -- | free, and the process is at its head       | the queue without the process | the next process, or 0 |
+-- | a semaphore's, and the process is its head | the queue without the process | the next process, or 0 |
 -- | any other with the process in its queue    | the queue without the process | 0                      |
 -- | locked, or the process is not in its queue | nothing                       | 0                      |
 -- | any, while autocommit is off               | nothing                       | 0                      |
+--
+-- The row of a semaphore is the one whose name ends in x'0073'. It does not show whether slots
+-- are free.
 {>no_safe_updates} UPDATE (
   SELECT name FROM {t} FORCE INDEX (PRIMARY)
   WHERE name IN ({names}) AND (LOCATE({process}, waiters) > 0 OR LOCATE({pollingID}, waiters) > 0) AND @@autocommit
@@ -14,7 +18,7 @@
 ) AS mine
 STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
 SET
-  {r}holds = {r}holds + IF({r}expires_at <= {>now} AND {r}session = 0 AND LENGTH({r}waiters) > 19
+  {r}holds = {r}holds + IF(({r}expires_at <= {>now} AND {r}session = 0 OR RIGHT({r}name, 2) = x'0073') AND LENGTH({r}waiters) > 19
       AND {>head} IN ({process}, {pollingID}),
     0 * LAST_INSERT_ID(SUBSTRING({r}waiters, 20, 19)), 0),
   {r}waiters = REPLACE(REPLACE({r}waiters, {process}, x''), {pollingID}, x'')

@@ -4,7 +4,7 @@
 -- |-------------------------------------|--------------------------------|---------------------------------|
 -- | free, wait queue empty, mode 0      | the grant, bound to no session | the token                       |
 -- | free, a process waits, mode 0       | nothing                        | -1                              |
--- | free, another mode                  | nothing                        | answerShared                    |
+-- | free, or claimed by {owner}, mode 1 | nothing                        | answerShared                    |
 -- | granted to a copy of this statement | nothing                        | the token of that grant         |
 -- | another holder's lease runs         | nothing                        | the microseconds left, negative |
 -- | expired, its session may be alive   | nothing                        | the number of the session       |
@@ -24,7 +24,7 @@ UPDATE {t} SET
 WHERE name = {name} AND @@autocommit
   AND IF(expires_at <= {>now} AND session IN (0, {dead}) AND waiters = x'' AND mode = 0, 1,
     0 * LAST_INSERT_ID(
-      IF(owner = {owner} AND expires_at > {>now} AND mode = 0, CAST(token AS SIGNED),
+      IF(owner = {owner} AND expires_at > {>now}, IF(mode = 0, CAST(token AS SIGNED), -4611686018427387901),
         IF(expires_at > {>now} OR session IN (0, {dead}),
           IF(mode <> 0 AND expires_at <= {>now}, -4611686018427387901, -GREATEST(1, TIMESTAMPDIFF(MICROSECOND, {>now}, expires_at))),
           CAST(session AS SIGNED)))))

@@ -1,11 +1,11 @@
 -- Takes many rows, skipping locked ones. Their new tokens are equal, so that one answer has the
 -- tokens of all.
 --
--- | row                                 | written                                             | counted | answer           |
--- |-------------------------------------|-----------------------------------------------------|---------|------------------|
--- | picked                              | the grant, bound to no session                      | yes     | the common token |
--- | granted to a copy of this statement | the grant, again; still bound; the later lease end  | yes     | a later token    |
--- | not picked: see pick_plain          | nothing                                             | no      | 0, if there is no other |
+-- | row                                 | written                                            | counted | answer                      |
+-- |-------------------------------------|----------------------------------------------------|---------|-----------------------------|
+-- | picked                              | the grant, bound to no session                     | yes     | the common token            |
+-- | granted to a copy of this statement | the grant, again; still bound; the later lease end | yes     | a later token               |
+-- | not picked: see pick_plain          | nothing                                            | no      | 0, unless others were taken |
 {>no_safe_updates} UPDATE ({>pick_plain}) AS mine
 STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
 SET

@@ -6,4 +6,4 @@
 -- | another                                      | has ended | none, or dead | yes   |
 -- | another                                      | runs      |               | no    |
 -- | another                                      |           | may be alive  | no    |
-{t}.owner = {owner} OR {t}.expires_at <= {>now} AND {t}.session IN (0, {dead})
+({t}.owner = {owner} OR {t}.expires_at <= {>now} AND {t}.session IN (0, {dead}))

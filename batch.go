@@ -1,0 +1,155 @@
+package mysqllock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/mysqllock/mysqllock/internal/background"
+	"github.com/mysqllock/mysqllock/internal/outage"
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+// A batch is the statements that acquire several names. Like an attempt, it goes on if its
+// caller returns, and is undone when the reply arrives.
+type batch struct {
+	l       *Locker
+	req     store.BatchRequest
+	calls   []*call // one for each name, each the head of the name's queue
+	ctx     context.Context
+	cancel  context.CancelFunc
+	done    chan struct{} // closed by run after the reply
+	grant   store.BatchGrant
+	err     error
+	probing *time.Timer
+
+	mu       sync.Mutex // protects following fields
+	answered bool
+	detached *time.Timer // cuts the batch off; nil unless the caller has returned
+}
+
+func (b *batch) start() {
+	l := b.l
+	b.ctx, b.cancel = context.WithTimeout(l.background, min(max(b.req.Lease*2/3, time.Second), 10*time.Second))
+	for i, claim := range b.req.Claims(len(b.calls)) {
+		w := b.calls[i].waiter
+		w.State.Sent(w, claim)
+		w.Admit(true)
+	}
+	b.probing = background.AfterFunc(outage.ProbeAfter, b.probe)
+	l.working.Go(b.run)
+}
+
+func (b *batch) run() {
+	b.grant, b.err = b.l.repo.AcquireAll(b.ctx, b.req)
+	b.cancel()
+	b.probing.Stop()
+	if errors.Is(b.err, context.DeadlineExceeded) || errors.Is(b.err, context.Canceled) {
+		b.err = outage.Unanswered(b.err)
+	}
+	for _, name := range b.req.Names[:b.grant.Granted] {
+		b.l.waker.Granted(name)
+	}
+	b.mu.Lock()
+	b.answered = true
+	left := b.detached
+	b.mu.Unlock()
+	close(b.done)
+	if left != nil {
+		left.Stop()
+		b.undo()
+	}
+}
+
+// probe finds out whether the database replies, and whether a name is held or being added.
+func (b *batch) probe() (again time.Duration) {
+	if !b.l.enter() {
+		return 0
+	}
+	defer b.l.working.Done()
+	ctx, cancel := context.WithTimeout(b.ctx, outage.ProbeInterval)
+	defer cancel()
+	rows, _, err := b.l.repo.Look(ctx, b.req.Names)
+	if b.ctx.Err() != nil {
+		return 0
+	}
+	state := store.RowFree
+	for _, name := range b.req.Names {
+		if row, found := rows[name]; !found || row.Remaining > 0 {
+			state = store.RowHeld
+		}
+	}
+	if err != nil && ctx.Err() != nil {
+		err = outage.Unanswered(err)
+	}
+	for _, c := range b.calls {
+		b.l.outages.Probed(c.waiter.State, c.waiter, state, err)
+	}
+	return outage.ProbeInterval
+}
+
+// detach lets the batch go on without its caller. It returns false if the reply has arrived.
+func (b *batch) detach() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.answered {
+		return false
+	}
+	b.detached = time.AfterFunc(detachedTimeout, b.cancel)
+	return true
+}
+
+// undo releases what the batch may have acquired, and leaves the queues.
+func (b *batch) undo() {
+	if b.err == nil {
+		b.l.releaseClaims(b.grant.Unwanted, b.req.Lease)
+		b.giveBack(0)
+		return
+	}
+	if store.OutcomeUnknown(b.err) {
+		for _, claim := range b.req.Claims(len(b.calls)) {
+			b.l.releaser.Add(claim, b.req.Lease, true, time.Now())
+		}
+	}
+	for _, c := range b.calls {
+		c.failed(b.err)
+	}
+	b.leave(0)
+}
+
+// giveBack releases the names that were granted, from the i-th on, and leaves their queues.
+func (b *batch) giveBack(i int) {
+	if i < b.grant.Granted {
+		b.l.releaseClaims(b.req.Claims(b.grant.Granted)[i:], b.req.Lease)
+		for range b.grant.Granted - i {
+			b.l.repo.HoldEnded()
+		}
+	}
+	b.leave(i)
+}
+
+// leave leaves the queues of the names from the i-th on.
+func (b *batch) leave(i int) {
+	for _, c := range b.calls[i:] {
+		b.l.leaveQueue(c.waiter)
+	}
+}
+
+// releaseClaims releases grants that no hold uses.
+func (l *Locker) releaseClaims(claims []store.Claim, lease time.Duration) {
+	if len(claims) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), confirmTimeout)
+	defer cancel()
+	freed, next, err := l.repo.ReleaseAll(ctx, claims)
+	if freed > 0 {
+		l.waker.Freed(store.Names(claims), next)
+	}
+	if err != nil || freed < int64(len(claims)) {
+		for _, c := range claims {
+			l.releaser.Add(c, lease, false, time.Now())
+		}
+	}
+}

@@ -1,0 +1,300 @@
+package mysqllock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mysqllock/mysqllock/internal/lease"
+	"github.com/mysqllock/mysqllock/internal/outage"
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+// handoverTimeout limits a Detach or an Attach, whose statement is repeated until its outcome is
+// known.
+const handoverTimeout = unlockTimeout
+
+// Detach ends the handle without releasing the lock, which stays held for lease (at least 10 ms)
+// from now, and returns a Ticket, by which [Locker.Attach] makes it a handle again, in any
+// process that uses the same table. End transactions that are under [Lock.Guard] first: the
+// lock keeps its token, so Attach does not wait for them.
+//
+// Detach blocks for one round trip, for at most 3 s, or until ctx ends. It returns an error and
+// changes nothing if lease is too short ([ErrInvalidLease]), if the owner has further handles
+// of the lock, if ctx has ended, if the handle was unlocked ([ErrNotHeld]), or after Close
+// ([ErrClosed]). Otherwise it ends the handle and its Context, whose cause is [ErrNotHeld]: after
+// [ErrLost] the lock was lost before; after the error of ctx or of the database, it is released,
+// in the background if necessary.
+func (k *Lock) Detach(ctx context.Context, lease time.Duration) (Ticket, error) {
+	if lease < minLease {
+		return "", opError("detach", k.Name(), fmt.Errorf("%w: %v; want at least %v", ErrInvalidLease, lease, minLease))
+	}
+	t, err := k.detach(ctx, lease)
+	if err != nil {
+		return "", opError("detach", k.Name(), err)
+	}
+	return t, nil
+}
+
+var errOtherHandles = errors.New("the lock has other handles, which must be unlocked first")
+
+func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error) {
+	l, h := k.locker, k.hold
+	l.lockSettled(h)
+	lost := l.checkLoss(h)
+	defer l.finishLoss(h, lost)
+	err := k.state()
+	switch {
+	case err != nil:
+	case len(h.handles) > 1, h.share != nil && len(h.share.holds) > 1:
+		err = errOtherHandles
+	case ctx.Err() != nil:
+		err = causeOf(ctx)
+	}
+	if err != nil {
+		l.mu.Unlock()
+		return "", err
+	}
+	// The handle ends first, because the new lease may be shorter than the one that it trusts.
+	delete(l.holds, h.key)
+	l.endHold(h, ErrNotHeld)
+	h.handles = nil
+	l.leaveShareLocked(h)
+	l.working.Add(1) // Close would have ended this handle
+	defer l.working.Done()
+	ls := h.lease.Load()
+	l.mu.Unlock()
+
+	req := store.DetachRequest{Claim: ls.Claim, Ticket: store.NewTicketID(l.process), Lease: length}
+	if !h.handedOver.IsZero() {
+		req.Age = max(time.Since(h.handedOver), 1)
+	}
+	span := l.watchdog.Stop(ls)
+	switch err = l.detachRow(ctx, req, span); err {
+	case nil:
+		l.released.Add(1)
+	case ErrLost:
+		l.recordLoss(h, lease.Taken)
+	}
+	l.repo.HoldEnded()
+	l.serveNext(h)
+	l.observers.holdEnd(h, err)
+	t := ticket{
+		claim: store.Claim{Name: req.Name, Owner: req.Ticket}, token: h.token, first: h.tokens.token, minHold: h.minHold,
+	}
+	return t.encode(), err
+}
+
+// detachRow gives a row to a ticket. If that fails, the releaser releases the row, which may
+// belong to the claim or to the ticket.
+func (l *Locker) detachRow(ctx context.Context, req store.DetachRequest, span time.Duration) error {
+	limited, cancel := context.WithTimeout(ctx, handoverTimeout)
+	defer cancel()
+	defer context.AfterFunc(l.background, cancel)()
+	maybe := false // a statement may have given the row to the ticket, or may do so yet
+	for pause := firstBackoff; ; {
+		tryCtx, cancel := context.WithTimeout(limited, handoverTimeout/2)
+		detached, sent, err := l.repo.Detach(tryCtx, req)
+		lost := false
+		if err == nil && !detached || errors.Is(err, store.ErrRowLocked) {
+			lost, err = l.notMatched(tryCtx, req.Claim, err)
+		} else {
+			maybe = maybe || store.OutcomeUnknown(err)
+		}
+		cancel()
+		switch {
+		case lost, err == nil && time.Since(sent) >= req.Lease: // the lease may have ended
+			return ErrLost
+		case err == nil:
+			return nil
+		case !store.Transient(err) || !pause.Wait(limited):
+			l.releaser.Add(req.Claim, span, false, time.Now())
+			if maybe {
+				l.releaser.Add(store.Claim{Name: req.Name, Owner: req.Ticket}, req.Lease, true, time.Now())
+			}
+			return l.handoverError(ctx, err)
+		}
+	}
+}
+
+// handoverError describes the error of a Detach or an Attach that gives up: because of ctx, of
+// Close, or of its own time limit.
+func (l *Locker) handoverError(ctx context.Context, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		err = outage.Unanswered(err)
+	}
+	switch {
+	case l.isClosed():
+		return fmt.Errorf("%w: %w", ErrClosed, err)
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %w", causeOf(ctx), err)
+	}
+	return err
+}
+
+// isClosed reports whether Close was called.
+func (l *Locker) isClosed() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Attach makes the lock that t stands for a handle again, with the token that it had. It can be
+// called once, in any process that uses the same table, while the lease that [Lock.Detach] was
+// given runs. From then on, lease is as for [Locker.TryLock]. The owner is that of ctx, or a new
+// one, and ctx is the parent of [Lock.Context].
+//
+// Attach does not wait for other owners. It blocks for one round trip, for at most 3 s, or until
+// ctx ends. It returns [ErrLost] if the lease had ended, if the lock was attached before or taken
+// by force, or if the owner has a lock of this name that was lost and not unlocked. It returns
+// [ErrNotAcquired] if a transaction has the row locked, [ErrUnavailable] with the database's
+// error if the database did not reply, the cause of ctx, an error if t is no Ticket,
+// [ErrInvalidLease], [ErrClosed], or the database's error. If the outcome is unknown, the lock
+// is released in the background; otherwise the Ticket can be used again.
+func (l *Locker) Attach(ctx context.Context, t Ticket, lease time.Duration) (*Lock, error) {
+	parsed, err := t.parse()
+	if err != nil {
+		return nil, fmt.Errorf("mysqllock: attach: %w", err)
+	}
+	name := store.NameOf(parsed.claim.Name)
+	o := l.observers.acquireStart(ctx, name)
+	k, err := l.attach(ctx, parsed, lease, o)
+	return l.acquireEnded("attach", name, k, err, o)
+}
+
+func (l *Locker) attach(ctx context.Context, t ticket, length time.Duration, o *observed) (*Lock, error) {
+	if length != AutoRenew && length < minLease {
+		return nil, fmt.Errorf("%w: %v; want AutoRenew or at least %v", ErrInvalidLease, length, minLease)
+	}
+	label, err := holderOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	mode := store.ModeOf(t.claim.Name)
+	c := &call{request: request{name: store.NameOf(t.claim.Name), mode: mode, lease: length}, l: l, ctx: ctx, queueName: store.QueueOf(t.claim.Name), holder: label}
+	found := c.setOwner()
+	h := c.newHold(t.token, tokenRange{token: t.first})
+	h.minHold = t.minHold
+	if !l.enter() {
+		return nil, ErrClosed
+	}
+	defer l.working.Done()
+	if err := l.requireNoHold(h.key); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, causeOf(ctx)
+	}
+	req := store.AttachRequest{
+		Claim: store.Claim{Name: t.claim.Name, Owner: store.NewOwnerID(l.process)}, Ticket: t.claim.Owner, Holder: label, Lease: length,
+	}
+	if length == AutoRenew {
+		req.Lease = l.lease
+	}
+	g, err := l.attachRow(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	k, err := c.beginAttached(h, g, req.Lease, o)
+	if err == nil && found {
+		l.queues.Wake(c.queueName)
+		l.queues.WakeOwner(c.queueName, c.owner)
+	}
+	return k, err
+}
+
+var errHeld = errors.New("the owner holds the lock already")
+
+// requireNoHold returns an error if the owner has a hold of the name, or has lost one and not
+// unlocked it.
+func (l *Locker) requireNoHold(key holdKey) error {
+	l.mu.Lock()
+	h := l.holds[key]
+	if h == nil {
+		l.mu.Unlock()
+		return nil
+	}
+	lost := l.checkLoss(h)
+	err := cmp.Or(h.ended, errHeld)
+	l.mu.Unlock()
+	l.finishLoss(h, lost)
+	return err
+}
+
+// attachRow takes a row from a ticket. After an error, the releaser releases the row if it may
+// have been taken.
+func (l *Locker) attachRow(ctx context.Context, req store.AttachRequest) (store.Grant, error) {
+	limited, cancel := context.WithTimeout(ctx, handoverTimeout)
+	defer cancel()
+	defer context.AfterFunc(l.background, cancel)()
+	maybe := false // a statement may have taken the row, or may do so yet
+	for pause := firstBackoff; ; {
+		tryCtx, cancel := context.WithTimeout(limited, handoverTimeout/2)
+		g, err := l.repo.Attach(tryCtx, req)
+		gone := err == store.ErrTicketExpired
+		maybe = maybe || !gone && store.OutcomeUnknown(err)
+		if err == nil && g.Token == 0 || errors.Is(err, store.ErrRowLocked) {
+			gone, err = l.notMatched(tryCtx, store.Claim{Name: req.Name, Owner: req.Ticket}, err)
+		}
+		cancel()
+		switch {
+		case g.Token > 0:
+			return g, nil
+		case gone:
+			err = ErrLost
+		case store.Transient(err) && !l.isClosed() && pause.Wait(limited):
+			continue
+		default:
+			err = l.attachError(ctx, err)
+		}
+		if maybe {
+			l.releaser.Add(req.Claim, req.Lease, true, time.Now())
+		}
+		return store.Grant{}, err
+	}
+}
+
+// attachError classifies the error of an Attach that gives up.
+func (l *Locker) attachError(ctx context.Context, err error) error {
+	described := l.handoverError(ctx, err)
+	switch {
+	case ctx.Err() != nil, l.isClosed(), !store.Transient(err):
+		return described
+	case store.Contended(err):
+		return fmt.Errorf("%w: %w", ErrNotAcquired, described)
+	default:
+		return fmt.Errorf("%w: %w", ErrUnavailable, described)
+	}
+}
+
+// beginAttached turns the grant of an Attach into a hold, unless it came too late.
+func (c *call) beginAttached(h *hold, g store.Grant, granted time.Duration, o *observed) (*Lock, error) {
+	l := c.l
+	l.mu.Lock()
+	var err error
+	switch {
+	case l.closed:
+		err = ErrClosed
+	case l.holds[h.key] != nil, !time.Now().Before(lease.TrustedUntil(g.Sent, granted)):
+		err = ErrLost
+	}
+	if err != nil {
+		l.mu.Unlock()
+		l.working.Go(func() {
+			l.release(g.Claim, granted)
+			l.repo.HoldEnded()
+			l.queues.Wake(store.QueueOf(g.Claim.Name))
+		})
+		return nil, err
+	}
+	defer l.mu.Unlock()
+	k := c.addHandle(h, g.Sent)
+	l.startLease(c.mode, h, k, g, granted)
+	l.addHold(h, o)
+	return k, nil
+}

@@ -1,0 +1,15 @@
+-- Some rows of a semaphore as r, each with its slot and the processes that wait: the row {queue}
+-- of the wait queue, which is slot 0, the slots up to {window}, and those from {limit} to {last}.
+(
+  SELECT
+    CAST(CONCAT(_ascii'0', SUBSTRING(l.name, {digits})) AS UNSIGNED) AS slot,
+    l.expires_at,
+    l.released_at,
+    {>kept_until} AS until,
+    q.waiters
+  FROM (
+    SELECT COALESCE(MAX(waiters), x'') AS waiters FROM {t} FORCE INDEX (PRIMARY) WHERE name = {queue}
+  ) AS q
+  STRAIGHT_JOIN {>kept}
+  WHERE l.name BETWEEN {queue} AND {window} OR l.name > {limit} AND l.name <= {last}
+) AS r

@@ -1,0 +1,14 @@
+-- Removes this process, which has a permit, from the wait queue of a semaphore, and waits while
+-- a transaction has its row locked. A head {overdue}, unless that is empty, did not take a free
+-- slot in time, and is removed as by waiters_after_take.
+--
+-- | wait queue                   | written                          | answer                 |
+-- |------------------------------|----------------------------------|------------------------|
+-- | headed by {overdue}          | without it, without this process | the next process, or 0 |
+-- | any other                    | without this process             | the next process, or 0 |
+-- | missing                      | nothing                          | 0                      |
+-- | any, while autocommit is off | nothing                          | 0                      |
+UPDATE {t} SET
+  holds = holds + 0 * LAST_INSERT_ID(CONCAT(_ascii'0', LEFT({>waiters_after_permit}, 19))),
+  waiters = {>waiters_after_permit}
+WHERE name = {name} AND @@autocommit

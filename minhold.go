@@ -1,0 +1,69 @@
+package mysqllock
+
+import (
+	"context"
+	"time"
+
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+// UnlockAfter gives the handle back like [Lock.Unlock], but the name stays taken until held
+// after it was acquired, by the database's clock, even if this process ends: of a fleet in
+// which each process has a job to run, at most one runs it in that time. If that time has
+// passed, or held <= 0, UnlockAfter is Unlock.
+//
+// If the owner has further handles of the lock, this happens when the last of them is
+// unlocked, by whichever method, with the longest time that was given. A lock that was taken
+// over from another goroutine of this process counts as acquired then; re-entry and
+// [Locker.Attach] acquire nothing.
+//
+// Until the time is over, [Locker.Inspect] shows the name as held, and until when, and nobody
+// can acquire it, nor can this process; only [Locker.ForceUnlock] ends it sooner. Waiters
+// acquire the lock when the time is over.
+//
+// UnlockAfter blocks, and returns errors, as Unlock does. After an error that leaves the
+// outcome unknown, the library retries in the background, and in Close, and never frees the
+// name early.
+func (k *Lock) UnlockAfter(held time.Duration) error {
+	if err := k.unlock(held); err != nil {
+		return opError("unlock", k.Name(), err)
+	}
+	return nil
+}
+
+// minimum returns for how long the row stays taken when the hold has ended.
+func (h *hold) minimum() store.MinHold {
+	switch {
+	case h.share != nil:
+		return store.MinHold{Until: h.share.minHold}
+	case h.minHold == 0:
+		return store.MinHold{}
+	case h.handedOver.IsZero():
+		return store.MinHold{Held: h.minHold}
+	default: // the row has the time of an earlier hold
+		return store.MinHold{Until: h.handedOver.Add(h.minHold)}
+	}
+}
+
+// releaseHold releases the row of a hold that has ended, until end.
+func (l *Locker) releaseHold(end time.Time, h *hold) error {
+	ls := h.lease.Load()
+	c, span, m := ls.Claim, l.watchdog.Stop(ls), h.minimum()
+	if m == (store.MinHold{}) {
+		return l.releaseBy(end, c, span, m)
+	}
+	l.releaser.AddAfter(c, m, end) // before anything else can have the row released
+	err := l.releaseBy(end, c, span, m)
+	if err == nil || err == ErrLost {
+		l.releaser.Forget(c)
+	}
+	return err
+}
+
+// sendRelease releases a row, which stays taken for a minimum time.
+func (l *Locker) sendRelease(ctx context.Context, c store.Claim, m store.MinHold) (freed bool, next store.Process, err error) {
+	if m == (store.MinHold{}) {
+		return l.repo.Release(ctx, c)
+	}
+	return l.repo.ReleaseAfter(ctx, c, m)
+}

@@ -1,0 +1,473 @@
+package mysqllock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/mysqllock/mysqllock/internal/lease"
+	"github.com/mysqllock/mysqllock/internal/queue"
+	"github.com/mysqllock/mysqllock/internal/store"
+	"github.com/mysqllock/mysqllock/internal/undo"
+)
+
+// A LockSet is the locks that one [Locker.TryLockAll] acquired. It needs one
+// [LockSet.Unlock], and is safe for concurrent use.
+type LockSet struct {
+	locker   *Locker
+	locks    []*Lock // by name
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	unlocked bool // protected by the Locker's mu
+}
+
+// TryLockAll acquires the locks of all names, or none, within one wait. Duplicates count once,
+// and 800 different names are the limit. See [Locker.TryLock] for wait, lease and ctx. All locks
+// have the same owner, that of ctx or a new one; names that it holds already are re-entered.
+//
+// Callers of TryLockAll never deadlock with each other, in whatever order they list the names:
+// a caller that waits for a name holds only names that sort before it, and those that its owner
+// held before. If all names are free, TryLockAll sends at most two statements, whatever their
+// number. While it waits for a name, it keeps the ones that it has acquired; fixed leases count
+// from when the last one is acquired.
+//
+// It returns the errors of TryLock, with the name of the lock that was in the way, and
+// [ErrLost] if a lock was lost while it waited for another one. Then the locks that it had
+// acquired are released in the background.
+func (l *Locker) TryLockAll(ctx context.Context, names []string, wait, lease time.Duration) (*LockSet, error) {
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	switch {
+	case len(names) == 0:
+		return nil, errors.New("mysqllock: acquire all: no names")
+	case len(names) > store.BatchSize:
+		return nil, fmt.Errorf("mysqllock: acquire all: %d names; %d are the limit", len(names), store.BatchSize)
+	}
+	for _, name := range names {
+		if err := cmp.Or(checkName(name), checkLease(lease)); err != nil {
+			return nil, opError("acquire", name, err)
+		}
+	}
+	if !l.enter() {
+		return nil, opError("acquire", names[0], ErrClosed)
+	}
+	defer l.working.Done()
+	c := &setCall{l: l, ctx: ctx, began: time.Now(), wait: wait, lease: lease, names: names}
+	if c.owner, c.shared = ctx.Value(ownerKey{}).(*owner); !c.shared {
+		c.owner = new(owner)
+		c.ctx = context.WithValue(ctx, ownerKey{}, c.owner)
+	}
+	var err error
+	if c.holder, err = holderOf(ctx); err != nil {
+		return nil, opError("acquire", names[0], err)
+	}
+	if err := c.acquire(); err != nil {
+		held, others := l.endHandles(c.locks)
+		for _, k := range others {
+			k.unlock(0)
+		}
+		go l.releaseAll(held)
+		return nil, err
+	}
+	return c.set(), nil
+}
+
+// Lock returns the handle of a name, or nil if the name is not in the set. It may be unlocked
+// by itself, and then no longer counts for the set.
+func (s *LockSet) Lock(name string) *Lock {
+	i, found := slices.BinarySearchFunc(s.locks, name, func(k *Lock, name string) int { return cmp.Compare(k.Name(), name) })
+	if !found {
+		return nil
+	}
+	return s.locks[i]
+}
+
+// Context returns the context that TryLockAll was given, with the owner added. It ends with that
+// context, and when one of the locks is lost (cause [ErrLost]), the set unlocked (cause
+// [ErrNotHeld]) or the Locker closed (cause [ErrClosed]).
+func (s *LockSet) Context() context.Context { return s.ctx }
+
+// Err returns nil if the leases of all locks can be trusted at this very moment; else
+// [ErrLost], [ErrNotHeld] if the set was unlocked, or [ErrClosed]. It never blocks on the
+// database.
+func (s *LockSet) Err() error {
+	open := false
+	for _, k := range s.locks {
+		switch err := k.Err(); err {
+		case nil:
+			open = true
+		case ErrNotHeld:
+		default:
+			return err
+		}
+	}
+	if !open {
+		return ErrNotHeld
+	}
+	return nil
+}
+
+// Unlock unlocks all locks, and ends the set's Context. It releases them in one statement, and
+// blocks as [Lock.Unlock] does.
+//
+// It returns nil on success; [ErrNotHeld] if the set was unlocked before; [ErrClosed] after
+// Close; otherwise the errors of [Lock.Unlock] for each lock, joined.
+func (s *LockSet) Unlock() error {
+	l := s.locker
+	l.mu.Lock()
+	var err error
+	switch {
+	case l.closed:
+		err = ErrClosed
+	case s.unlocked:
+		err = ErrNotHeld
+	}
+	s.unlocked = true
+	l.mu.Unlock()
+	if err != nil {
+		return opError("unlock", s.locks[0].Name(), err)
+	}
+	s.cancel(ErrNotHeld)
+	held, others := l.endHandles(s.locks)
+	var errs []error
+	for _, k := range others {
+		if err := k.unlock(0); err != nil && err != ErrNotHeld { // not unlocked by itself
+			errs = append(errs, opError("unlock", k.Name(), err))
+		}
+	}
+	return errors.Join(append(errs, l.releaseAll(held))...)
+}
+
+// A setCall is one TryLockAll in progress. It acquires names in their order.
+type setCall struct {
+	l           *Locker
+	ctx         context.Context // with the owner
+	began       time.Time
+	wait, lease time.Duration
+	owner       *owner
+	shared      bool     // the owner is from the caller's context
+	holder      string   // as of WithHolder; "" if not set
+	names       []string // not acquired yet
+	locks       []*Lock
+	waited      bool // the locks are kept until all are acquired
+}
+
+func (c *setCall) acquire() error {
+	if c.shared {
+		if err := c.reenter(); err != nil {
+			return err
+		}
+	}
+	for len(c.names) > 0 {
+		if len(c.names) > 1 {
+			if err := c.acquireFree(); err != nil {
+				return c.failed(err)
+			}
+		}
+		if len(c.names) > 0 {
+			if err := c.acquireNext(); err != nil {
+				return err
+			}
+		}
+	}
+	return c.finish()
+}
+
+// reenter acquires the names that the owner holds already.
+func (c *setCall) reenter() (err error) {
+	held := func(name string) bool {
+		c.l.mu.Lock()
+		defer c.l.mu.Unlock()
+		return c.l.holds[holdKey{c.owner, name}] != nil
+	}
+	c.names = slices.DeleteFunc(c.names, func(name string) bool {
+		if err != nil || !held(name) {
+			return false
+		}
+		var k *Lock
+		if k, err = c.l.TryLock(c.ctx, name, 0, c.lease); err == nil {
+			c.locks = append(c.locks, k)
+		}
+		return err == nil
+	})
+	return err
+}
+
+// acquireNext acquires the first of the remaining names by itself, and waits for it. A batch
+// waits for no lock.
+func (c *setCall) acquireNext() error {
+	name, lease := c.names[0], c.lease
+	if !c.waited && (len(c.locks) > 0 || len(c.names) > 1) {
+		c.waited = true
+		c.request(true)
+	}
+	if c.waited {
+		lease = AutoRenew
+	}
+	k, err := c.l.TryLock(c.ctx, name, c.left(), lease)
+	if err == nil {
+		c.locks, c.names = append(c.locks, k), c.names[1:]
+	}
+	return err
+}
+
+// left returns what is left of the wait.
+func (c *setCall) left() time.Duration {
+	if c.wait <= 0 || c.wait == WaitForever {
+		return c.wait
+	}
+	return max(c.wait-time.Since(c.began), time.Millisecond)
+}
+
+// request makes the handles request AutoRenew, or else the lease of the call from now on.
+func (c *setCall) request(auto bool) {
+	if c.lease == AutoRenew {
+		return
+	}
+	r := lease.Request{Auto: auto}
+	if !auto {
+		r.Until = time.Now().Add(c.lease)
+	}
+	l := c.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, k := range c.locks {
+		k.requested = r
+		// Pass makes the lease end in time even if the row has a longer one.
+		if h := k.hold; auto || len(h.handles) > 1 || !l.watchdog.Pass(h.lease.Load(), r, c.lease, h) {
+			l.requestsChanged(h)
+		}
+	}
+}
+
+// finish returns an error if a lock was lost while the call waited for another.
+func (c *setCall) finish() error {
+	if !c.waited {
+		return nil
+	}
+	c.request(false)
+	for _, k := range c.locks {
+		if err := k.Err(); err != nil {
+			return opError("acquire", k.Name(), err)
+		}
+	}
+	return nil
+}
+
+// failed records that a batch failed with err, for the first of its names.
+func (c *setCall) failed(err error) error {
+	l, name := c.l, c.names[0]
+	switch {
+	case errors.Is(err, ErrNotAcquired):
+		l.notAcquired.Add(1)
+	case errors.Is(err, ErrUnavailable):
+		l.unavailable.Add(1)
+	}
+	err = opError("acquire", name, err)
+	l.observers.acquireEnd(c.observe(name), name, nil, err)
+	return err
+}
+
+// observe begins an observed acquire.
+func (c *setCall) observe(name string) *observed {
+	o := c.l.observers.acquireStart(c.ctx, name)
+	if o != nil {
+		o.began = c.began
+	}
+	return o
+}
+
+func (c *setCall) set() *LockSet {
+	slices.SortFunc(c.locks, func(a, b *Lock) int { return cmp.Compare(a.Name(), b.Name()) })
+	s := &LockSet{locker: c.l, locks: c.locks}
+	s.ctx, s.cancel = context.WithCancelCause(c.ctx)
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	for _, k := range s.locks {
+		if k.set = s; k.ended != nil {
+			s.cancel(k.ended)
+		}
+	}
+	return s
+}
+
+// acquireFree acquires the first of the remaining names, up to one that is not free or that has
+// waiters in this process. It returns an error if the call must end. After a failed statement,
+// acquireNext finds out whether the database replies.
+func (c *setCall) acquireFree() error {
+	b := c.join()
+	if len(b.calls) < 2 {
+		b.leave(0)
+		return nil
+	}
+	first := b.calls[0]
+	if c.ctx.Err() != nil {
+		b.leave(0)
+		return canceled(c.ctx)
+	}
+	if c.wait != WaitForever {
+		first.wait = c.left()
+		if c.wait <= 0 {
+			first.wait = noWaitTimeout - time.Since(c.began)
+		}
+		limit := max(first.wait, minTimeout)
+		cutoff := make(chan struct{})
+		first.cutoff, first.cutoffTime = cutoff, time.Now().Add(limit)
+		defer time.AfterFunc(limit, func() { close(cutoff) }).Stop()
+	}
+	b.start()
+	if err := await(first, b.done, first.cutoff); err != nil && b.detach() {
+		return err
+	}
+	return c.adopt(b)
+}
+
+// join joins the queues of the remaining names, up to one that has a head.
+func (c *setCall) join() *batch {
+	l := c.l
+	b := &batch{l: l, done: make(chan struct{})}
+	requested := c.lease
+	if c.waited {
+		requested = AutoRenew
+	}
+	b.req = store.BatchRequest{Holder: c.holder, Owner: store.NewOwnerID(l.process), Lease: cmp.Or(requested, l.lease)}
+	for _, name := range c.names {
+		w, _ := l.queues.Join(queue.Request{Name: name, Owner: c.owner, NoWait: true})
+		if w == nil {
+			break
+		}
+		select {
+		case <-w.Head:
+		default:
+			l.leaveQueue(w)
+			return b
+		}
+		b.req.Names = append(b.req.Names, name)
+		b.calls = append(b.calls, &call{
+			request: request{name: name, lease: requested}, l: l, ctx: c.ctx, queueName: name,
+			owner: c.owner, reentrant: c.shared, waiter: w, holder: c.holder,
+		})
+	}
+	return b
+}
+
+// adopt begins the holds that a batch was granted.
+func (c *setCall) adopt(b *batch) error {
+	l := c.l
+	late := b.err == nil && !time.Now().Before(lease.TrustedUntil(b.grant.Sent, b.req.Lease))
+	if b.err != nil || late {
+		b.undo()
+		if b.err != nil && !store.Transient(b.err) {
+			return b.err
+		}
+		return nil
+	}
+	l.releaseClaims(b.grant.Unwanted, b.req.Lease)
+	for i, claim := range b.req.Claims(b.grant.Granted) {
+		one := b.calls[i]
+		one.observed = c.observe(one.name)
+		k, err := one.beginHold(&attempt{
+			l: l, waiter: one.waiter, request: store.AcquireRequest{Claim: claim, Lease: b.req.Lease},
+			grant: store.Grant{Token: b.grant.Token, Claim: claim, Sent: b.grant.Sent},
+		})
+		if k == nil {
+			b.giveBack(i)
+			return err
+		}
+		l.observers.acquireEnd(one.observed, one.name, k, nil)
+		c.locks, c.names = append(c.locks, k), c.names[1:]
+	}
+	b.leave(b.grant.Granted)
+	return nil
+}
+
+// endHandles ends handles whose holds have no other handle, and these holds, which releaseAll
+// must release. It returns the other handles, which are to be unlocked one by one.
+func (l *Locker) endHandles(locks []*Lock) (held []*hold, others []*Lock) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, k := range locks {
+		h := k.hold
+		alone := len(h.handles) == 1 && h.share == nil && h.downgraded == nil && h.minHold == 0
+		if k.state() != nil || !alone || !l.watchdog.Alive(h.lease.Load()) {
+			others = append(others, k)
+			continue
+		}
+		delete(l.holds, h.key)
+		l.endHold(h, ErrNotHeld)
+		h.handles = nil
+		held = append(held, h)
+	}
+	if len(held) > 0 {
+		l.working.Add(1) // Close would have ended these handles
+	}
+	return held, others
+}
+
+// releaseAll releases the rows of holds that endHandles has ended.
+func (l *Locker) releaseAll(held []*hold) error {
+	if len(held) == 0 {
+		return nil
+	}
+	defer l.working.Done()
+	errs := l.releaseRows(held)
+	for i, h := range held {
+		switch errs[i] {
+		case nil:
+			l.released.Add(1)
+		case ErrLost:
+			l.recordLoss(h, lease.Taken)
+		}
+		l.repo.HoldEnded()
+		l.leaveQueue(h.waiter)
+		l.observers.holdEnd(h, errs[i])
+		if errs[i] != nil {
+			errs[i] = opError("unlock", h.key.name, errs[i])
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// releaseRows releases the rows of holds, and returns an error for each.
+func (l *Locker) releaseRows(held []*hold) []error {
+	end := time.Now().Add(unlockTimeout)
+	errs := make([]error, len(held))
+	claims, spans := make([]store.Claim, len(held)), make([]time.Duration, len(held))
+	for i, h := range held {
+		ls := h.lease.Load()
+		claims[i], spans[i] = ls.Claim, l.watchdog.Stop(ls)
+	}
+	if len(held) == 1 {
+		errs[0] = l.releaseBy(end, claims[0], spans[0], store.MinHold{})
+		return errs
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), end)
+	defer cancel()
+	var freed atomic.Int64
+	err := undo.ReleaseAll(ctx, l.repo, claims, func(names []string, n int64, next store.Process) {
+		freed.Add(n)
+		l.waker.Released(names, next)
+	})
+	if err == nil && freed.Load() >= int64(len(held)) {
+		return errs
+	}
+	ctx, cancel = context.WithTimeout(context.Background(), confirmTimeout)
+	defer cancel()
+	rows, _, lookErr := l.repo.Look(ctx, store.Names(claims))
+	for i, c := range claims {
+		switch row := rows[c.Name]; {
+		case lookErr == nil && row.ReleasedBy(c):
+		case lookErr == nil && row.Owner != c.Owner:
+			if err == nil { // otherwise another owner may have followed the release
+				errs[i] = ErrLost
+			}
+		default:
+			errs[i] = cmp.Or(err, lookErr, store.ErrRowLocked)
+			l.releaser.Add(c, spans[i], false, time.Now())
+		}
+	}
+	return errs
+}

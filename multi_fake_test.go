@@ -1,0 +1,149 @@
+package mysqllock
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+func (f side) AcquireAll(ctx context.Context, req store.BatchRequest) (store.BatchGrant, error) {
+	g, sent, err := send(ctx, f.fakeRepo, "batch", req.Names, func(now time.Time) (g store.BatchGrant) {
+		for _, name := range req.Names {
+			if r := f.rows[name]; f.keptUntil(r).After(now) || r.waiters != "" {
+				break
+			}
+			g.Granted++
+		}
+		f.tokens += store.TokenRange
+		g.Token = f.tokens
+		for _, name := range req.Names[:g.Granted] {
+			f.rows[name] = fakeRow{owner: req.Owner, holds: 1, token: g.Token, expires: now.Add(req.Lease), freed: f.rows[name].freed}
+		}
+		return g
+	})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil {
+		return store.BatchGrant{}, err
+	}
+	f.terms += g.Granted
+	g.Sent = sent
+	return g, err
+}
+
+// A batch that fails leaves nothing behind, and each lock is then acquired by itself.
+func TestBatchFails(t *testing.T) {
+	for name, flt := range map[string]fault{"refused": fails(errDeadlock), "reply lost": cut} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fakeRepo) {
+				l := f.locker(withSignal)
+				f.meet(first(1, flt, none), "batch")
+				s, err := l.TryLockAll(bg, []string{"c", "b", "a"}, 10*time.Second, AutoRenew)
+				require.NoError(t, err)
+				for _, name := range []string{"a", "b", "c"} {
+					require.NoError(t, s.Lock(name).Err())
+				}
+				require.NoError(t, s.Unlock())
+				time.Sleep(time.Minute)
+				for _, name := range []string{"a", "b", "c"} {
+					require.Zero(t, f.left(name))
+				}
+				require.EqualValues(t, 3, l.Stats().Released)
+			})
+		})
+	}
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker()
+		f.meet(fails(errDenied), "batch")
+		_, err := l.TryLockAll(bg, []string{"a", "b"}, time.Second, AutoRenew)
+		require.ErrorIs(t, err, errDenied)
+		require.ErrorContains(t, err, `acquire "a"`)
+	})
+}
+
+// A batch without a reply does not keep its caller beyond the wait, and is undone when the
+// reply arrives.
+func TestBatchWithoutReply(t *testing.T) {
+	for name, c := range map[string]struct {
+		wait   time.Duration
+		end    func(cancel context.CancelCauseFunc, l *Locker)
+		limit  time.Duration
+		wanted error
+	}{
+		"one attempt": {0, nil, noWaitTimeout, ErrUnavailable},
+		"wait":        {5 * time.Second, nil, 5 * time.Second, ErrUnavailable},
+		"ctx":         {WaitForever, func(cancel context.CancelCauseFunc, _ *Locker) { cancel(context.Canceled) }, time.Second, context.Canceled},
+		"Close":       {WaitForever, func(_ context.CancelCauseFunc, l *Locker) { go l.Close() }, time.Second, ErrClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fakeRepo) {
+				l := f.locker()
+				for _, name := range []string{"a", "b"} {
+					k, err := l.TryLock(bg, name, 0, AutoRenew)
+					require.NoError(t, err)
+					require.NoError(t, k.Unlock())
+				}
+				f.meet(late(c.limit+500*time.Millisecond), "batch")
+				ctx, cancel := context.WithCancelCause(bg)
+				defer cancel(nil)
+				if c.end != nil {
+					time.AfterFunc(time.Second, func() { c.end(cancel, l) })
+				}
+				start := time.Now()
+				_, err := l.TryLockAll(ctx, []string{"a", "b"}, c.wait, AutoRenew)
+				require.ErrorIs(t, err, c.wanted)
+				require.ErrorContains(t, err, `acquire "a"`)
+				require.LessOrEqual(t, time.Since(start), c.limit+100*time.Millisecond)
+				time.Sleep(time.Minute)
+				require.Zero(t, f.left("a"))
+				require.Zero(t, f.left("b"))
+				require.Zero(t, l.Stats().Held)
+			})
+		})
+	}
+}
+
+// While the set waits for a name, fixed leases of the others are kept; when it has all, they
+// end together, and by themselves.
+func TestFixedLeasesOfASet(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l, other := f.locker(withSignal), f.locker(withSignal)
+		k, err := other.TryLock(bg, "b", 0, AutoRenew)
+		require.NoError(t, err)
+		time.AfterFunc(time.Hour, func() { k.Unlock() })
+		s, err := l.TryLockAll(bg, []string{"a", "b", "c"}, WaitForever, 5*time.Second)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, f.now(), time.Hour)
+		time.Sleep(4 * time.Second)
+		require.NoError(t, s.Err())
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.ErrorIs(t, s.Err(), ErrLost)
+		require.ErrorIs(t, context.Cause(s.Context()), ErrLost)
+		time.Sleep(100 * time.Millisecond)
+		for _, name := range []string{"a", "b", "c"} {
+			require.Zero(t, f.left(name))
+		}
+		require.ErrorIs(t, s.Unlock(), ErrLost)
+	})
+}
+
+// A lock that is lost while the set waits for another ends the call.
+func TestLossWhileASetWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker(withSignal)
+		f.take("b", time.Hour)
+		time.AfterFunc(30*time.Minute, func() { f.take("a", 2*time.Hour) })
+		_, err := l.TryLockAll(bg, []string{"a", "b", "c"}, WaitForever, AutoRenew)
+		require.ErrorIs(t, err, ErrLost)
+		require.ErrorContains(t, err, `acquire "a"`)
+		synctest.Wait()
+		require.Zero(t, f.left("b"))
+		require.Zero(t, f.left("c"))
+	})
+}

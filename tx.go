@@ -1,0 +1,82 @@
+package mysqllock
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+// DoTx calls fn under the lock, in a transaction under [Lock.Guard]: no other owner can acquire
+// the lock before the transaction has ended. DoTx begins the transaction, with opts, on the pool
+// of the Locker, commits it if fn returns nil, rolls it back if fn returns an error or panics,
+// and then unlocks. fn gets the context of the handle, and must not end the transaction itself.
+//
+// If DoTx returns nil, the transaction is committed. If it returns an error, nothing is
+// committed, unless the error says that the outcome of the commit is unknown, because the
+// database did not reply to it. The error is that of TryLock, of the begin, of Guard, of fn or
+// of the commit; that of fn is joined with [ErrLost] if the lock was lost meanwhile, or with
+// [ErrClosed] if Close released it.
+//
+// The loss of the lock ends the context of fn, but not the transaction, which Guard still
+// protects: it is committed if fn returns nil. The end of ctx rolls it back, as with
+// [sql.DB.BeginTx]. A read-only transaction is guarded, too. The transaction occupies one
+// connection of the pool until it ends.
+func (l *Locker) DoTx(ctx context.Context, name string, wait, lease time.Duration, opts *sql.TxOptions, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	var committed bool
+	err := l.do(ctx, name, wait, lease, func(k *Lock) (err error) {
+		committed, err = k.inTx(ctx, opts, fn)
+		return err
+	})
+	if committed {
+		return nil
+	}
+	return err
+}
+
+// inTx calls fn in a transaction under Guard. It returns true if that was committed.
+func (k *Lock) inTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx context.Context, tx *sql.Tx) error) (committed bool, err error) {
+	// Until Guard has returned, the loss of the lock ends the wait for a connection, too.
+	txCtx, end := context.WithCancel(ctx)
+	defer end()
+	keep := context.AfterFunc(k.Context(), end)
+	tx, err := k.locker.db.BeginTx(txCtx, opts)
+	if err != nil {
+		return false, k.beginFailed(ctx, err)
+	}
+	defer tx.Rollback() // also if fn panics; it does nothing after a commit
+	if err = k.Guard(txCtx, tx); err != nil || !keep() {
+		return false, k.beginFailed(ctx, err)
+	}
+	if err = fn(k.Context(), tx); err != nil {
+		return false, err
+	}
+	err = tx.Commit()
+	switch {
+	case err == nil:
+		return true, nil
+	case ctx.Err() != nil && (errors.Is(err, sql.ErrTxDone) || errors.Is(err, ctx.Err())):
+		err = fmt.Errorf("rolled back: %w", causeOf(ctx))
+	case errors.Is(err, sql.ErrTxDone):
+		err = fmt.Errorf("fn ended the transaction: %w", err)
+	case errors.Is(err, driver.ErrBadConn) || !store.OutcomeUnknown(err): // the first: nothing was sent
+	default:
+		err = fmt.Errorf("the outcome of the commit is unknown: %w", err)
+	}
+	return false, opError("commit", k.Name(), err)
+}
+
+// beginFailed returns why a transaction could not be begun and guarded.
+func (k *Lock) beginFailed(ctx context.Context, err error) error {
+	if now := k.Err(); now != nil {
+		return opError("begin", k.Name(), now)
+	}
+	if ctx.Err() != nil {
+		return opError("begin", k.Name(), causeOf(ctx))
+	}
+	return opError("begin", k.Name(), err)
+}
