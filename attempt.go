@@ -140,6 +140,9 @@ func (a *attempt) send() {
 	if a.grant.Token > 0 {
 		a.l.waker.Granted(a.request.Name)
 	}
+	if a.grant.Next != 0 {
+		a.l.waker.Released([]string{a.request.Name}, a.grant.Next)
+	}
 	if fast := a.err == nil && time.Since(start) < fastReply; fast != a.l.dbIsFast.Load() {
 		a.l.dbIsFast.Store(fast)
 	}

@@ -33,6 +33,7 @@ type (
 	operator interface {
 		Inspect(ctx context.Context, name string) (store.Info, error)
 		List(ctx context.Context) ([]store.Info, error)
+		Permits(ctx context.Context, name string) ([]store.Info, error)
 		ForceUnlock(ctx context.Context, name string) (freed []store.Claim, next store.Process, err error)
 		Purge(ctx context.Context, idle time.Duration) (deleted int64, err error)
 	}

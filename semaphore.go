@@ -45,4 +45,18 @@ func (k *Lock) Slot() int { return store.SlotOf(k.hold.lease.Load().Claim.Name) 
 // Holders returns one Info for each permit that is held, in order of slots. It blocks for one
 // round trip. It returns [ErrInvalidName], [ErrNoTable], [ErrClosed], or the error of ctx or the
 // database.
-func (s *Semaphore) Holders(ctx context.Context) ([]Info, error) { return nil, nil }
+func (s *Semaphore) Holders(ctx context.Context) (infos []Info, err error) {
+	l := s.locker
+	err = l.admin(func() (err error) {
+		if err = checkName(s.name); err == nil {
+			found, err := l.table.Permits(ctx, s.name)
+			infos = infosOf(found)
+			return err
+		}
+		return err
+	})
+	if err != nil {
+		return nil, opError("holders", s.name, err)
+	}
+	return infos, nil
+}
