@@ -200,7 +200,7 @@ func (c *call) leave() {
 // releaseClaim releases the claim of a name that was not granted.
 func (l *Locker) releaseClaim(claim store.Claim) {
 	if err := l.release(claim, store.ClaimLease); err != nil {
-		l.log.Debug("mysqllock: release of a claim, trying again", "name", claim.Name, "err", err)
+		l.log.Debug("mysqllock: release of a claim, trying again", "name", store.NameOf(claim.Name), "err", err)
 	}
 	l.queues.Wake(claim.Name)
 }

@@ -96,13 +96,22 @@ func (l *Locker) CreateTable(ctx context.Context) error {
 // Guard. It returns [ErrInvalidName], [ErrNoTable], [ErrClosed], or the error of ctx or
 // the database; after an error the lock may be held or free.
 func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err error) {
+	if err = checkName(name); err == nil {
+		held, err = l.force(ctx, name)
+	}
+	if err != nil {
+		return false, opError("force unlock", name, err)
+	}
+	return held, nil
+}
+
+// force frees the row of a lock, with those of its shared holds, or of a slot, and reports
+// whether it freed a hold.
+func (l *Locker) force(ctx context.Context, key string) (held bool, err error) {
 	var all []store.Claim
 	var next store.Process
 	err = l.admin(func() (err error) {
-		if err = checkName(name); err != nil {
-			return err
-		}
-		freed, head, err := l.table.ForceUnlock(ctx, name)
+		freed, head, err := l.table.ForceUnlock(ctx, key)
 		for _, c := range freed {
 			l.watchdog.OwnerChanged(c)
 		}
@@ -113,12 +122,9 @@ func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err e
 		return err
 	})
 	if len(all) > 0 {
-		l.waker.Freed([]string{name}, next)
+		l.waker.Freed([]string{key}, next)
 	}
-	if err != nil {
-		return false, opError("force unlock", name, err)
-	}
-	return len(all) > 0, nil
+	return len(all) > 0, err
 }
 
 // Purge deletes the rows of locks, shared holds and permits that have been free for at least

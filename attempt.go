@@ -197,7 +197,7 @@ func (a *attempt) undoUnknown() {
 func (a *attempt) release() {
 	a.l.answered(a.waiter, true, a.again)
 	if err := a.l.release(a.grant.Claim, a.request.Lease); err != nil {
-		a.l.log.Debug("mysqllock: release of an unwanted grant, trying again", "name", a.request.Name, "err", err)
+		a.l.log.Debug("mysqllock: release of an unwanted grant, trying again", "name", store.NameOf(a.request.Name), "err", err)
 	}
 	a.l.repo.HoldEnded()
 	a.l.queues.Wake(a.request.Name)

@@ -38,7 +38,7 @@ func (l *Locker) close() error {
 		l.table.Close()
 	}
 	if drainErr == nil && cut && mayBeGranted != "" {
-		drainErr = fmt.Errorf("a statement for %q was cut off and may yet be granted", mayBeGranted)
+		drainErr = fmt.Errorf("a statement for %q was cut off and may yet be granted", store.NameOf(mayBeGranted))
 	}
 	if err == nil {
 		err = drainErr

@@ -105,17 +105,22 @@ func (l *Locker) detachRow(ctx context.Context, req store.DetachRequest, span ti
 		}
 		cancel()
 		switch {
-		case lost, err == nil && time.Since(sent) >= req.Lease: // the lease may have ended
-			return ErrLost
+		case lost:
+			err = ErrLost
+		case err == nil && time.Since(sent) >= req.Lease:
+			return ErrLost // the lease may have ended
 		case err == nil:
 			return nil
-		case !store.Transient(err) || !pause.Wait(limited):
+		case store.Transient(err) && pause.Wait(limited):
+			continue
+		default:
 			l.releaser.Add(req.Claim, span, false, time.Now())
-			if maybe {
-				l.releaser.Add(store.Claim{Name: req.Name, Owner: req.Ticket}, req.Lease, true, time.Now())
-			}
-			return l.handoverError(ctx, err)
+			err = l.handoverError(ctx, err)
 		}
+		if maybe {
+			l.releaser.Add(store.Claim{Name: req.Name, Owner: req.Ticket}, req.Lease, true, time.Now())
+		}
+		return err
 	}
 }
 
@@ -162,7 +167,7 @@ func (l *Locker) Attach(ctx context.Context, t Ticket, lease time.Duration) (*Lo
 		return nil, fmt.Errorf("mysqllock: attach: %w", err)
 	}
 	name := store.NameOf(parsed.claim.Name)
-	o := l.observers.acquireStart(ctx, name)
+	o := l.observers.acquireStart(ctx, name, store.ModeOf(parsed.claim.Name))
 	k, err := l.attach(ctx, parsed, lease, o)
 	return l.acquireEnded("attach", name, k, err, o)
 }

@@ -232,7 +232,7 @@ func (l *Locker) TryLock(ctx context.Context, name string, wait, lease time.Dura
 // acquire serves a request, which observers see, and counts failures.
 func (l *Locker) acquire(ctx context.Context, r request) (*Lock, error) {
 	name := r.name
-	o := l.observers.acquireStart(ctx, name)
+	o := l.observers.acquireStart(ctx, name, r.mode)
 	k, err := l.tryAcquire(ctx, r, o)
 	return l.acquireEnded("acquire", name, k, err, o)
 }

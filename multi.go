@@ -273,7 +273,7 @@ func (c *setCall) failed(err error) error {
 
 // observe begins an observed acquire.
 func (c *setCall) observe(name string) *observed {
-	o := c.l.observers.acquireStart(c.ctx, name)
+	o := c.l.observers.acquireStart(c.ctx, name, store.Exclusive)
 	if o != nil {
 		o.began = c.began
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/mysqllock/mysqllock/internal/store"
 )
 
 // An Observer is told of each acquire, hold and renewal of a [Locker], by
@@ -15,12 +17,13 @@ import (
 // They run where it happens, as said of each, so they should be quick; the Locker
 // does not recover their panics.
 type Observer struct {
-	// AcquireStart is called as TryLock, Lock, Do, DoTx or Attach begins, by its goroutine and with
-	// its context. The context that it returns, which must come from ctx, is given to
-	// AcquireEnd and HoldEnd of the same acquisition, and its values are those of the
-	// context of the acquiring statements: a span in it is their parent where the
-	// database is traced too. The context of the caller, and Lock.Context, do not
-	// change.
+	// AcquireStart is called as a method that acquires (TryLock, TryRLock, TryAcquire,
+	// those made of them, and Attach) begins, by its goroutine and with its context. The
+	// context that it returns, which must come from ctx, is given to AcquireEnd and
+	// HoldEnd of the same acquisition, and its values are those of the context of the
+	// acquiring statements: a span in it is their parent where the database is traced
+	// too. The context of the caller, and Lock.Context, do not change. TryLockAll counts
+	// as an acquire of each name; the context of its statements is that of none.
 	AcquireStart func(ctx context.Context, name string) context.Context
 	// AcquireEnd is called before that call returns, by the same goroutine.
 	AcquireEnd func(ctx context.Context, info AcquireInfo)
@@ -35,10 +38,11 @@ type Observer struct {
 	Renewal func(info RenewalInfo)
 }
 
-// AcquireInfo tells how a TryLock, or an Attach, ended.
+// AcquireInfo tells how a TryLock, TryRLock, TryAcquire or Attach ended.
 type AcquireInfo struct {
-	Name      string
-	Err       error         // what TryLock returned
+	Name      string        // of the lock or semaphore
+	Mode      string        // what was requested: "exclusive", "shared" or "permit"
+	Err       error         // what the call returned
 	Waited    time.Duration // from the call to its answer
 	Token     uint64        // zero if Err is not nil
 	Reentered bool          // the owner held the lock already
@@ -65,7 +69,8 @@ func (i AcquireInfo) Outcome() string {
 // HoldInfo tells how a hold ended: the time from the grant until the last of its
 // handles was unlocked or detached.
 type HoldInfo struct {
-	Name  string
+	Name  string // of the lock or semaphore
+	Mode  string // that of the acquire that began the hold
 	Token uint64
 	Held  time.Duration // until the release was answered, or the loss found
 	Err   error         // nil: released; ErrLost; ErrClosed; else what Unlock returned, with the outcome unknown
@@ -104,12 +109,13 @@ type observers []Observer
 // An observed is one call, and the hold that it began.
 type observed struct {
 	ctx     context.Context // of AcquireStart
+	mode    store.Mode
 	began   time.Time
 	granted time.Time // set before other goroutines see the hold
 }
 
 // acquireStart returns nil if nobody observes.
-func (all observers) acquireStart(ctx context.Context, name string) *observed {
+func (all observers) acquireStart(ctx context.Context, name string, mode store.Mode) *observed {
 	if all == nil {
 		return nil
 	}
@@ -119,7 +125,7 @@ func (all observers) acquireStart(ctx context.Context, name string) *observed {
 			ctx = o.AcquireStart(ctx, name)
 		}
 	}
-	return &observed{ctx: ctx, began: began}
+	return &observed{ctx: ctx, mode: mode, began: began}
 }
 
 // over returns background with the values of the observers' context.
@@ -146,7 +152,7 @@ func (all observers) acquireEnd(seen *observed, name string, k *Lock, err error)
 	if seen == nil {
 		return
 	}
-	info := AcquireInfo{Name: name, Err: err, Waited: time.Since(seen.began)}
+	info := AcquireInfo{Name: name, Mode: seen.mode.String(), Err: err, Waited: time.Since(seen.began)}
 	if k != nil {
 		info.Token, info.Reentered = k.Token(), k.reentered
 		info.PassedOn = !k.reentered && !k.hold.handedOver.IsZero()
@@ -162,7 +168,10 @@ func (all observers) holdEnd(h *hold, err error) {
 	if h.observed == nil {
 		return
 	}
-	info := HoldInfo{Name: h.key.name, Token: h.token, Held: time.Since(h.observed.granted), Err: err}
+	info := HoldInfo{
+		Name: store.NameOf(h.key.name), Mode: h.observed.mode.String(), Token: h.token,
+		Held: time.Since(h.observed.granted), Err: err,
+	}
 	for _, o := range all {
 		if o.HoldEnd != nil {
 			o.HoldEnd(h.observed.ctx, info)

@@ -3,9 +3,9 @@
 -- when:
 --   SELECT l.name_text, l.holder, l.acquired_at, GREATEST(l.expires_at, COALESCE(s.expires_at, l.expires_at)) AS expires_at,
 --     CASE WHEN LOCATE(x'0072', l.name) THEN 'shared' WHEN LOCATE(x'0073', l.name) THEN CONCAT('slot ', 0 + RIGHT(l.name, 5))
---       WHEN l.mode = 1 THEN 'waits for shared' ELSE 'exclusive' END AS held
+--       ELSE 'exclusive' END AS held
 --   FROM mysqllock AS l LEFT JOIN mysqllock AS s ON s.name = CONCAT(x'00', LEFT(l.owner, 19)) AND s.session = l.session
---   WHERE l.owner <> '' AND (l.expires_at > UTC_TIMESTAMP(6) OR s.expires_at > UTC_TIMESTAMP(6));
+--   WHERE l.owner <> '' AND l.mode <> 1 AND (l.expires_at > UTC_TIMESTAMP(6) OR s.expires_at > UTC_TIMESTAMP(6));
 CREATE TABLE IF NOT EXISTS mysqllock (
   name        VARBINARY(300)  NOT NULL
               COMMENT 'the lock, byte by byte; with x''00'' and a suffix: r, a shared hold of it, s, a semaphore or its slot; x''00'' and the id of a process: its session; empty: the row with the highest token that Purge deleted',
@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS mysqllock (
               COMMENT 'ids of the processes that wait, 19 digits each, in the order in which they began to',
   name_text   VARCHAR(255)    CHARACTER SET utf8mb4 COLLATE utf8mb4_bin
               GENERATED ALWAYS AS (CONVERT(SUBSTRING_INDEX(name, x'00', 1) USING utf8mb4)) VIRTUAL
-              COMMENT 'name without suffix, for people',
+              COMMENT 'the lock or semaphore, for people',
   PRIMARY KEY (name),
   -- A guarded transaction locks its entry of this index and nothing else. A
   -- change of owner must move that entry and waits; a renewal need not.

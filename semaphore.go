@@ -2,6 +2,7 @@ package mysqllock
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/store"
@@ -59,4 +60,36 @@ func (s *Semaphore) Holders(ctx context.Context) (infos []Info, err error) {
 		return nil, opError("holders", s.name, err)
 	}
 	return infos, nil
+}
+
+// ForceUnlock frees all permits that are held, whatever the limit of s, and reports whether it
+// freed any. Their holders learn of it, and it waits for guarded transactions, as with
+// [Locker.ForceUnlock]; after an error, some permits may have been freed. Its errors are those of
+// that method.
+func (s *Semaphore) ForceUnlock(ctx context.Context) (held bool, err error) {
+	permits, err := s.Holders(ctx)
+	for _, permit := range permits {
+		freed, err := s.ForceUnlockSlot(ctx, permit.Slot)
+		if err != nil {
+			return false, err
+		}
+		held = held || freed
+	}
+	return held, err
+}
+
+// ForceUnlockSlot is ForceUnlock for one permit. It returns an error if slot is not 1 to 10,000.
+func (s *Semaphore) ForceUnlockSlot(ctx context.Context, slot int) (held bool, err error) {
+	err = checkName(s.name)
+	switch {
+	case err != nil:
+	case slot < 1 || slot > store.MaxPermits:
+		err = fmt.Errorf("slot %d; want 1 to %d", slot, store.MaxPermits)
+	default:
+		held, err = s.locker.force(ctx, store.SlotKey(s.name, slot))
+	}
+	if err != nil {
+		return false, opError("force unlock", s.name, err)
+	}
+	return held, nil
 }

@@ -592,6 +592,10 @@ func runQueries(t *testing.T, kind string, b block) {
 				require.NotContains(t, names, "job:kept", "its session is alive: %s", statement)
 			case slices.Contains(columns, "acquired_at"):
 				require.Contains(t, names, "job:kept", "its session is alive: %s", statement)
+				require.NotContains(t, names, "claimed", "nobody holds it: %s", statement)
+				if slices.Contains(columns, "slot") {
+					require.Subset(t, names, []string{"catalog", "api", "order:42"})
+				}
 			}
 		}
 	}
@@ -606,16 +610,19 @@ func occupy(ctx context.Context, t *testing.T, db *sql.DB) {
 	_, err = db.ExecContext(ctx, `INSERT INTO mysqllock (name, owner, holder, holds, token, acquired_at, expires_at, released_at) VALUES
 ('job:dead', 'x-1', 'app-3:811', 1, 1000, UTC_TIMESTAMP(6) - INTERVAL 1 HOUR, UTC_TIMESTAMP(6) - INTERVAL 59 MINUTE, '1970-01-01'),
 ('job:long', 'y-1', 'app-4:907', 1, 2000, UTC_TIMESTAMP(6) - INTERVAL 3 HOUR, UTC_TIMESTAMP(6) + INTERVAL 5 SECOND, '1970-01-01'),
-('job:idle', '', 'app-5:12', 0, 3000, UTC_TIMESTAMP(6) - INTERVAL 90 DAY, '1970-01-01', UTC_TIMESTAMP(6) - INTERVAL 90 DAY)`)
+('job:idle', '-9-1', 'app-5:12', 0, 3000, UTC_TIMESTAMP(6) - INTERVAL 90 DAY, '1970-01-01', UTC_TIMESTAMP(6) - INTERVAL 90 DAY)`)
+	require.NoError(t, err)
+	_, err = db.ExecContext(ctx, `INSERT INTO mysqllock (name, mode, owner, holder, token, acquired_at, expires_at) VALUES
+('claimed', 1, '5000000000000000003-1', 'app-7:5', 5000, UTC_TIMESTAMP(6) - INTERVAL 3 HOUR, UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE)`)
 	require.NoError(t, err)
 	_, err = db.ExecContext(ctx, `INSERT INTO mysqllock (name, owner, holder, holds, token, session, acquired_at, expires_at) VALUES
 ('job:kept', '5000000000000000001-1', 'app-6:77', 1, 4000, 5000000000000000002, UTC_TIMESTAMP(6) - INTERVAL 4 HOUR, UTC_TIMESTAMP(6) - INTERVAL 3 HOUR),
 (CONCAT(x'00', '5000000000000000001'), '', 'app-6:77', 0, 0, 5000000000000000002, '1970-01-01', UTC_TIMESTAMP(6) + INTERVAL 20 SECOND)`)
 	require.NoError(t, err)
 
-	_, err = locker.TryRLock(ctx, "cache", 0, mysqllock.AutoRenew)
+	_, err = locker.TryRLock(ctx, "catalog", 0, mysqllock.AutoRenew)
 	require.NoError(t, err)
-	_, err = locker.Semaphore("service", 1).TryAcquire(ctx, 0, mysqllock.AutoRenew)
+	_, err = locker.Semaphore("api", 3).TryAcquire(ctx, 0, mysqllock.AutoRenew)
 	require.NoError(t, err)
 	lock, err := locker.TryLock(ctx, "order:42", 0, mysqllock.AutoRenew)
 	require.NoError(t, err)

@@ -21,10 +21,13 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// A lock is how --json tells of one. Times are the database's, in UTC.
+// A lock is how --json tells of a lock, of one shared hold, or of a permit. Times are the
+// database's, in UTC.
 type lock struct {
 	Name       string     `json:"name"`
 	Held       bool       `json:"held"`
+	Mode       string     `json:"mode,omitempty"` // exclusive, shared or permit; of what is held
+	Slot       int        `json:"slot,omitempty"` // of a permit
 	Holder     string     `json:"holder,omitempty"`
 	Owner      string     `json:"owner,omitempty"`
 	AcquiredAt *time.Time `json:"acquired_at,omitempty"`
@@ -33,7 +36,12 @@ type lock struct {
 	Holds      int        `json:"holds"`
 	Token      uint64     `json:"token"`
 	Waiters    int        `json:"waiters"`
-	Last       *lastHold  `json:"last,omitempty"` // of a lock that is not held; only show has it
+
+	// Only show has the following.
+	Holders []lock    `json:"holders,omitempty"` // of a lock that is held shared
+	Last    *lastHold `json:"last,omitempty"`    // of a lock that is not held
+	Claimed string    `json:"claimed,omitempty"` // holder label of the exclusive request that keeps others out
+	Permits []lock    `json:"permits,omitempty"` // of the semaphore of that name
 }
 
 // A lastHold is the latest hold of a lock that nobody holds now.
@@ -45,12 +53,31 @@ type lastHold struct {
 }
 
 func lockOf(i mysqllock.Info) lock {
-	l := lock{Name: i.Name, Held: i.Held, Token: i.Token, Waiters: i.Waiters}
+	l := lock{Name: i.Name, Held: i.Held, Slot: i.Slot, Token: i.Token, Waiters: i.Waiters, Holders: locksOf(i.Holders)}
 	if i.Held {
+		l.Mode = mode(i)
 		l.Holder, l.Owner, l.Holds = i.Holder, i.Owner, i.Holds
 		l.AcquiredAt, l.ExpiresAt, l.ExpiresIn = &i.AcquiredAt, &i.ExpiresAt, i.ExpiresIn.Seconds()
 	}
 	return l
+}
+
+func locksOf(infos []mysqllock.Info) []lock {
+	locks := make([]lock, len(infos))
+	for i, info := range infos {
+		locks[i] = lockOf(info)
+	}
+	return locks
+}
+
+func mode(i mysqllock.Info) string {
+	switch {
+	case i.Slot > 0:
+		return "permit"
+	case i.Shared:
+		return "shared"
+	}
+	return "exclusive"
 }
 
 func newLs(from *source) *cobra.Command {
@@ -61,14 +88,15 @@ func newLs(from *source) *cobra.Command {
 		Use:     "ls [--prefix order:] [--watch] [--json]",
 		Aliases: []string{"list"},
 		Short:   "List the locks that are held",
-		Long: `List the locks that are held: the holder, since when, how long the lock lasts without
-a renewal, the number of handles as of the last write to the row, the token, and how
-many processes wait. Times are UTC by the clock of the database. Names and holders that hold anything but
+		Long: `List the locks that are held, with a line for each process that holds one shared, and
+for each permit of a semaphore: the mode, the slot of a permit, the holder, since when,
+how long it lasts without a renewal, the number of handles as of the last write to the
+row, the token, and how many processes wait for the lock or the semaphore. Times are UTC by the clock of the database. Names and holders that hold anything but
 plain text are shown between quotes, with escapes.`,
 		Example: `  mysqllock ls
   mysqllock ls --prefix order:
   mysqllock ls --watch --interval 5s
-  mysqllock ls --json | jq -r '.[] | select(.waiters > 0) | .name'`,
+  mysqllock ls --json | jq -r '.[] | select(.waiters > 0) | .name' | uniq`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if interval.Duration < 100*time.Millisecond {
@@ -144,20 +172,23 @@ func watchLocks(w io.Writer, list func(context.Context) ([]mysqllock.Info, error
 
 func writeLocks(w io.Writer, infos []mysqllock.Info, asJSON bool) error {
 	if asJSON {
-		locks := make([]lock, len(infos))
-		for i, info := range infos {
-			locks[i] = lockOf(info)
-		}
-		return writeJSON(w, locks)
+		return writeJSON(w, locksOf(infos))
 	}
-	rows := [][]string{{"NAME", "HOLDER", "HELD SINCE", "EXPIRES IN", "HOLDS", "TOKEN", "WAITERS"}}
+	rows := [][]string{{"NAME", "MODE", "SLOT", "HOLDER", "HELD SINCE", "EXPIRES IN", "HOLDS", "TOKEN", "WAITERS"}}
 	for _, i := range infos {
 		rows = append(rows, []string{
-			shown(i.Name), shown(i.Holder), i.AcquiredAt.Format("2006-01-02 15:04:05Z"), rounded(i.ExpiresIn),
+			shown(i.Name), mode(i), slot(i), shown(i.Holder), i.AcquiredAt.Format("2006-01-02 15:04:05Z"), rounded(i.ExpiresIn),
 			strconv.Itoa(i.Holds), strconv.FormatUint(i.Token, 10), strconv.Itoa(i.Waiters),
 		})
 	}
 	return writeTable(w, rows...)
+}
+
+func slot(i mysqllock.Info) string {
+	if i.Slot == 0 {
+		return "-"
+	}
+	return strconv.Itoa(i.Slot)
 }
 
 func newShow(from *source) *cobra.Command {
@@ -165,8 +196,11 @@ func newShow(from *source) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "show NAME [--json]",
 		Short: "Show one lock, held or not",
-		Long: `Show one lock. If nobody holds it, show who held it last, and whether that hold was
-released or its lease ended. Times are UTC by the clock of the database.`,
+		Long: `Show one lock: its holder, or each process that holds it shared. If nobody holds it,
+show who held it last, and whether that hold was released or its lease ended. If permits
+of a semaphore of that name are held, show these, too. While an exclusive request waits
+for the processes that hold a lock shared, it has claimed the lock: nobody else is let in.
+Times are UTC by the clock of the database.`,
 		Example: `  mysqllock show nightly-report
   mysqllock show nightly-report --json | jq .held`,
 		Args:              cobra.ExactArgs(1),
@@ -179,92 +213,157 @@ released or its lease ended. Times are UTC by the clock of the database.`,
 			defer done()
 			ctx, cancel := context.WithTimeout(c.Context(), operationBound)
 			defer cancel()
-			i, err := l.Inspect(ctx, args[0])
+			i, err := inspect(ctx, l, args[0])
+			if err != nil {
+				return err
+			}
+			permits, err := l.Semaphore(args[0], 1).Holders(ctx)
 			if err != nil {
 				return err
 			}
 			shownLock := lockOf(i)
-			if !i.Held && i.Token > 0 {
-				if shownLock.Last, err = from.lastHold(ctx, i.Name); err != nil {
-					return err
-				}
+			shownLock.Permits = locksOf(permits)
+			if shownLock.Last, shownLock.Claimed, err = from.row(ctx, i); err != nil {
+				return err
 			}
 			if asJSON {
 				return writeJSON(c.OutOrStdout(), shownLock)
 			}
-			return writeLock(c.OutOrStdout(), i, shownLock.Last)
+			return writeShown(c.OutOrStdout(), i, permits, shownLock)
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "write a JSON object")
 	return c
 }
 
-// lastHold reads the row of a lock that is not held, of which Inspect returns only the
-// token. It returns nil if the lock was taken or its row purged meanwhile.
-func (s *source) lastHold(ctx context.Context, name string) (*lastHold, error) {
+// row reads of a lock's row what Inspect does not return: the last hold, if the lock is not
+// held, and the holder label of a request that has claimed it. They are nil and "" also if the
+// row has changed or was purged meanwhile.
+func (s *source) row(ctx context.Context, i mysqllock.Info) (last *lastHold, claimed string, err error) {
+	if i.Held && !i.Shared || i.Token == 0 {
+		return nil, "", nil
+	}
 	table, err := quoteTable(s.table)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	db, err := s.open()
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer db.Close()
-	var last lastHold
+	var hold lastHold
 	var acquired, expires, released int64
-	err = db.QueryRowContext(ctx, `SELECT l.holder,
+	var phase, current bool
+	err = db.QueryRowContext(ctx, `SELECT l.holder, l.mode = 1,
+  l.expires_at > UTC_TIMESTAMP(6) OR COALESCE(s.expires_at > UTC_TIMESTAMP(6), FALSE),
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', l.acquired_at),
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', GREATEST(l.expires_at, COALESCE(s.expires_at, l.expires_at))),
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', l.released_at)
 FROM `+table+` AS l LEFT JOIN `+table+` AS s ON s.name = CONCAT(x'00', LEFT(l.owner, 19)) AND s.session = l.session
-WHERE l.name = ? AND l.expires_at <= UTC_TIMESTAMP(6) AND COALESCE(s.expires_at <= UTC_TIMESTAMP(6), TRUE)`, []byte(name)).Scan(&last.Holder, &acquired, &expires, &released)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
-	} else if err != nil {
-		return nil, err
+WHERE l.name = ?`, []byte(i.Name)).Scan(&hold.Holder, &phase, &current, &acquired, &expires, &released)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil, "", nil
+	case err != nil:
+		return nil, "", err
+	case phase && current:
+		return nil, hold.Holder, nil
+	case phase || current || i.Held:
+		return nil, "", nil // the holders of a shared lock leave nothing in its row
 	}
-	last.AcquiredAt = time.UnixMicro(acquired).UTC()
+	hold.AcquiredAt = time.UnixMicro(acquired).UTC()
 	if expires > 0 { // a release sets it to 1970
 		at := time.UnixMicro(expires).UTC()
-		last.ExpiredAt = &at
+		hold.ExpiredAt = &at
 	} else if released > 0 {
 		at := time.UnixMicro(released).UTC()
-		last.ReleasedAt = &at
+		hold.ReleasedAt = &at
 	}
-	return &last, nil
+	return &hold, "", nil
 }
 
-func writeLock(w io.Writer, i mysqllock.Info, last *lastHold) error {
-	const layout = "2006-01-02 15:04:05.000000Z"
+const exactly = "2006-01-02 15:04:05.000000Z"
+
+// writeShown writes a lock, and the permits of the semaphore of its name. Of a semaphore whose
+// name no lock ever had, it writes only those.
+func writeShown(w io.Writer, i mysqllock.Info, permits []mysqllock.Info, shownLock lock) error {
+	if len(permits) == 0 || i.Token > 0 {
+		if err := writeLock(w, i, shownLock); err != nil {
+			return err
+		}
+	}
+	if len(permits) == 0 {
+		return nil
+	}
+	if i.Token > 0 {
+		fmt.Fprintln(w)
+	}
+	err := writeTable(w, []string{"semaphore", shown(i.Name)}, []string{"permits held", strconv.Itoa(len(permits))},
+		[]string{"waiters", strconv.Itoa(permits[0].Waiters)})
+	if err != nil {
+		return err
+	}
+	return writeHolders(w, permits)
+}
+
+// writeHolders writes the holders of one shared lock, or of the permits of one semaphore.
+func writeHolders(w io.Writer, infos []mysqllock.Info) error {
+	rows := [][]string{{"SLOT", "HOLDER", "HELD SINCE", "EXPIRES IN", "HOLDS", "TOKEN", "OWNER"}}
+	for _, i := range infos {
+		rows = append(rows, []string{
+			slot(i), shown(i.Holder), i.AcquiredAt.Format(exactly), rounded(i.ExpiresIn),
+			strconv.Itoa(i.Holds), strconv.FormatUint(i.Token, 10), shown(i.Owner),
+		})
+	}
+	fmt.Fprintln(w)
+	if infos[0].Slot == 0 {
+		for n := range rows {
+			rows[n] = rows[n][1:]
+		}
+	}
+	return writeTable(w, rows...)
+}
+
+func writeLock(w io.Writer, i mysqllock.Info, l lock) error {
 	rows := [][]string{{"name", shown(i.Name)}}
-	if i.Held {
-		rows = append(rows,
-			[]string{"held", "yes"},
-			[]string{"holder", shown(i.Holder)},
-			[]string{"held since", i.AcquiredAt.Format(layout)},
-			[]string{"expires at", i.ExpiresAt.Format(layout) + ", in " + rounded(i.ExpiresIn)},
-			[]string{"holds", strconv.Itoa(i.Holds)},
-			[]string{"token", strconv.FormatUint(i.Token, 10)},
-			[]string{"owner", shown(i.Owner)})
-	} else {
+	if !i.Held {
 		rows = append(rows, []string{"held", "no"})
-		if last != nil {
+		if l.Last != nil {
 			rows = append(rows,
-				[]string{"last holder", shown(last.Holder)},
-				[]string{"acquired at", last.AcquiredAt.Format(layout)})
-			if last.ReleasedAt != nil {
-				rows = append(rows, []string{"released at", last.ReleasedAt.Format(layout)})
+				[]string{"last holder", shown(l.Last.Holder)},
+				[]string{"acquired at", l.Last.AcquiredAt.Format(exactly)})
+			if l.Last.ReleasedAt != nil {
+				rows = append(rows, []string{"released at", l.Last.ReleasedAt.Format(exactly)})
 			}
-			if last.ExpiredAt != nil {
-				rows = append(rows, []string{"expired at", last.ExpiredAt.Format(layout)})
+			if l.Last.ExpiredAt != nil {
+				rows = append(rows, []string{"expired at", l.Last.ExpiredAt.Format(exactly)})
 			}
 		}
 		if i.Token > 0 {
 			rows = append(rows, []string{"last token", strconv.FormatUint(i.Token, 10)})
 		}
+	} else {
+		rows = append(rows, []string{"held", "yes"}, []string{"mode", mode(i)})
+		if !i.Shared {
+			rows = append(rows, []string{"holder", shown(i.Holder)})
+		}
+		rows = append(rows,
+			[]string{"held since", i.AcquiredAt.Format(exactly)},
+			[]string{"expires at", i.ExpiresAt.Format(exactly) + ", in " + rounded(i.ExpiresIn)},
+			[]string{"holds", strconv.Itoa(i.Holds)},
+			[]string{"token", strconv.FormatUint(i.Token, 10)})
+		if !i.Shared {
+			rows = append(rows, []string{"owner", shown(i.Owner)})
+		}
 	}
-	return writeTable(w, append(rows, []string{"waiters", strconv.Itoa(i.Waiters)})...)
+	if l.Claimed != "" {
+		rows = append(rows, []string{"claimed by", shown(l.Claimed)})
+	}
+	if err := writeTable(w, append(rows, []string{"waiters", strconv.Itoa(i.Waiters)})...); err != nil || !i.Shared {
+		return err
+	}
+	return writeHolders(w, i.Holders)
 }
 
 // completable are names that a shell takes as they are. Shells insert others
@@ -290,5 +389,5 @@ func (s *source) completeNames(c *cobra.Command, args []string, _ string) ([]cob
 			names = append(names, i.Name)
 		}
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
 }

@@ -96,6 +96,7 @@ the --dsn of a running program in ps: better use MYSQLLOCK_DSN or an option file
 		Example: `  export MYSQLLOCK_DSN='app:secret@tcp(db.internal:3306)/app'
   mysqllock init
   mysqllock run nightly-report --wait 0 -- /usr/local/bin/report
+  mysqllock run thumbnails --slots 3 -- ./thumbnails.sh
   mysqllock ls
   mysqllock unlock --force nightly-report`,
 		Version:       version(),
@@ -126,7 +127,7 @@ func classified(err error) error {
 		return err
 	case errors.As(err, &unwritten):
 		return exit{exitFailed, err}
-	case errors.Is(err, mysqllock.ErrInvalidName), errors.Is(err, mysqllock.ErrInvalidLease):
+	case errors.Is(err, mysqllock.ErrInvalidName), errors.Is(err, mysqllock.ErrInvalidLease), errors.Is(err, mysqllock.ErrInvalidLimit):
 		return exit{exitUsage, err}
 	case errors.Is(err, mysqllock.ErrUnavailable):
 		return exit{exitUnavailable, err}

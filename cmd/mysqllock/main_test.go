@@ -141,9 +141,26 @@ func applySQL(ts *testscript.TestScript, neg bool, args []string) {
 	execSQL(ts, neg, []string{ts.ReadFile(args[0])})
 }
 
-// hold NAME HOLDER takes a lock for the rest of the script. Both are as in Go
-// between quotes.
+// hold [shared|slots LIMIT] NAME HOLDER takes a lock for the rest of the script. NAME and
+// HOLDER are as in Go between quotes.
 func hold(ts *testscript.TestScript, _ bool, args []string) {
+	acquire := func(l *mysqllock.Locker, name string) (*mysqllock.Lock, error) {
+		return l.TryLock(context.Background(), name, 5*time.Second, mysqllock.AutoRenew)
+	}
+	switch {
+	case len(args) == 3:
+		args = args[1:]
+		acquire = func(l *mysqllock.Locker, name string) (*mysqllock.Lock, error) {
+			return l.TryRLock(context.Background(), name, 5*time.Second, mysqllock.AutoRenew)
+		}
+	case len(args) == 4:
+		limit, err := strconv.Atoi(args[1])
+		ts.Check(err)
+		args = args[2:]
+		acquire = func(l *mysqllock.Locker, name string) (*mysqllock.Lock, error) {
+			return l.Semaphore(name, limit).TryAcquire(context.Background(), 5*time.Second, mysqllock.AutoRenew)
+		}
+	}
 	var texts []string
 	for _, arg := range args {
 		text, err := strconv.Unquote(`"` + arg + `"`)
@@ -153,7 +170,7 @@ func hold(ts *testscript.TestScript, _ bool, args []string) {
 	db := open(ts)
 	l, err := mysqllock.New(db, mysqllock.WithIdentity(texts[1]))
 	ts.Check(err)
-	_, err = l.TryLock(context.Background(), texts[0], 5*time.Second, mysqllock.AutoRenew)
+	_, err = acquire(l, texts[0])
 	ts.Check(err)
 	ts.Defer(func() {
 		l.Close()

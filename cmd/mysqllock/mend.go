@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,10 +17,13 @@ import (
 
 func newUnlock(from *source) *cobra.Command {
 	var force, yes bool
+	var t target
 	c := &cobra.Command{
-		Use:   "unlock --force NAME [--yes]",
+		Use:   "unlock --force NAME [--semaphore|--slot 2] [--yes]",
 		Short: "Free a lock, whatever process holds it",
-		Long: `Free a lock, whatever process holds it. The holder learns of it within milliseconds if
+		Long: `Free a lock, whatever process holds it; if it is held shared, from all holders. With
+--semaphore, free all permits of the semaphore NAME; with --slot, the one with that
+number. The holder learns of it within milliseconds if
 its process waits for another lock, and so can be signalled; otherwise at its next
 renewal, after a third of its lease at most. Until then it keeps working, beside the
 next holder. mysqllock run ends its COMMAND when it learns of the loss. A holder that
@@ -27,11 +31,17 @@ is dead needs no unlock: its lock is free when its lease has ended.
 
 The command asks first; without a terminal it requires --yes.`,
 		Example: `  mysqllock unlock --force nightly-report
-  mysqllock unlock --force nightly-report --yes`,
+  mysqllock unlock --force nightly-report --yes
+  mysqllock unlock --force thumbnails --slot 2`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: from.completeNames,
 		RunE: func(c *cobra.Command, args []string) error {
-			name := args[0]
+			t.name = args[0]
+			if slot := c.Flags().Changed("slot"); slot && (t.slot < 1 || t.slot > maxSlots) {
+				return usage("--slot %d: want 1 to %d", t.slot, maxSlots)
+			} else if slot {
+				t.semaphore = true
+			}
 			if !force {
 				return usage("unlock takes a lock away from its holder: say --force if you mean it")
 			}
@@ -43,57 +53,73 @@ The command asks first; without a terminal it requires --yes.`,
 				return err
 			}
 			defer done()
-			return unlock(c, l, name, yes)
+			return unlock(c, l, t, yes)
 		},
 	}
 	c.Flags().BoolVar(&force, "force", false, "take it away from its holder")
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	c.Flags().BoolVar(&t.semaphore, "semaphore", false, "free all permits of the semaphore NAME")
+	c.Flags().IntVar(&t.slot, "slot", 0, "free only the permit with this `number`")
+	c.Flags().Lookup("slot").DefValue = "" // it has none
 	return c
 }
 
-func unlock(c *cobra.Command, l *mysqllock.Locker, name string, yes bool) error {
+func unlock(c *cobra.Command, l *mysqllock.Locker, t target, yes bool) error {
 	if !yes {
-		held, err := inspect(c.Context(), l, name)
-		if err != nil {
+		if err := confirm(c, l, t); err != nil {
 			return err
-		}
-		if held.Held {
-			fmt.Fprintf(c.ErrOrStderr(), "%s is held by %s since %s, for %s yet without a renewal; %d processes wait for it.\n",
-				shown(name), shown(held.Holder), held.AcquiredAt.Format("2006-01-02 15:04:05Z"), rounded(held.ExpiresIn), held.Waiters)
-			fmt.Fprint(c.ErrOrStderr(), "Take it away? [y/N] ")
-			answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
-			if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
-				return exit{exitFailed, errors.New("not unlocked")}
-			}
-			now, err := inspect(c.Context(), l, name)
-			if err != nil {
-				return err
-			}
-			if now.Held && now.Owner != held.Owner {
-				return exit{exitFailed, fmt.Errorf("not unlocked: %s was given up meanwhile, and somebody else, %s, has it", shown(name), shown(now.Holder))}
-			}
 		}
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), operationBound)
 	defer cancel()
-	freed, err := l.ForceUnlock(ctx, name)
+	freed, err := t.free(ctx, l)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("%w\nthe holder may have a transaction open under Guard: it has to end first", err)
 	case err != nil:
 		return err
 	case freed:
-		fmt.Fprintln(c.OutOrStdout(), shown(name), "was freed")
-	default:
-		fmt.Fprintln(c.OutOrStdout(), shown(name), "was held by nobody")
+		fmt.Fprintln(c.OutOrStdout(), t, "was freed")
+		return nil
 	}
-	return nil
+	fmt.Fprintln(c.OutOrStdout(), t, "was held by nobody")
+	if t.semaphore {
+		return nil
+	}
+	permits, err := target{name: t.name, semaphore: true}.holders(c.Context(), l)
+	if err == nil && len(permits) > 0 {
+		fmt.Fprintf(c.ErrOrStderr(), "there is a semaphore %s, of which %d permits are held: --semaphore or --slot frees these\n", shown(t.name), len(permits))
+	}
+	return err
 }
 
-func inspect(ctx context.Context, l *mysqllock.Locker, name string) (mysqllock.Info, error) {
-	ctx, cancel := context.WithTimeout(ctx, operationBound)
-	defer cancel()
-	return l.Inspect(ctx, name)
+// confirm asks whether to go on, if there are holders, and returns an error if not. It is one,
+// too, if others have followed the holders meanwhile.
+func confirm(c *cobra.Command, l *mysqllock.Locker, t target) error {
+	held, err := t.holders(c.Context(), l)
+	if err != nil || len(held) == 0 {
+		return err
+	}
+	stderr := c.ErrOrStderr()
+	if first := held[0]; len(held) == 1 {
+		fmt.Fprintf(stderr, "%s is held%s by %s since %s, for %s yet without a renewal; %d processes wait for it.\n",
+			t, map[bool]string{true: " shared"}[first.Shared], shown(first.Holder), first.AcquiredAt.Format("2006-01-02 15:04:05Z"),
+			rounded(first.ExpiresIn), first.Waiters)
+	} else {
+		fmt.Fprintf(stderr, "%s is held by %s; %d processes wait for it.\n", t, listed(held), first.Waiters)
+	}
+	fmt.Fprint(stderr, "Take it away? [y/N] ")
+	answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
+		return exit{exitFailed, errors.New("not unlocked")}
+	}
+	now, err := t.holders(c.Context(), l)
+	for _, i := range now {
+		if !slices.ContainsFunc(held, func(h mysqllock.Info) bool { return h.Owner == i.Owner }) {
+			return exit{exitFailed, fmt.Errorf("not unlocked: %s was given up meanwhile, and somebody else, %s, has it", t, shown(i.Holder))}
+		}
+	}
+	return err
 }
 
 func newInit(from *source) *cobra.Command {

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -27,11 +26,23 @@ func newRun(from *source) *cobra.Command {
 		killAfter: period{auto, map[string]time.Duration{"auto": auto}},
 	}
 	c := &cobra.Command{
-		Use:   "run NAME [--wait 30s] [--lease auto|1m] -- COMMAND [ARG…]",
+		Use:   "run NAME… [--shared|--slots 3] [--wait 30s] [--lease auto|1m] -- COMMAND [ARG…]",
 		Short: "Run a command under a lock",
 		Long: `Run COMMAND while holding the lock NAME, and exit with its status. COMMAND finds
 the lock's name in MYSQLLOCK_NAME, its fencing token in MYSQLLOCK_TOKEN, and has
 stdin, stdout and stderr to itself.
+
+Kinds. Without further flags, one run holds the lock NAME at a time. With several
+NAMEs it acquires all of them or none; MYSQLLOCK_NAME and MYSQLLOCK_TOKEN then have a
+line for each, in the order of the arguments. With --shared, any number of runs with
+--shared hold the lock at a time, but none beside a run without it. With --slots 3, at
+most three runs hold a permit of the semaphore NAME at a time, and MYSQLLOCK_SLOT has
+the number of the permit, which is 1, 2 or 3. A semaphore and a lock of one NAME have
+nothing to do with each other.
+
+Minimum. With --at-least 1h, the lock stays held for an hour from when it was acquired,
+also if COMMAND, or this machine, ends sooner: a job that is due at the same time on
+several hosts runs once, although their clocks differ.
 
 The lease. --lease auto is renewed until COMMAND ends; if this machine dies, the lock
 is free at most 30s later, with auto:10s at most 10s. --lease 1m is fixed: COMMAND has
@@ -65,17 +76,28 @@ runs without the lock.
   # one deploy at a time
   mysqllock run deploy:shop --wait 10m --identity "$USER" -- ./deploy.sh production
 
+  # once an hour, whichever host is first
+  mysqllock run hourly --wait 0 -E 0 --at-least 55m -- ./hourly.sh
+
+  # read beside others that read, while nobody runs without --shared
+  mysqllock run catalog --shared -- ./export.sh
+
+  # at most 3 at a time, of all hosts
+  mysqllock run thumbnails --slots 3 -- sh -c 'exec ./thumbnails --worker "$MYSQLLOCK_SLOT"'
+
+  # two locks, or none
+  mysqllock run account:1 account:2 --wait 1m -- ./transfer.sh
+
   # at most 5 minutes
   mysqllock run import --lease 5m -- sh -c 'exec ./import --token "$MYSQLLOCK_TOKEN"'`,
 		Args: func(c *cobra.Command, args []string) error {
 			switch dash := c.ArgsLenAtDash(); {
-			case dash == 1 && len(args) > 1:
-				return nil
-			case dash == 1:
-				return errors.New("there is no COMMAND behind --")
-			default:
+			case dash < 1:
 				return errors.New("want NAME, then -- and COMMAND: mysqllock run NAME -- COMMAND")
+			case dash == len(args):
+				return errors.New("there is no COMMAND behind --")
 			}
+			return nil
 		},
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) == 0 {
@@ -83,11 +105,28 @@ runs without the lock.
 			}
 			return nil, cobra.ShellCompDirectiveDefault
 		},
-		RunE: func(_ *cobra.Command, args []string) error { return r.run(args[0], args[1:]) },
+		RunE: func(c *cobra.Command, args []string) error {
+			dash := c.ArgsLenAtDash()
+			r.names = args[:dash]
+			switch slots := c.Flags().Changed("slots"); {
+			case slots && (r.slots < 1 || r.slots > maxSlots):
+				return usage("--slots %d: want 1 to %d", r.slots, maxSlots)
+			case slots && len(r.names) > 1:
+				return usage("--slots goes with one NAME: a run holds a permit of one semaphore")
+			case r.shared && len(r.names) > 1:
+				return usage("--shared goes with one NAME: several are acquired exclusively")
+			}
+			return r.run(args[dash:])
+		},
 	}
 	flags := c.Flags()
 	flags.Var(&r.wait, "wait", "how long to wait for the lock: 0 for one attempt, forever")
 	flags.Var(&r.lease, "lease", "auto or auto:10s, renewed until COMMAND ends; or a fixed one")
+	flags.BoolVar(&r.shared, "shared", false, "hold the lock together with other runs that have --shared")
+	flags.IntVar(&r.slots, "slots", 0, "hold one of this `number` of permits of the semaphore NAME")
+	flags.Var(&r.atLeast, "at-least", "how long the lock stays held, from when it was acquired, even if COMMAND ends sooner")
+	flags.Lookup("slots").DefValue, flags.Lookup("at-least").DefValue = "", "" // they have none
+	c.MarkFlagsMutuallyExclusive("shared", "slots")
 	flags.Var(&r.killAfter, "kill-after", "how long after TERM a COMMAND whose lock was lost is killed; auto is a twentieth of the lease, at most 500ms")
 	flags.IntVarP(&r.conflict, "conflict-exit-code", "E", exitNotAcquired, "exit with this `status` if another owner held the lock for the whole wait; with 0, nothing is said of it")
 	flags.StringVar(&r.identity, "identity", "", "the holder that others see (default host:pid)")
@@ -95,6 +134,9 @@ runs without the lock.
 }
 
 const auto time.Duration = -1
+
+// maxSlots is the highest limit of a semaphore.
+const maxSlots = 10_000
 
 // A leaseFlag is auto, auto:DURATION or DURATION.
 type leaseFlag struct{ renewed, fixed time.Duration }
@@ -145,7 +187,11 @@ func (f *leaseFlag) length() time.Duration {
 // A runner is one mysqllock run.
 type runner struct {
 	from            *source
+	names           []string
+	shared          bool
+	slots           int // 0 for a lock
 	wait, killAfter period
+	atLeast         period
 	lease           leaseFlag
 	conflict        int
 	identity        string
@@ -161,7 +207,7 @@ func (r *runner) grace() time.Duration {
 	return min(r.lease.length()/10, time.Second) / 2
 }
 
-func (r *runner) run(name string, argv []string) (err error) {
+func (r *runner) run(argv []string) (err error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	if cmd.Err != nil {
 		return cannotRun(cmd.Err)
@@ -197,7 +243,7 @@ func (r *runner) run(name string, argv []string) (err error) {
 
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel() // not sooner: it would end the context of the lock
-	held, err := r.acquire(ctx, cancel, l, name)
+	held, err := r.acquire(ctx, cancel, l)
 	if err != nil {
 		return err
 	}
@@ -206,14 +252,14 @@ func (r *runner) run(name string, argv []string) (err error) {
 }
 
 // acquire waits for the lock, or for a signal, which cancels the wait.
-func (r *runner) acquire(ctx context.Context, cancel func(), l *mysqllock.Locker, name string) (*mysqllock.Lock, error) {
+func (r *runner) acquire(ctx context.Context, cancel func(), l *mysqllock.Locker) (*holding, error) {
 	type answer struct {
-		lock *mysqllock.Lock
+		held *holding
 		err  error
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		held, err := l.TryLock(ctx, name, r.wait.Duration, r.lease.fixed)
+		held, err := r.try(ctx, l)
 		answers <- answer{held, err}
 	}()
 	var ended syscall.Signal
@@ -227,41 +273,45 @@ func (r *runner) acquire(ctx context.Context, cancel func(), l *mysqllock.Locker
 		case a := <-answers:
 			switch {
 			case ended != 0:
-				if a.lock != nil {
-					a.lock.Unlock()
+				if a.held != nil {
+					a.held.unlock()
 				}
-				return nil, exit{exitSignal + int(ended), fmt.Errorf("%v: the lock %s is not waited for any longer", ended, shown(name))}
+				return nil, exit{exitSignal + int(ended), fmt.Errorf("%v: %s is not waited for any longer", ended, r.what())}
 			case errors.Is(a.err, mysqllock.ErrNotAcquired):
-				return nil, r.busy(ctx, l, name, a.err)
+				return nil, r.busy(ctx, l, a.err)
 			}
-			return a.lock, a.err
+			return a.held, a.err
 		}
 	}
 }
 
-// busy reports the holder of the lock, if it can be seen in a second. If that is no failure,
-// nothing is said: cron mails what it hears.
-func (r *runner) busy(ctx context.Context, l *mysqllock.Locker, name string, err error) error {
+// busy reports the holders of the lock, if they can be seen in a second. If that is no failure,
+// nothing is said: cron mails what it hears. Of several locks, the error names the one that was
+// not free.
+func (r *runner) busy(ctx context.Context, l *mysqllock.Locker, err error) error {
 	if r.conflict == 0 {
 		return exit{code: 0}
 	}
+	if len(r.names) > 1 {
+		return exit{r.conflict, err}
+	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if now, lookErr := inspect(ctx, l, name); lookErr == nil && now.Held {
-		err = fmt.Errorf("%w: held by %s since %s", err, shown(now.Holder), now.AcquiredAt.Format("2006-01-02 15:04:05Z"))
+	held := target{name: r.names[0], semaphore: r.slots > 0}
+	if holders, lookErr := held.holders(ctx, l); lookErr == nil && len(holders) > 0 {
+		err = fmt.Errorf("%w: held by %s", err, listed(holders))
 	}
 	return exit{r.conflict, err}
 }
 
 // underLock runs the command, and ends it if the lock is lost.
-func (r *runner) underLock(cmd *exec.Cmd, held *mysqllock.Lock) (status int, err error) {
+func (r *runner) underLock(cmd *exec.Cmd, held *holding) (status int, err error) {
 	// The thread that starts COMMAND must not end before this process does: Linux
 	// takes the end of the one for that of the other.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(),
-		"MYSQLLOCK_NAME="+held.Name(), "MYSQLLOCK_TOKEN="+strconv.FormatUint(held.Token(), 10))
+	cmd.Env = append(os.Environ(), held.environment()...)
 	child := newChild(cmd)
 	select {
 	case s := <-r.signals:
@@ -282,7 +332,7 @@ func (r *runner) underLock(cmd *exec.Cmd, held *mysqllock.Lock) (status int, err
 		cmd.Wait()
 		close(ended)
 	}()
-	lost := held.Context().Done()
+	lost := held.ctx.Done()
 	var kill <-chan time.Time
 	for {
 		select {
@@ -292,7 +342,7 @@ func (r *runner) underLock(cmd *exec.Cmd, held *mysqllock.Lock) (status int, err
 			}
 		case <-lost:
 			lost = nil
-			fmt.Fprintf(os.Stderr, "mysqllock: the lock %s was lost: %s is ended\n", shown(held.Name()), shown(cmd.Path))
+			fmt.Fprintf(os.Stderr, "mysqllock: %s was lost: %s is ended\n", r.what(), shown(cmd.Path))
 			child.signal(syscall.SIGTERM)
 			child.resume()
 			kill = time.After(r.grace())
@@ -309,15 +359,17 @@ func (r *runner) underLock(cmd *exec.Cmd, held *mysqllock.Lock) (status int, err
 	}
 }
 
-// release gives the lock back, and tells what to exit with.
-func (r *runner) release(held *mysqllock.Lock, status int, err error) error {
-	switch unlockErr := held.Unlock(); {
-	case err != nil:
+// release gives the lock back, and tells what to exit with. err is why COMMAND was not started.
+func (r *runner) release(held *holding, status int, err error) error {
+	if err != nil {
+		held.unlock()
 		return err
+	}
+	switch unlockErr := held.unlockAfter(r.atLeast.Duration); {
 	case errors.Is(unlockErr, mysqllock.ErrLost):
-		return exit{exitLost, fmt.Errorf("the lock %s was lost while COMMAND ran, which ended with status %d", shown(held.Name()), status)}
+		return exit{exitLost, fmt.Errorf("%s was lost while COMMAND ran, which ended with status %d", r.what(), status)}
 	case unlockErr != nil:
-		fmt.Fprintln(os.Stderr, "mysqllock: the lock stays held until its lease ends:", plain(unlockErr))
+		fmt.Fprintln(os.Stderr, "mysqllock:", r.what(), "stays held until its lease ends:", plain(unlockErr))
 	}
 	if status != 0 {
 		return exit{code: status}

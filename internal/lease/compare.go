@@ -70,7 +70,7 @@ func (d *Watchdog) compareRows(s *session, all bool) {
 		// A release may be in flight, so the row must be a stray twice in a row.
 		if _, again := s.strays[c]; again {
 			d.releaser.Add(c, UntilReleased, false, at)
-			d.log.Warn("mysqllock: a row that nobody holds is released", "name", c.Name)
+			d.log.Warn("mysqllock: a row that nobody holds is released", "name", store.NameOf(c.Name))
 		}
 	}
 	s.strays = kept

@@ -354,7 +354,7 @@ func (d *Watchdog) failed(b batch, leases []*Lease, err error) {
 	if len(leases) == 0 {
 		return
 	}
-	d.log.Log(d.ctx, level, "mysqllock: renewal failed, trying again", "locks", len(leases), "first", leases[0].Claim.Name, "err", err)
+	d.log.Log(d.ctx, level, "mysqllock: renewal failed, trying again", "locks", len(leases), "first", store.NameOf(leases[0].Claim.Name), "err", err)
 	if b.length > 0 {
 		d.failures.Add(1)
 		d.reported(len(leases), 0, err)
@@ -399,7 +399,7 @@ func (d *Watchdog) renewed(b batch, served []*Lease) {
 		if ls.failing {
 			ls.failing = false
 			if recovered++; recovered == 1 {
-				first = ls.Claim.Name
+				first = store.NameOf(ls.Claim.Name)
 			}
 		}
 	}

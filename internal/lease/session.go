@@ -201,7 +201,7 @@ func (d *Watchdog) sessionFailed(s *session, err error) {
 func (d *Watchdog) firstBound(s *session) string {
 	for ls := range d.leases {
 		if ls.session == s {
-			return ls.Claim.Name
+			return store.NameOf(ls.Claim.Name)
 		}
 	}
 	return ""

@@ -13,7 +13,7 @@ import (
 )
 
 // ForceUnlock frees the row of a name, whatever its owner, and the rows of those that hold it
-// shared. It returns the claims that it freed, none if the name was free, and waits, until ctx
+// shared; or, by its key, a slot of a semaphore. It returns the claims that it freed, none if the name was free, and waits, until ctx
 // ends, while a transaction has one of the rows locked or under Guard.
 func (s *Store) ForceUnlock(ctx context.Context, name string) (freed []Claim, next Process, err error) {
 	f := force{Store: s, name: name}
@@ -21,6 +21,9 @@ func (s *Store) ForceUnlock(ctx context.Context, name string) (freed []Claim, ne
 		done, err := f.once(ctx)
 		switch {
 		case done && err == nil:
+			if ModeOf(name) == Permit {
+				f.next = s.headOfParts(ctx, f.freed)
+			}
 			return f.freed, f.next, nil
 		case ctx.Err() != nil:
 			return f.freed, f.next, fmt.Errorf("%w: %w", context.Cause(ctx), err)

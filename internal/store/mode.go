@@ -16,6 +16,17 @@ const (
 	Permit                // one of the slots of a semaphore
 )
 
+func (m Mode) String() string {
+	switch m {
+	case Shared:
+		return "shared"
+	case Permit:
+		return "permit"
+	default:
+		return "exclusive"
+	}
+}
+
 // The keys of rows. A lock's row has the name of the lock, and its wait queue. Other rows add
 // a zero byte, which names cannot contain, and a suffix:
 //

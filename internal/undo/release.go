@@ -40,7 +40,7 @@ func ReleaseAll(ctx context.Context, repo Repository, claims []store.Claim, free
 			if failed == nil {
 				failed = store.ErrRowLocked
 			}
-			return fmt.Errorf("%d not released, the first %q: %w", len(claims), claims[0].Name, failed)
+			return fmt.Errorf("%d not released, the first %q: %w", len(claims), store.NameOf(claims[0].Name), failed)
 		}
 	}
 	return nil

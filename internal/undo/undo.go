@@ -196,7 +196,7 @@ func (r *Releaser) release(ctx context.Context, claims []store.Claim) (skipped [
 	defer cancel()
 	freed, next, skipped, err := releaseBatch(ctx, r.repo, claims)
 	if err != nil {
-		r.log.Debug("mysqllock: release in the background failed, trying again", "locks", len(claims), "first", claims[0].Name, "err", err)
+		r.log.Debug("mysqllock: release in the background failed, trying again", "locks", len(claims), "first", store.NameOf(claims[0].Name), "err", err)
 	}
 	r.record(claims, skipped, freed == int64(len(claims)), err)
 	if freed > 0 {
@@ -310,7 +310,7 @@ func (r *Releaser) Drain(ctx context.Context) (mayBeGranted string, err error) {
 		case err == nil && held == "":
 			return mayBeGranted, nil
 		case err == nil:
-			err = fmt.Errorf("%q not released: %w", held, store.ErrRowLocked)
+			err = fmt.Errorf("%q not released: %w", store.NameOf(held), store.ErrRowLocked)
 		}
 		if !pause.Wait(ctx) {
 			return "", err

@@ -36,8 +36,9 @@ func (p *publisher) publish(names []string) {
 	}
 	p.subscribe()
 	for _, name := range names {
+		name = store.NameOf(name)
 		select {
-		case p.outbox <- store.NameOf(name):
+		case p.outbox <- name:
 		default: // the others poll
 			p.log.Debug("mysqllock: release not published, the notifier lags", "name", name)
 		}

@@ -143,7 +143,7 @@ func (s *signaller) signalFree(names []string) bool {
 	rows, _, err := s.repo.Look(ctx, names)
 	cancel()
 	if err != nil {
-		s.log.Debug("mysqllock: not all waiters are known to be signalled, the others poll", "first", names[0], "err", err)
+		s.log.Debug("mysqllock: not all waiters are known to be signalled, the others poll", "first", store.NameOf(names[0]), "err", err)
 		return false
 	}
 	byProcess := map[store.Process][]string{}
@@ -182,7 +182,7 @@ func (s *signaller) signalWaiters(names []string, p store.Process) {
 		time.Sleep(pause) // the row was locked
 	}
 	if err != nil {
-		s.log.Debug("mysqllock: waiter not signalled, it polls", "first", names[0], "err", err)
+		s.log.Debug("mysqllock: waiter not signalled, it polls", "first", store.NameOf(names[0]), "err", err)
 	} else if next != 0 {
 		s.signalNext(names, next)
 	}
@@ -222,7 +222,7 @@ func (s *signaller) removeWaiters() {
 			continue
 		}
 		if err != nil {
-			s.log.Debug("mysqllock: not removed from the wait lists, trying again", "locks", len(left), "first", left[0], "err", err)
+			s.log.Debug("mysqllock: not removed from the wait lists, trying again", "locks", len(left), "first", store.NameOf(left[0]), "err", err)
 			pause.Delay = pause.Max
 		}
 		s.mu.Lock()

@@ -28,8 +28,9 @@ import (
 
 const scope = "github.com/mysqllock/mysqllock/metrics/otel"
 
-// The attributes of spans; metrics have outcome alone.
+// The attributes of spans; metrics have mode and outcome alone.
 const (
+	modeKey     = attribute.Key("mysqllock.mode")
 	outcomeKey  = attribute.Key("mysqllock.outcome")
 	nameKey     = attribute.Key("mysqllock.name")
 	tokenKey    = attribute.Key("mysqllock.token")
@@ -88,8 +89,8 @@ type observer struct {
 // several Lockers.
 //
 // The span is a child of the span in the context of TryLock, and the parent of the
-// acquiring statements, where the database is traced too. It has the outcome, the
-// token, how long the call waited, and whether the lock was passed on inside the
+// acquiring statements, where the database is traced too. It has the mode, the
+// outcome, the token, how long the call waited, and whether the lock was passed on inside the
 // process. Its status is an error for the outcomes "error" and "unavailable". If the
 // lock is lost later, the span in the context of TryLock gets the event mysqllock.lost, unless
 // it has ended.
@@ -126,13 +127,13 @@ func (o *observer) acquireStart(ctx context.Context, name string) context.Contex
 }
 
 func (o *observer) acquireEnd(ctx context.Context, info mysqllock.AcquireInfo) {
-	o.record(ctx, o.acquire, info.Waited.Seconds(), info.Outcome())
+	o.record(ctx, o.acquire, info.Waited.Seconds(), info.Mode, info.Outcome())
 	span := trace.SpanFromContext(ctx)
 	defer span.End()
 	if !span.IsRecording() {
 		return
 	}
-	span.SetAttributes(outcomeKey.String(info.Outcome()), waitedKey.Float64(info.Waited.Seconds()))
+	span.SetAttributes(modeKey.String(info.Mode), outcomeKey.String(info.Outcome()), waitedKey.Float64(info.Waited.Seconds()))
 	switch info.Outcome() {
 	case "acquired", "reentered":
 		span.SetAttributes(tokenKey.Int64(int64(info.Token)), passedOnKey.Bool(info.PassedOn))
@@ -147,13 +148,13 @@ func (o *observer) acquireEnd(ctx context.Context, info mysqllock.AcquireInfo) {
 }
 
 func (o *observer) holdEnd(ctx context.Context, info mysqllock.HoldInfo) {
-	o.record(ctx, o.hold, info.Held.Seconds(), info.Outcome())
+	o.record(ctx, o.hold, info.Held.Seconds(), info.Mode, info.Outcome())
 	if info.Outcome() != "lost" {
 		return
 	}
 	if span, ok := ctx.Value(callerKey{}).(trace.Span); ok && span.IsRecording() {
 		attributes := append(o.attributes[:len(o.attributes):len(o.attributes)],
-			tokenKey.Int64(int64(info.Token)), heldKey.Float64(info.Held.Seconds()))
+			modeKey.String(info.Mode), tokenKey.Int64(int64(info.Token)), heldKey.Float64(info.Held.Seconds()))
 		if o.names {
 			attributes = append(attributes, nameKey.String(info.Name))
 		}
@@ -161,8 +162,9 @@ func (o *observer) holdEnd(ctx context.Context, info mysqllock.HoldInfo) {
 	}
 }
 
-func (o *observer) record(ctx context.Context, histogram metric.Float64Histogram, seconds float64, outcome string) {
-	histogram.Record(ctx, seconds, metric.WithAttributes(o.attributes...), metric.WithAttributes(outcomeKey.String(outcome)))
+func (o *observer) record(ctx context.Context, histogram metric.Float64Histogram, seconds float64, mode, outcome string) {
+	histogram.Record(ctx, seconds, metric.WithAttributes(o.attributes...),
+		metric.WithAttributes(modeKey.String(mode), outcomeKey.String(outcome)))
 }
 
 // errorType is the value of error.type: the number of a database's error, or a word.
@@ -177,7 +179,9 @@ func errorType(err error) string {
 		return "lost"
 	case errors.Is(err, mysqllock.ErrClosed):
 		return "closed"
-	case errors.Is(err, mysqllock.ErrInvalidName), errors.Is(err, mysqllock.ErrInvalidLease):
+	case errors.Is(err, mysqllock.ErrUpgrade):
+		return "upgrade"
+	case errors.Is(err, mysqllock.ErrInvalidName), errors.Is(err, mysqllock.ErrInvalidLease), errors.Is(err, mysqllock.ErrInvalidLimit):
 		return "invalid"
 	default:
 		return "_OTHER"

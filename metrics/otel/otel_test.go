@@ -3,6 +3,7 @@ package otelmysqllock_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"reflect"
 	"testing"
 	"time"
@@ -59,8 +60,8 @@ func attributes(t *testing.T, set []attribute.KeyValue) map[string]any {
 	return all
 }
 
-// metrics returns the values of all metrics, with the outcome of those that have
-// one; of histograms, the count.
+// metrics returns the values of all metrics, with the mode and the outcome of those that
+// have them; of histograms, the count.
 func (tel telemetry) metrics(t *testing.T) map[string]int64 {
 	var all metricdata.ResourceMetrics
 	require.NoError(t, tel.reader.Collect(t.Context(), &all))
@@ -78,9 +79,9 @@ func (tel telemetry) metrics(t *testing.T) map[string]int64 {
 			case metricdata.Histogram[float64]:
 				require.Equal(t, "s", m.Unit)
 				for _, p := range points.DataPoints {
-					outcome := attributes(t, p.Attributes.ToSlice())
-					require.Len(t, outcome, 1)
-					values[m.Name+" "+outcome["mysqllock.outcome"].(string)] = int64(p.Count)
+					got := attributes(t, p.Attributes.ToSlice())
+					require.Len(t, got, 2)
+					values[fmt.Sprintf("%s %s %s", m.Name, got["mysqllock.mode"], got["mysqllock.outcome"])] = int64(p.Count)
 				}
 			default:
 				t.Fatalf("%s is a %T", m.Name, points)
@@ -131,7 +132,7 @@ func TestSpans(t *testing.T) {
 		_, err = locker.TryLock(ctx, "secret", time.Second, mysqllock.AutoRenew)
 		require.ErrorIs(t, err, mysqllock.ErrNoTable)
 		span, got := next()
-		require.Equal(t, map[string]any{"mysqllock.outcome": "error", "error.type": "1146"}, got)
+		require.Equal(t, map[string]any{"mysqllock.mode": "exclusive", "mysqllock.outcome": "error", "error.type": "1146"}, got)
 		require.Equal(t, codes.Error, span.Status().Code)
 		require.NotEmpty(t, span.Status().Description)
 		require.NotContains(t, span.Status().Description, "secret")
@@ -140,19 +141,19 @@ func TestSpans(t *testing.T) {
 		x, err := locker.Lock(ctx, "secret", mysqllock.AutoRenew)
 		require.NoError(t, err)
 		span, got = next()
-		require.Equal(t, map[string]any{"mysqllock.outcome": "acquired", "mysqllock.token": int64(x.Token()), "mysqllock.passed_on": false}, got)
+		require.Equal(t, map[string]any{"mysqllock.mode": "exclusive", "mysqllock.outcome": "acquired", "mysqllock.token": int64(x.Token()), "mysqllock.passed_on": false}, got)
 		require.Equal(t, codes.Unset, span.Status().Code)
 
 		again, err := locker.Lock(x.Context(), "secret", mysqllock.AutoRenew)
 		require.NoError(t, err)
 		require.NoError(t, again.Unlock())
 		_, got = next()
-		require.Equal(t, map[string]any{"mysqllock.outcome": "reentered", "mysqllock.token": int64(x.Token()), "mysqllock.passed_on": false}, got)
+		require.Equal(t, map[string]any{"mysqllock.mode": "exclusive", "mysqllock.outcome": "reentered", "mysqllock.token": int64(x.Token()), "mysqllock.passed_on": false}, got)
 
 		_, err = locker.TryLock(ctx, "secret", 0, mysqllock.AutoRenew)
 		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
 		span, got = next()
-		require.Equal(t, map[string]any{"mysqllock.outcome": "not_acquired"}, got)
+		require.Equal(t, map[string]any{"mysqllock.mode": "exclusive", "mysqllock.outcome": "not_acquired"}, got)
 		require.Equal(t, codes.Unset, span.Status().Code)
 
 		passed := make(chan *mysqllock.Lock)
@@ -164,7 +165,7 @@ func TestSpans(t *testing.T) {
 		require.NoError(t, x.Unlock())
 		y := <-passed
 		_, got = next()
-		require.Equal(t, map[string]any{"mysqllock.outcome": "acquired", "mysqllock.token": int64(y.Token()), "mysqllock.passed_on": true}, got)
+		require.Equal(t, map[string]any{"mysqllock.mode": "exclusive", "mysqllock.outcome": "acquired", "mysqllock.token": int64(y.Token()), "mysqllock.passed_on": true}, got)
 
 		_, err = locker.ForceUnlock(ctx, "secret")
 		require.NoError(t, err)
@@ -173,15 +174,15 @@ func TestSpans(t *testing.T) {
 		events := tel.spans.Ended()[ended].Events()
 		require.Len(t, events, 1)
 		require.Equal(t, "mysqllock.lost", events[0].Name)
-		require.Equal(t, map[string]any{"mysqllock.token": int64(y.Token())}, attributes(t, events[0].Attributes))
+		require.Equal(t, map[string]any{"mysqllock.mode": "exclusive", "mysqllock.token": int64(y.Token())}, attributes(t, events[0].Attributes))
 
 		require.Equal(t, map[string]int64{
-			"mysqllock.acquire.duration error":        1,
-			"mysqllock.acquire.duration acquired":     2,
-			"mysqllock.acquire.duration reentered":    1,
-			"mysqllock.acquire.duration not_acquired": 1,
-			"mysqllock.hold.duration released":        1,
-			"mysqllock.hold.duration lost":            1,
+			"mysqllock.acquire.duration exclusive error":        1,
+			"mysqllock.acquire.duration exclusive acquired":     2,
+			"mysqllock.acquire.duration exclusive reentered":    1,
+			"mysqllock.acquire.duration exclusive not_acquired": 1,
+			"mysqllock.hold.duration exclusive released":        1,
+			"mysqllock.hold.duration exclusive lost":            1,
 		}, tel.metrics(t))
 	})
 }
@@ -207,13 +208,13 @@ func TestUnavailable(t *testing.T) {
 
 	spans := tel.spans.Ended()
 	require.Len(t, spans, 1)
-	require.Equal(t, map[string]any{"mysqllock.outcome": "unavailable", "error.type": "unavailable"}, attributes(t, spans[0].Attributes()))
+	require.Equal(t, map[string]any{"mysqllock.mode": "exclusive", "mysqllock.outcome": "unavailable", "error.type": "unavailable"}, attributes(t, spans[0].Attributes()))
 	require.Equal(t, codes.Error, spans[0].Status().Code)
 	require.Contains(t, spans[0].Status().Description, "connection refused")
 	require.NotContains(t, spans[0].Status().Description, "secret")
 	got := tel.metrics(t)
 	require.EqualValues(t, 1, got["mysqllock.unavailable"])
-	require.EqualValues(t, 1, got["mysqllock.acquire.duration unavailable"])
+	require.EqualValues(t, 1, got["mysqllock.acquire.duration exclusive unavailable"])
 	require.Zero(t, got["mysqllock.not_acquired"])
 }
 
@@ -230,9 +231,49 @@ func TestLockName(t *testing.T) {
 		spans := tel.spans.Ended()
 		require.Len(t, spans, 2)
 		require.Equal(t, "x", attributes(t, spans[0].Attributes())["mysqllock.name"])
-		require.Equal(t, map[string]any{"mysqllock.name": "y", "mysqllock.outcome": "error", "error.type": "invalid"}, attributes(t, spans[1].Attributes()))
+		require.Equal(t, map[string]any{"mysqllock.name": "y", "mysqllock.mode": "exclusive", "mysqllock.outcome": "error", "error.type": "invalid"}, attributes(t, spans[1].Attributes()))
 		require.Equal(t, err.Error(), spans[1].Status().Description)
 		tel.metrics(t) // have no name
+	})
+}
+
+// Spans and durations have the mode that was requested.
+func TestModes(t *testing.T) {
+	onEach(t, func(t *testing.T, kind string) {
+		tel := newTelemetry()
+		observer, err := otelmysqllock.NewObserver(tel.opts...)
+		require.NoError(t, err)
+		locker := open(t, kind, mysqllock.WithObserver(observer))
+		require.NoError(t, locker.CreateTable(t.Context()))
+		r, err := locker.RLock(t.Context(), "x", mysqllock.AutoRenew)
+		require.NoError(t, err)
+		_, err = locker.TryLock(r.Context(), "x", 0, mysqllock.AutoRenew)
+		require.ErrorIs(t, err, mysqllock.ErrUpgrade)
+		permit, err := locker.Semaphore("x", 1).Acquire(t.Context(), mysqllock.AutoRenew)
+		require.NoError(t, err)
+		_, err = locker.Semaphore("x", 0).TryAcquire(t.Context(), 0, mysqllock.AutoRenew)
+		require.ErrorIs(t, err, mysqllock.ErrInvalidLimit)
+		require.NoError(t, r.Unlock())
+		require.NoError(t, permit.Unlock())
+
+		spans := tel.spans.Ended()
+		require.Len(t, spans, 4)
+		for i, want := range []map[string]any{
+			{"mysqllock.mode": "shared", "mysqllock.outcome": "acquired", "mysqllock.token": int64(r.Token()), "mysqllock.passed_on": false},
+			{"mysqllock.mode": "exclusive", "mysqllock.outcome": "error", "error.type": "upgrade"},
+			{"mysqllock.mode": "permit", "mysqllock.outcome": "acquired", "mysqllock.token": int64(permit.Token()), "mysqllock.passed_on": false},
+			{"mysqllock.mode": "permit", "mysqllock.outcome": "error", "error.type": "invalid"},
+		} {
+			require.Equal(t, want, attributes(t, spans[i].Attributes()))
+		}
+		require.Equal(t, map[string]int64{
+			"mysqllock.acquire.duration shared acquired": 1,
+			"mysqllock.acquire.duration exclusive error": 1,
+			"mysqllock.acquire.duration permit acquired": 1,
+			"mysqllock.acquire.duration permit error":    1,
+			"mysqllock.hold.duration shared released":    1,
+			"mysqllock.hold.duration permit released":    1,
+		}, tel.metrics(t))
 	})
 }
 

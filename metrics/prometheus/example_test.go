@@ -71,17 +71,17 @@ func Example() {
 
 	fmt.Print(fetch("POST", server.URL+"/orders/42/ship"))
 	for line := range strings.Lines(fetch("GET", server.URL+"/metrics")) {
-		if strings.HasPrefix(line, "mysqllock_acquired_total") || strings.HasPrefix(line, "mysqllock_hold_duration_seconds_count") {
+		if strings.HasPrefix(line, "mysqllock_acquired_total") || strings.HasPrefix(line, `mysqllock_hold_duration_seconds_count{mode="exclusive"`) {
 			fmt.Print(line)
 		}
 	}
 	// Output:
 	// shipped
 	// mysqllock_acquired_total{table="mysqllock"} 1
-	// mysqllock_hold_duration_seconds_count{outcome="closed",table="mysqllock"} 0
-	// mysqllock_hold_duration_seconds_count{outcome="error",table="mysqllock"} 0
-	// mysqllock_hold_duration_seconds_count{outcome="lost",table="mysqllock"} 0
-	// mysqllock_hold_duration_seconds_count{outcome="released",table="mysqllock"} 1
+	// mysqllock_hold_duration_seconds_count{mode="exclusive",outcome="closed",table="mysqllock"} 0
+	// mysqllock_hold_duration_seconds_count{mode="exclusive",outcome="error",table="mysqllock"} 0
+	// mysqllock_hold_duration_seconds_count{mode="exclusive",outcome="lost",table="mysqllock"} 0
+	// mysqllock_hold_duration_seconds_count{mode="exclusive",outcome="released",table="mysqllock"} 1
 }
 
 func fetch(method, url string) string {

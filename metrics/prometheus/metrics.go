@@ -75,7 +75,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 }
 
 // Durations are histograms of how long calls took to acquire, and how long locks
-// were held, by outcome. They are both classic and native.
+// were held, by mode and outcome. They are both classic and native.
 type Durations struct {
 	acquire, hold *prometheus.HistogramVec
 }
@@ -93,16 +93,21 @@ func NewDurations(table string) *Durations {
 	}
 }
 
-// histogram makes one with a series for each outcome from the start, so that the
-// first event of a kind is seen as a rise.
+// modes are those of mysqllock.AcquireInfo.
+var modes = []string{"exclusive", "shared", "permit"}
+
+// histogram returns one that has a series for each mode and outcome from the start,
+// so that the first event of a kind appears as a rise.
 func histogram(table, name, help string, buckets []float64, outcomes ...string) *prometheus.HistogramVec {
 	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "mysqllock_" + name, Help: help, ConstLabels: prometheus.Labels{"table": table},
 		Buckets:                     buckets,
 		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160, NativeHistogramMinResetDuration: time.Hour,
-	}, []string{"outcome"})
-	for _, outcome := range outcomes {
-		h.WithLabelValues(outcome)
+	}, []string{"mode", "outcome"})
+	for _, mode := range modes {
+		for _, outcome := range outcomes {
+			h.WithLabelValues(mode, outcome)
+		}
 	}
 	return h
 }
@@ -112,10 +117,10 @@ func histogram(table, name, help string, buckets []float64, outcomes ...string) 
 func (d *Durations) Observer() mysqllock.Observer {
 	return mysqllock.Observer{
 		AcquireEnd: func(_ context.Context, info mysqllock.AcquireInfo) {
-			d.acquire.WithLabelValues(info.Outcome()).Observe(info.Waited.Seconds())
+			d.acquire.WithLabelValues(info.Mode, info.Outcome()).Observe(info.Waited.Seconds())
 		},
 		HoldEnd: func(_ context.Context, info mysqllock.HoldInfo) {
-			d.hold.WithLabelValues(info.Outcome()).Observe(info.Held.Seconds())
+			d.hold.WithLabelValues(info.Mode, info.Outcome()).Observe(info.Held.Seconds())
 		},
 	}
 }

@@ -34,8 +34,8 @@ func open(t testing.TB, kind string, opts ...mysqllock.Option) *mysqllock.Locker
 	return locker
 }
 
-// gather returns the values of all metrics, with the outcome of those that have
-// one; of histograms, the count.
+// gather returns the values of all metrics, with the mode, unless it is exclusive, and
+// the outcome of those that have them; of histograms, the count.
 func gather(t *testing.T, registry prometheus.Gatherer) map[string]float64 {
 	families, err := registry.Gather()
 	require.NoError(t, err)
@@ -45,6 +45,10 @@ func gather(t *testing.T, registry prometheus.Gatherer) map[string]float64 {
 			name := f.GetName()
 			for _, label := range m.GetLabel() {
 				switch label.GetName() {
+				case "mode":
+					if label.GetValue() != "exclusive" {
+						name += " " + label.GetValue()
+					}
 				case "outcome":
 					name += " " + label.GetValue()
 				default:
@@ -64,6 +68,8 @@ func gather(t *testing.T, registry prometheus.Gatherer) map[string]float64 {
 	}
 	return values
 }
+
+var otherMode = regexp.MustCompile(" (shared|permit) ")
 
 func TestMetrics(t *testing.T) {
 	t.Parallel()
@@ -102,7 +108,11 @@ func TestMetrics(t *testing.T) {
 
 			got := gather(t, registry)
 			require.Positive(t, got["mysqllock_statements_total"])
-			delete(got, "mysqllock_statements_total")
+			for name := range got {
+				if name == "mysqllock_statements_total" || got[name] == 0 && otherMode.MatchString(name) {
+					delete(got, name)
+				}
+			}
 			require.Equal(t, map[string]float64{
 				"mysqllock_locks_held":                            1,
 				"mysqllock_goroutines_waiting":                    1,
@@ -134,6 +144,53 @@ func TestMetrics(t *testing.T) {
 			require.Zero(t, got["mysqllock_goroutines_waiting"])
 			require.Equal(t, 1., got["mysqllock_released_total"])
 			require.Equal(t, 1., got["mysqllock_hold_duration_seconds released"])
+		})
+	}
+}
+
+// The histograms have a series for each mode and outcome from the start.
+func TestModes(t *testing.T) {
+	t.Parallel()
+	for _, kind := range mysqltest.Kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			durations := prommysqllock.NewDurations("locks")
+			locker := open(t, kind, mysqllock.WithObserver(durations.Observer()))
+			registry := prometheus.NewPedanticRegistry()
+			registry.MustRegister(prommysqllock.NewCollector(locker, "locks"), durations)
+			got := gather(t, registry)
+			for _, mode := range []string{"", " shared", " permit"} {
+				for _, outcome := range []string{"acquired", "reentered", "not_acquired", "unavailable", "error"} {
+					require.Contains(t, got, "mysqllock_acquire_duration_seconds"+mode+" "+outcome)
+				}
+				for _, outcome := range []string{"released", "lost", "closed", "error"} {
+					require.Contains(t, got, "mysqllock_hold_duration_seconds"+mode+" "+outcome)
+				}
+			}
+
+			a, err := locker.RLock(ctx, "x", mysqllock.AutoRenew)
+			require.NoError(t, err)
+			b, err := locker.RLock(ctx, "x", mysqllock.AutoRenew)
+			require.NoError(t, err)
+			_, err = locker.TryLock(ctx, "x", 0, mysqllock.AutoRenew)
+			require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+			permit, err := locker.Semaphore("x", 1).Acquire(ctx, mysqllock.AutoRenew)
+			require.NoError(t, err)
+			_, err = locker.Semaphore("x", 1).TryAcquire(ctx, 0, mysqllock.AutoRenew)
+			require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+			require.NoError(t, a.Unlock())
+			require.NoError(t, permit.Unlock())
+
+			got = gather(t, registry)
+			require.Equal(t, 2., got["mysqllock_acquire_duration_seconds shared acquired"])
+			require.Equal(t, 1., got["mysqllock_hold_duration_seconds shared released"])
+			require.Equal(t, 1., got["mysqllock_acquire_duration_seconds not_acquired"])
+			require.Zero(t, got["mysqllock_acquire_duration_seconds acquired"])
+			require.Equal(t, 1., got["mysqllock_acquire_duration_seconds permit acquired"])
+			require.Equal(t, 1., got["mysqllock_acquire_duration_seconds permit not_acquired"])
+			require.Equal(t, 1., got["mysqllock_hold_duration_seconds permit released"])
+			require.NoError(t, b.Unlock())
 		})
 	}
 }
@@ -254,7 +311,7 @@ func TestDashboard(t *testing.T) {
 		}
 		for _, m := range labelNames.FindAllStringSubmatch(expr, -1) {
 			for _, label := range strings.Split(m[1]+m[2], ", ") {
-				require.Contains(t, []string{"job", "instance", "table", "outcome", "le"}, label, expr)
+				require.Contains(t, []string{"job", "instance", "table", "mode", "outcome", "le"}, label, expr)
 			}
 		}
 		for _, m := range regexp.MustCompile(`\$(\w+)`).FindAllStringSubmatch(expr, -1) {

@@ -9,8 +9,9 @@
 // gocron asks for the lock of a job's name when the job is due, passes over the
 // run if it does not get it, and gives it back when the job returns. With that
 // alone, a job that takes 50 ms runs once on each host whose clock is 50 ms behind
-// that of the last: each finds the lock free again. So the lock is held for some
-// time from the start of the run, also if the job returns sooner; see [New].
+// that of the last: each finds the lock free again. So the lock stays held for some
+// time from the start of the run ([mysqllock.Lock.UnlockAfter]), even if the job
+// returns, or its process ends, sooner; see [New].
 //
 // A job may take longer than that, and longer than the lease: the lock is renewed
 // while the process lives. If it is lost all the same (the database could not be
@@ -51,9 +52,10 @@ var _ gocron.Locker = (*Locker)(nil)
 // unless [gocron.WithStartAt] says when it starts: a hold that is a little shorter
 // than its interval keeps it to about one run in that time.
 //
-// With hold <= 0 the lock is given back when the job returns. The hold ends with
-// its process: [mysqllock.Locker.Close] gives up all locks, and the lease of a
-// process that died ends.
+// The database measures hold from when it granted the lock. Once the job has returned,
+// the lock stays held for that time even if the process ends or closes the Locker. If the
+// process dies under the job, its lease ends; if it closes the Locker under the job, the
+// lock is given back at once. With hold <= 0 the lock is given back when the job returns.
 func New(locker *mysqllock.Locker, hold time.Duration) *Locker {
 	return &Locker{locker, hold}
 }
@@ -69,23 +71,16 @@ func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &held{lock, time.Now().Add(l.hold)}, nil
+	return &held{lock, l.hold}, nil
 }
 
 // held is the lock of one run.
 type held struct {
-	lock  *mysqllock.Lock
-	until time.Time // the earliest end of the hold
+	lock *mysqllock.Lock
+	hold time.Duration
 }
 
-// Unlock gives the lock back, now or at the end of the hold; it works when ctx is
-// over, as it is when the scheduler shuts down.
-func (h *held) Unlock(context.Context) error {
-	left := time.Until(h.until)
-	if left <= 0 || h.lock.Err() != nil {
-		return h.lock.Unlock()
-	}
-	// If that fails, the Locker tries again by itself.
-	time.AfterFunc(left, func() { h.lock.Unlock() })
-	return nil
-}
+// Unlock gives the lock back when hold has passed since it was acquired. It sends one
+// statement and does not wait for that time. It works when ctx is over, as it is when the
+// scheduler shuts down.
+func (h *held) Unlock(context.Context) error { return h.lock.UnlockAfter(h.hold) }

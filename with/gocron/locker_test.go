@@ -45,7 +45,7 @@ func onEach(t *testing.T, test func(t *testing.T, host func() *mysqllock.Locker)
 }
 
 // A job that returns at once holds its lock for hold from the start, also when
-// the scheduler has shut down meanwhile, and gives it back then.
+// the scheduler has shut down meanwhile, and no longer.
 func TestHold(t *testing.T) {
 	const hold = 700 * time.Millisecond
 	onEach(t, func(t *testing.T, host func() *mysqllock.Locker) {
@@ -67,6 +67,26 @@ func TestHold(t *testing.T) {
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, time.Since(start), hold)
 		require.NoError(t, next.Unlock())
+	})
+}
+
+// The hold outlasts the Locker on which the job ran, and its lease.
+func TestHoldOutlastsLocker(t *testing.T) {
+	const hold = 2 * time.Second
+	onEach(t, func(t *testing.T, host func() *mysqllock.Locker) {
+		first, other := host(), gocronlock.New(host(), hold)
+		start := time.Now()
+		lock, err := gocronlock.New(first, hold).Lock(t.Context(), "job")
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.NoError(t, first.Close())
+		var next gocron.Lock
+		require.Eventually(t, func() bool {
+			next, err = other.Lock(t.Context(), "job")
+			return err == nil
+		}, 20*time.Second, 20*time.Millisecond)
+		require.GreaterOrEqual(t, time.Since(start), hold)
+		require.NoError(t, next.Unlock(t.Context()))
 	})
 }
 
