@@ -105,17 +105,22 @@ func (l *Locker) detachRow(ctx context.Context, req store.DetachRequest, span ti
 		}
 		cancel()
 		switch {
-		case lost, err == nil && time.Since(sent) >= req.Lease: // the lease may have ended
-			return ErrLost
+		case lost:
+			err = ErrLost
+		case err == nil && time.Since(sent) >= req.Lease:
+			return ErrLost // the lease may have ended
 		case err == nil:
 			return nil
-		case !store.Transient(err) || !pause.Wait(limited):
+		case store.Transient(err) && pause.Wait(limited):
+			continue
+		default:
 			l.releaser.Add(req.Claim, span, false, time.Now())
-			if maybe {
-				l.releaser.Add(store.Claim{Name: req.Name, Owner: req.Ticket}, req.Lease, true, time.Now())
-			}
-			return l.handoverError(ctx, err)
+			err = l.handoverError(ctx, err)
 		}
+		if maybe {
+			l.releaser.Add(store.Claim{Name: req.Name, Owner: req.Ticket}, req.Lease, true, time.Now())
+		}
+		return err
 	}
 }
 

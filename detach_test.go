@@ -316,6 +316,7 @@ func TestDetachWithUnknownOutcome(t *testing.T) {
 		"overtaken":                     {overtaken(4 * time.Second), false, 3 * time.Second},
 		"not permitted":                 {fails(errDenied), false, 0},
 		"reply later than the lease":    {slow(1200 * time.Millisecond), false, 1200 * time.Millisecond},
+		"reply lost, then row locked":   {first(1, cut, fails(store.NotSent{Err: store.ErrRowLocked})), false, 10 * time.Millisecond},
 		"executed later, then no reply": {first(1, overtaken(8*time.Second), hangs), false, 3 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {

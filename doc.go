@@ -14,7 +14,29 @@
 //	err = ship(lock.Context())             // carries the ownership; ends if the lock is lost
 //	return errors.Join(err, lock.Unlock()) // ErrLost if the lock was lost
 //
-// [Locker.Do] does the same around a function, and also unlocks after a panic.
+// [Locker.Do] does the same around a function, and also unlocks after a panic. [Locker.DoTx]
+// also begins a transaction, and puts it under [Lock.Guard].
+//
+// # Other kinds of locks
+//
+// Each is a [Lock], with the wait, lease, loss, token, Guard, Extend and Unlock of an exclusive
+// one. The page docs/choosing.md helps to choose.
+//
+// [Locker.TryRLock] shares a lock: any number of owners hold the name shared, or one holds it
+// exclusively. Requests of both modes are served in order of arrival, so neither starves the
+// other.
+//
+// A [Semaphore] admits up to a number of owners. Each permit is a slot, whose number no other
+// permit has at the same time.
+//
+// [Locker.TryLockAll] acquires several locks, or none. Its callers never deadlock with each
+// other, in whatever order they list the names.
+//
+// [Lock.UnlockAfter] gives a lock back, but keeps the name taken until a time after it was
+// acquired: a job runs at most once in that time across a fleet.
+//
+// [Lock.Detach] turns a handle into a [Ticket], and [Locker.Attach], in any process, the ticket
+// into a handle, with the same token: a request acquires, and a worker releases.
 //
 // # How it works
 //
@@ -52,7 +74,8 @@
 // # What is guaranteed
 //
 // Mutual exclusion, by the database's clock: of all holds of a name, at most one
-// has a lease that runs or a session that is alive. No clock of a client counts: both
+// has a lease that runs or a session that is alive, unless all of them are shared. Of the
+// permits of a semaphore, at most as many as its limit. No clock of a client counts: both
 // are written and judged by the statement's own UTC_TIMESTAMP(6).
 //
 // A lease that cannot be renewed is reported as lost before another owner can take
@@ -75,10 +98,12 @@
 // Purge, ForceUnlock, a deleted row, a truncated table, a failover to a replica
 // that missed the last grants (and whose clock has reached the time of these), nor
 // when the database's clock is set back while the row, or the row that Purge keeps
-// for this, stands.
+// for this, stands. Shared holds between two exclusive ones may have the same token; each slot of
+// a semaphore has tokens of its own.
 //
 // A transaction under [Lock.Guard] cannot be committed by a stale holder: nobody
-// takes the lock over before the transaction has ended, however long it lasts.
+// takes the lock over before the transaction has ended, however long it lasts. Under a shared
+// lock: nobody takes it exclusively.
 //
 // Unlock cannot release somebody else's acquisition: every statement after the
 // grant is conditional on the id of its acquisition.

@@ -82,7 +82,7 @@ func TestInvalidHolder(t *testing.T) {
 			require.ErrorContains(t, err, "WithHolder: ")
 		}
 		requireHeld(t, l, "new", false)
-		k, err = l.Attach(mysqllock.WithHolder(ctx, strings.Repeat("é", 127)), ticket, mysqllock.AutoRenew)
+		_, err = l.Attach(mysqllock.WithHolder(ctx, strings.Repeat("é", 127)), ticket, mysqllock.AutoRenew)
 		require.NoError(t, err)
 		require.Equal(t, strings.Repeat("é", 127), requireHeld(t, l, "x", true).Holder)
 	})

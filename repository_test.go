@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -460,7 +459,8 @@ func TestSchema(t *testing.T) {
 		}
 		require.Equal(t, map[string]string{
 			"name": "varbinary(300)", "owner": "varchar(64)", "holder": "varchar(255)",
-			"holds": columns["holds"], "token": columns["token"], "session": columns["session"], // with a display width on MariaDB
+			// With a display width on MariaDB.
+			"mode": columns["mode"], "holds": columns["holds"], "token": columns["token"], "session": columns["session"],
 			"waiters":     "varchar(1024)",
 			"acquired_at": "datetime(6)", "expires_at": "datetime(6)", "released_at": "datetime(6)", "name_text": "varchar(255)",
 		}, columns)
@@ -481,36 +481,59 @@ func TestSchema(t *testing.T) {
 	})
 }
 
-// The queries that README and schema.sql give to people show names, holders and
-// times as text: of binary columns, clients show hexadecimal digits.
-func TestQueriesForPeople(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	require.NoError(t, err)
-	queries := append(regexp.MustCompile("(?s)```sql\n(SELECT .*?);\n```").FindStringSubmatch(string(readme))[1:],
-		strings.ReplaceAll(regexp.MustCompile("(?s)--   (SELECT .*?);\n").FindStringSubmatch(mysqllock.Schema)[1], "--", ""))
+// A name of any length can be held in any mode: name_text has room for what the name of its row
+// is in text.
+func TestLongestName(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l := e.locker(t)
+		for _, letter := range []string{"x", "é"} {
+			name := strings.Repeat(letter, 255/len(letter))
+			k, err := l.TryRLock(ctx, name, 0, mysqllock.AutoRenew)
+			require.NoError(t, err)
+			require.NoError(t, k.Unlock())
+			k, err = l.Semaphore(name, 10_000).TryAcquire(ctx, 0, mysqllock.AutoRenew)
+			require.NoError(t, err)
+			require.NoError(t, k.Unlock())
+			require.NoError(t, acquire(t, l, name, mysqllock.AutoRenew).Unlock())
+			var text string
+			require.NoError(t, e.db(t, "").QueryRow("SELECT GROUP_CONCAT(DISTINCT name_text) FROM mysqllock WHERE name LIKE CONCAT(?, '%')", name).Scan(&text))
+			require.Equal(t, name, text)
+		}
+	})
+}
+
+// The query that schema.sql gives to people shows names, holders, modes and times as text: of
+// binary columns, clients show hexadecimal digits.
+func TestQueryForPeople(t *testing.T) {
+	query := strings.ReplaceAll(regexp.MustCompile("(?s)--   (SELECT .*?);\n").FindStringSubmatch(mysqllock.Schema)[1], "--", "")
 	onEach(t, func(t *testing.T, e env) {
 		l := e.locker(t, mysqllock.WithIdentity("web-1"))
 		acquire(t, l, "ключ 😀", mysqllock.AutoRenew)
 		require.NoError(t, acquire(t, l, "released", mysqllock.AutoRenew).Unlock())
-		for _, query := range queries {
-			rows, err := e.db(t, "").Query(query)
-			require.NoError(t, err, query)
-			defer rows.Close()
-			types, err := rows.ColumnTypes()
-			require.NoError(t, err)
-			columns := make([]sql.NullString, len(types))
-			targets := make([]any, len(types))
-			for i := range columns {
-				targets[i] = &columns[i]
-				require.NotContains(t, types[i].DatabaseTypeName(), "BINARY", types[i].Name())
-			}
-			require.True(t, rows.Next())
+		rlock(t, l, "s 😀", mysqllock.AutoRenew)
+		_, err := l.Semaphore("p 😀", 1).TryAcquire(ctx, 0, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		_, err = e.locker(t).Semaphore("p 😀", 1).TryAcquire(ctx, 50*time.Millisecond, mysqllock.AutoRenew)
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired) // and has left the row of a wait queue
+		rows, err := e.db(t, "").Query(query)
+		require.NoError(t, err, query)
+		defer rows.Close()
+		types, err := rows.ColumnTypes()
+		require.NoError(t, err)
+		columns := make([]sql.NullString, len(types))
+		targets := make([]any, len(types))
+		for i := range columns {
+			targets[i] = &columns[i]
+			require.NotContains(t, types[i].DatabaseTypeName(), "BINARY", types[i].Name())
+		}
+		found := map[string]string{}
+		for rows.Next() {
 			require.NoError(t, rows.Scan(targets...))
-			require.Equal(t, "ключ 😀", columns[0].String)
+			found[columns[0].String] = columns[4].String
 			require.Equal(t, "web-1", columns[1].String)
 			require.Regexp(t, `^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}$`, columns[2].String)
-			require.False(t, rows.Next())
 		}
+		require.Equal(t, map[string]string{"ключ 😀": "exclusive", "s 😀": "shared", "p 😀": "slot 1"}, found)
 	})
 }
 

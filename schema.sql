@@ -1,13 +1,16 @@
--- One row is one lock, or the session of one process. Only the library writes here; people
--- on call may read which locks are held, and until when:
---   SELECT l.name_text, l.holder, l.acquired_at, GREATEST(l.expires_at, COALESCE(s.expires_at, l.expires_at)) AS expires_at
+-- One row is one lock, the shared hold of one process, a slot of a semaphore, or the session of
+-- one process. Only the library writes here; people on call may read who holds what, and until
+-- when:
+--   SELECT l.name_text, l.holder, l.acquired_at, GREATEST(l.expires_at, COALESCE(s.expires_at, l.expires_at)) AS expires_at,
+--     CASE WHEN LOCATE(x'0072', l.name) THEN 'shared' WHEN LOCATE(x'0073', l.name) THEN CONCAT('slot ', 0 + RIGHT(l.name, 5))
+--       ELSE 'exclusive' END AS held
 --   FROM mysqllock AS l LEFT JOIN mysqllock AS s ON s.name = CONCAT(x'00', LEFT(l.owner, 19)) AND s.session = l.session
 --   WHERE l.owner <> '' AND l.mode <> 1 AND (l.expires_at > UTC_TIMESTAMP(6) OR s.expires_at > UTC_TIMESTAMP(6));
 CREATE TABLE IF NOT EXISTS mysqllock (
   name        VARBINARY(300)  NOT NULL
               COMMENT 'the lock, byte by byte; with x''00'' and a suffix: r, a shared hold of it, s, a semaphore or its slot; x''00'' and the id of a process: its session; empty: the row with the highest token that Purge deleted',
   mode        TINYINT UNSIGNED NOT NULL DEFAULT 0
-              COMMENT 'of a lock that was held shared: 1 if it may be held shared now, 2 if it was exclusive since; otherwise 0',
+              COMMENT 'of a lock: 1 while it may be held shared, 2 while its exclusive holder begins to share it, otherwise 0',
   owner       VARCHAR(64)     CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT ''
               COMMENT 'id of the acquisition: process, dash, random text; begins with a dash when released, with a plus while the lock stays taken after that, with an at sign while it is detached',
   holder      VARCHAR(255)    CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT ''

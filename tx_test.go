@@ -104,9 +104,14 @@ func TestDoTxOptions(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		l, other, a := e.locker(t), e.locker(t), e.newAccount(t)
 		for _, opts := range []*sql.TxOptions{
-			nil, {}, {Isolation: sql.LevelReadUncommitted}, {Isolation: sql.LevelReadCommitted},
-			{Isolation: sql.LevelRepeatableRead}, {Isolation: sql.LevelSerializable},
-			{ReadOnly: true}, {Isolation: sql.LevelSerializable, ReadOnly: true},
+			nil,
+			{},
+			{Isolation: sql.LevelReadUncommitted},
+			{Isolation: sql.LevelReadCommitted},
+			{Isolation: sql.LevelRepeatableRead},
+			{Isolation: sql.LevelSerializable},
+			{ReadOnly: true},
+			{Isolation: sql.LevelSerializable, ReadOnly: true},
 		} {
 			err := l.DoTx(ctx, "x", time.Second, mysqllock.AutoRenew, opts, func(ctx context.Context, tx *sql.Tx) error {
 				short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)

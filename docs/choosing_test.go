@@ -4,55 +4,50 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/mysqllock/mysqllock"
 )
 
-// lockAll takes several locks, or none. The context that it returns ends when
-// any of them is lost.
-func lockAll(ctx context.Context, locker *mysqllock.Locker, wait time.Duration, names ...string) (context.Context, func(), error) {
-	deadline := time.Now().Add(wait)
-	var locks []*mysqllock.Lock
-	unlock := func() {
-		for _, lock := range slices.Backward(locks) {
-			lock.Unlock()
-		}
+// once runs a job that every host starts at about the same time.
+func once(ctx context.Context, locker *mysqllock.Locker, run func(context.Context) error) error {
+	lock, err := locker.TryLock(ctx, "report", 0, mysqllock.AutoRenew)
+	if errors.Is(err, mysqllock.ErrNotAcquired) {
+		return nil // another host runs it, or has run it
 	}
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		lock, err := locker.TryLock(ctx, name, time.Until(deadline), mysqllock.AutoRenew)
-		if err != nil {
-			unlock()
-			return nil, nil, err
-		}
-		locks = append(locks, lock)
-		ctx = lock.Context()
+	if err != nil {
+		return err
 	}
-	return ctx, unlock, nil
+	if err := run(lock.Context()); err != nil {
+		return errors.Join(err, lock.Unlock()) // another host may try
+	}
+	return lock.UnlockAfter(10 * time.Minute)
 }
 
-func Example_lockAll() {
+func Example_once() {
 	ctx := context.Background()
 	locker, db := open()
 	defer db.Close()
 	defer locker.Close()
-
-	both, unlock, err := lockAll(ctx, locker, time.Second, "account:7", "account:3")
-	if err != nil {
-		panic(err)
+	for host, fails := range []bool{true, false, false} {
+		err := once(ctx, locker, func(context.Context) error {
+			fmt.Println("host", host, "runs the job")
+			if fails {
+				return errors.New("it fails")
+			}
+			return nil
+		})
+		fmt.Println(err)
 	}
-	_, _, err = lockAll(ctx, locker, 0, "account:9", "account:3")
-	fmt.Println(errors.Is(err, mysqllock.ErrNotAcquired), locker.Stats().Held)
-	locker.ForceUnlock(ctx, "account:3")
-	<-both.Done()
-	fmt.Println(context.Cause(both))
-	unlock()
-	fmt.Println(locker.Stats().Held)
+	info, err := locker.Inspect(ctx, "report")
+	fmt.Println(info.Held, info.ExpiresAt.Sub(info.AcquiredAt), err)
 	// Output:
-	// true 2
-	// lock lost
-	// 0
+	// host 0 runs the job
+	// it fails
+	// host 1 runs the job
+	// <nil>
+	// <nil>
+	// true 10m0s <nil>
 }
 
 // importAll ends by itself if a part takes longer than a minute.

@@ -506,8 +506,8 @@ func TestColumns(t *testing.T) {
 }
 
 // Queries run on both servers, and those that read find what they are to find:
-// a lock that is held, by its own lease or by a session, waited for, guarded, long held,
-// expired, and idle.
+// a lock that is held, by its own lease or by a session, exclusively or shared, waited for,
+// guarded, long held, expired, and idle, and a permit.
 func TestQueries(t *testing.T) {
 	for _, kind := range mysqltest.Kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -558,7 +558,7 @@ func runQueries(t *testing.T, kind string, b block) {
 		rows, err := conn.QueryContext(ctx, statement)
 		require.NoError(t, err, statement)
 		found, unknown := 0, 0
-		var names []string
+		var names, held []string
 		columns, err := rows.Columns()
 		require.NoError(t, err)
 		for rows.Next() {
@@ -572,6 +572,9 @@ func runQueries(t *testing.T, kind string, b block) {
 			if i := slices.IndexFunc(columns, func(c string) bool { return c == "name" || c == "name_text" }); i >= 0 {
 				names = append(names, row[i].String)
 			}
+			if i := slices.Index(columns, "held"); i >= 0 {
+				held = append(held, row[i].String)
+			}
 			if i := slices.Index(columns, "connection"); i >= 0 && !row[i].Valid {
 				unknown++
 			}
@@ -581,6 +584,9 @@ func runQueries(t *testing.T, kind string, b block) {
 		if reads.MatchString(statement) {
 			require.Positive(t, found, "finds nothing: %s", statement)
 			require.Zero(t, unknown, "does not find the connection: %s", statement)
+			if slices.Contains(columns, "held") {
+				require.Subset(t, held, []string{"exclusive", "shared", "slot 1"}, statement)
+			}
 			switch {
 			case slices.Contains(columns, "expired_at"):
 				require.NotContains(t, names, "job:kept", "its session is alive: %s", statement)

@@ -31,6 +31,13 @@ func withdraw(ctx context.Context, lock *mysqllock.Lock, db *sql.DB, account, ce
 	if err := lock.Guard(ctx, tx); err != nil { // before anything is read
 		return err
 	}
+	if err := subtract(ctx, tx, account, cents); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+func subtract(ctx context.Context, tx *sql.Tx, account, cents int) error {
 	var balance int
 	if err := tx.QueryRowContext(ctx, "SELECT cents FROM account WHERE id = ?", account).Scan(&balance); err != nil {
 		return err
@@ -38,10 +45,30 @@ func withdraw(ctx context.Context, lock *mysqllock.Lock, db *sql.DB, account, ce
 	if balance < cents {
 		return errTooLittle
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE account SET cents = ? WHERE id = ?", balance-cents, account); err != nil {
-		return err
+	_, err := tx.ExecContext(ctx, "UPDATE account SET cents = ? WHERE id = ?", balance-cents, account)
+	return err
+}
+
+func Example_doTx() {
+	ctx := context.Background()
+	locker, db := open()
+	defer db.Close()
+	defer locker.Close()
+	db.Exec("CREATE TABLE account (id INT PRIMARY KEY, cents INT NOT NULL)")
+	db.Exec("INSERT INTO account VALUES (1, 100)")
+	for _, cents := range []int{60, 50} {
+		err := locker.DoTx(ctx, "account:1", 3*time.Second, mysqllock.AutoRenew, nil, func(ctx context.Context, tx *sql.Tx) error {
+			return subtract(ctx, tx, 1, cents)
+		})
+		fmt.Println(err)
 	}
-	return tx.Commit()
+	var cents int
+	db.QueryRow("SELECT cents FROM account").Scan(&cents)
+	fmt.Println(cents)
+	// Output:
+	// <nil>
+	// too little money
+	// 40
 }
 
 func Example_guard() {

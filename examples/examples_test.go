@@ -36,7 +36,7 @@ func buildAndRun(m *testing.M) (code int, err error) {
 	}
 	defer os.RemoveAll(programs)
 	build := exec.Command("go", "build", "-o", programs+"/",
-		"./counter", "./daily", "./demo", "./handover", "./http", "./stock")
+		"./counter", "./daily", "./demo", "./handover", "./http", "./queue", "./readers", "./stock", "./transfer", "./workers")
 	if out, err := build.CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("%w\n%s", err, out)
 	}
@@ -69,6 +69,22 @@ func TestExamples(t *testing.T) {
 		{
 			name: "http",
 			want: []string{`/orders/42/ship  200  order 42 shipped`, `/orders/42/ship  409  `, `/orders/17/ship  200  `, `\nok: `},
+		},
+		{
+			name: "readers",
+			want: []string{`refresher writes version 5\n`, `reader \d reads, [234] at a time\n`, `\n24 reads, up to [234] at a time; 4 refreshes\nok: `},
+		},
+		{
+			name: "workers",
+			want: []string{`worker \d calls, slot [123], 3 at a time\n`, `\n24 calls of 8 processes, up to 3 at a time\nok: `},
+		},
+		{
+			name: "transfer",
+			want: []string{`teller 1: 1 from a to b: .* = 200\n`, `teller 2: 8 from b to a: .* = 200\n`, `\n32 transfers, 100 \+ 100 = 200\nok: `},
+		},
+		{
+			name: "queue",
+			want: []string{`shop    order 42  refused`, `order:42 stays held, holder: shop, order 42\n`, `worker  order 42  dropped`, `\norder:42 is free\nok: `},
 		},
 		{
 			name: "demo",

@@ -17,7 +17,7 @@
 //   - [Table.Unavailable] makes the database unavailable. The handler replies 503.
 //   - [mysqllock.Locker.ForceUnlock] takes the lock away, while the handler calls the bank. Its Guard
 //     returns [mysqllock.ErrLost], and nothing is committed. If the Locker is the handler's own, the
-//     loss is immediate.
+//     loss is immediate. After Guard, ForceUnlock waits for the end of the transaction.
 //   - [Table.DB] is a pool for the transactions. [Table.Committed] returns what they changed.
 //   - [mysqllock.Locker.Stats] shows whether the handler has unlocked what it locked.
 //
@@ -29,10 +29,10 @@
 //
 // # Transactions
 //
-// DoTx begins its transactions on [Table.DB], where a statement always changes one row and a query
-// always finds none. If the service reads what it has written, call [Table.UseDB] with a database
-// of the test: a mock, or a database in memory that has the tables of the service. A service that
-// begins transactions itself may use any database for them.
+// [mysqllock.Locker.DoTx] begins its transactions on [Table.DB], where a statement always changes
+// one row and a query always finds none. If the service reads what it has written, call
+// [Table.UseDB] with a database of the test: a mock, or a database in memory that has the tables of
+// the service. A service that begins transactions itself may use any database for them.
 //
 // # What differs from a server
 //

@@ -66,7 +66,7 @@ func (p *payments) charge(ctx context.Context, account string) error {
 
 // transfer makes two entries in the ledger.
 func (p *payments) transfer(ctx context.Context, account string) error {
-	return doTx(p.locker, p.db, ctx, "account:"+account, 100*time.Millisecond, mysqllock.AutoRenew, nil, func(ctx context.Context, tx *sql.Tx) error {
+	return p.locker.DoTx(ctx, "account:"+account, 100*time.Millisecond, mysqllock.AutoRenew, nil, func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, "INSERT INTO ledger (account, cents) VALUES (?, ?)", account, -100); err != nil {
 			return err
 		}

@@ -57,11 +57,11 @@ func (t *Table) New(opts ...mysqllock.Option) *mysqllock.Locker {
 // checked. [Table.Committed] returns what was executed. The pool is closed when the test ends.
 func (t *Table) DB() *sql.DB { return t.db }
 
-// UseDB makes Lockers that are created from now on begin their transactions, those of DoTx, on
-// db instead of [Table.DB]: on a mock, or on a database in memory with the tables of the
-// service. A transaction of db is not [under Guard] as on a server.
+// UseDB makes [mysqllock.Locker.DoTx], of Lockers that are created from now on, begin its
+// transactions on db instead of [Table.DB]: on a mock, or on a database in memory with the tables
+// of the service. Guard does not know the end of these transactions; see [What differs].
 //
-// [under Guard]: #hdr-What_differs_from_a_server
+// [What differs]: #hdr-What_differs_from_a_server
 func (t *Table) UseDB(db *sql.DB) { t.driver.Transactions = db }
 
 // A Statement is one that was executed on [Table.DB]. Queries are not recorded.

@@ -162,6 +162,31 @@ func TestTime(t *testing.T) {
 	}))
 }
 
+func TestHandover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := mysqllocktest.NewTable(t)
+		first, second := table.New(), table.New()
+		lock, err := first.TryLock(mysqllock.WithHolder(t.Context(), "request 7"), "x", 0, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		info, err := second.Inspect(t.Context(), "x")
+		require.NoError(t, err)
+		require.Equal(t, "request 7", info.Holder)
+
+		ticket, err := lock.Detach(t.Context(), time.Hour)
+		require.NoError(t, err)
+		busy(t, first, "x")
+		attached, err := second.Attach(t.Context(), ticket, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		require.Equal(t, lock.Token(), attached.Token())
+
+		require.NoError(t, attached.UnlockAfter(24*time.Hour))
+		time.Sleep(23 * time.Hour)
+		busy(t, first, "x")
+		time.Sleep(time.Hour)
+		acquire(t, first, "x", 0, mysqllock.AutoRenew)
+	})
+}
+
 func TestOutage(t *testing.T) {
 	inBoth(t, func(t *testing.T) {
 		table := mysqllocktest.NewTable(t)

@@ -739,4 +739,54 @@ var mutations = []mutation{
 		"case cut:\n\t\td.beginAfter = time.Now().Add(store.LockWaitTimeout)", "case cut:\n\t\td.beginAfter = time.Now().Add(retry)",
 		"TestSessionThatDoesNotBegin",
 	},
+	{
+		"UnlockAfter registers before its statement", "minhold.go",
+		"\tl.releaser.AddAfter(c, m, end)", "\t_ = end",
+		"TestUnlockAfterIsRepeated",
+	},
+	{
+		"UnlockAfter unbinds the row", "internal/store/sql/release_after.sql",
+		"  l.session = 0,\n", "",
+		"TestContract/./a_row_that_is_given_back_stays_taken",
+	},
+	{
+		"UnlockAfter marks the owner id", "internal/store/sql/release_after.sql",
+		"INSERT(l.owner, 1, 1, IF(mine.taken_until > {>now}, _ascii'+', _ascii'-'))", "IF(mine.taken_until > {>now}, l.owner, {released})",
+		"TestContract/./nothing_but_force",
+	},
+	{
+		"a detached row is bound to no session", "internal/store/sql/detach.sql",
+		"  l.session = 0,\n", "",
+		"TestContract/./a_detached_row_is_attached_once",
+	},
+	{
+		"a ticket ends with its lease", "internal/store/sql/attach.sql",
+		"owner = {owner} OR expires_at > {>now} AS granted", "TRUE AS granted",
+		"TestTicketsThatAreLost",
+	},
+	{
+		"an Attach with unknown outcome is undone", "detach.go",
+		"if maybe {\n\t\t\tl.releaser.Add(req.Claim, req.Lease, true, time.Now())", "if false {",
+		"TestAttachGivenUp",
+	},
+	{
+		"a Detach with unknown outcome is undone", "detach.go",
+		"if maybe {\n\t\t\tl.releaser.Add(store.Claim", "if false {\n\t\t\tl.releaser.Add(store.Claim",
+		"TestDetachWithUnknownOutcome",
+	},
+	{
+		"a handoff writes another holder", "handoff.go",
+		"if offer.holder != c.holder {", "if false {",
+		"TestWithHolderOfWaiters",
+	},
+	{
+		"DoTx puts the transaction under Guard", "tx.go",
+		"err = k.Guard(txCtx, tx)", "err = txCtx.Err()",
+		"TestDoTx",
+	},
+	{
+		"a loss does not roll DoTx back", "tx.go",
+		"err != nil || !keep() {", "err != nil || keep == nil {",
+		"TestDoTxAfterALoss",
+	},
 }

@@ -127,7 +127,7 @@ func (s *Store) force(r *row, now time.Time) {
 	p := processOf(r.owner)
 	r.token += store.TokenRange
 	r.free(now, "!")
-	if p != s.self {
+	if p != 0 && p != s.self {
 		s.table.sessionOf(p).forced++
 		s.table.signal(p)
 	}

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -23,7 +24,7 @@ func (s *Store) ReleaseAfter(ctx context.Context, c store.Claim, m store.MinHold
 			return
 		}
 		if end.After(now) {
-			r.owner, r.expires, r.session = marked(c.Owner, "+"), end, 0
+			r.owner, r.expires, r.session, r.holds = marked(c.Owner, "+"), end, 0, 0
 		} else {
 			r.free(now, "-")
 		}
@@ -50,7 +51,7 @@ func (s *Store) Detach(ctx context.Context, req store.DetachRequest) (detached b
 			if req.Age > 0 {
 				r.acquired = later(r.acquired, now.Add(-req.Age))
 			}
-			r.owner, r.session, r.expires = req.Ticket, 0, after(now, req.Lease)
+			r.owner, r.session, r.expires, r.holds = req.Ticket, 0, after(now, req.Lease), 0
 			detached = true
 		case r.owner == req.Ticket && r.expires.After(now):
 			r.expires = later(r.expires, after(now, req.Lease))
@@ -72,6 +73,7 @@ func (s *Store) Attach(ctx context.Context, req store.AttachRequest) (g store.Gr
 			g.Token = r.token
 		case r.owner == req.Ticket && r.expires.After(now):
 			r.owner, r.expires = req.Owner, after(now, req.Lease)
+			r.holder, r.holds = cmp.Or(req.Holder, s.Label), 1
 			g.Token = r.token
 		case r.owner == req.Ticket:
 			expired = true

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -51,6 +52,30 @@ var operations = []clause{
 		_, _, err = p.Renew(ctx, []store.Claim{c}, long, 0, 0)
 		require.NoError(t, err)
 		require.Equal(t, 2, p.inspect("x").Holds)
+	}},
+	{"an inspection shows the label of the request, and who attached the lock", func(t *testing.T, newProcess func() *process) {
+		p := newProcess()
+		c := p.claim("x")
+		p.acquire(store.AcquireRequest{Claim: c, Lease: long, Holder: "a job"})
+		require.Equal(t, "a job", p.inspect("x").Holder)
+		for _, holder := range []string{"another job", Label} {
+			ticket := store.NewTicketID(p.self)
+			detached, _, err := p.Detach(ctx, store.DetachRequest{Claim: c, Ticket: ticket, Lease: long})
+			require.NoError(t, err)
+			require.True(t, detached)
+			info := p.inspect("x")
+			require.True(t, info.Held)
+			require.Zero(t, info.Holds)
+
+			c = p.claim("x")
+			g, err := p.Attach(ctx, store.AttachRequest{Claim: c, Ticket: ticket, Lease: long, Holder: strings.TrimSuffix(holder, Label)})
+			require.NoError(t, err)
+			require.NotZero(t, g.Token)
+			p.t.Cleanup(p.HoldEnded)
+			info = p.inspect("x")
+			require.Equal(t, holder, info.Holder)
+			require.Equal(t, 1, info.Holds)
+		}
 	}},
 	{"the list has the locks that are held, by name", func(t *testing.T, newProcess func() *process) {
 		p, other := newProcess(), newProcess()

@@ -2,6 +2,7 @@
 package demo
 
 import (
+	"bufio"
 	"database/sql"
 	"errors"
 	"flag"
@@ -11,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/mysqllock/mysqllock"
 )
 
 var (
@@ -63,6 +66,53 @@ func describe(dsn string) (string, error) {
 	}
 	version, _, _ = strings.Cut(version, "-")
 	return fmt.Sprintf("%s %s on %s, database %s", product, version, config.Addr, config.DBName), nil
+}
+
+// Prepare creates the table of locks, and executes statements.
+func Prepare(dsn string, statements ...string) error {
+	db, err := sql.Open("mysql", dsn)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	for _, statement := range append([]string{mysqllock.Schema}, statements...) {
+		if _, err := db.Exec(statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Run runs further processes of the running program (see Process), all at once, until the last
+// has ended. It calls line for each line of their output, in the order in which they wrote it;
+// without line, it prints them.
+func Run(dsn string, args [][]string, line func(string) error) error {
+	output, input, err := os.Pipe() // one for all processes, so that it keeps the order
+	if err != nil {
+		return err
+	}
+	defer output.Close()
+	var processes []*exec.Cmd
+	for _, args := range args {
+		p := Process(dsn, args...)
+		p.Stdout = input
+		if err = p.Start(); err != nil {
+			break
+		}
+		processes = append(processes, p)
+	}
+	input.Close()
+	for lines := bufio.NewScanner(output); lines.Scan(); {
+		if line == nil {
+			fmt.Println(lines.Text())
+		} else {
+			err = errors.Join(err, line(lines.Text()))
+		}
+	}
+	for _, p := range processes {
+		err = errors.Join(err, p.Wait())
+	}
+	return err
 }
 
 // Process is a further process of the running program, with other arguments,

@@ -15,7 +15,8 @@
 -- The new owner id, which no acquisition has, ends the last hold for good, and tells join that
 -- nobody has claimed the name since. A new token waits for the guards of exclusive holders. The
 -- row is reserved for the next of the wait queue, as after a release. An UPDATE of two tables
--- may assign in any order, so mine has what depends on other columns.
+-- may assign in any order, so mine has what depends on other columns. A key of NULL reads no
+-- entry of the guard index, and so locks none.
 {>no_safe_updates} UPDATE (
   SELECT
     p.name, p.mode = 1 AS phase,
@@ -24,7 +25,7 @@
     {>waiters_after_take} AS others,
     {>waiters_enlisted} AS waiters
   FROM {t} AS p FORCE INDEX (PRIMARY)
-  LEFT JOIN {t} AS g FORCE INDEX (guard) ON p.mode <> 1 AND {>available} AND g.token = p.token AND g.name = p.name
+  LEFT JOIN {t} AS g FORCE INDEX (guard) ON g.token = IF(p.mode <> 1 AND {>available}, p.token, NULL) AND g.name = p.name
   WHERE p.name = {name} AND @@autocommit
   LIMIT 1 FOR UPDATE {skip}
 ) AS mine

@@ -14,7 +14,8 @@
 -- | missing, or autocommit is off                 | nothing                                 | 0             |
 --
 -- A claim leaves the token, and so waits for no guard. An UPDATE of two tables may assign in any
--- order, so mine has what depends on other columns.
+-- order, so mine has what depends on other columns. A key of NULL reads no entry of the guard
+-- index, and so locks none.
 {>no_safe_updates} UPDATE (
   SELECT
     p.name,
@@ -27,7 +28,7 @@
     {>waiters_enlisted} AS waiters
   FROM {t} AS p FORCE INDEX (PRIMARY)
   LEFT JOIN {t} AS g FORCE INDEX (guard)
-    ON p.mode = 0 AND p.owner <> {owner} AND {>available} AND g.token = p.token AND g.name = p.name
+    ON g.token = IF(p.mode = 0 AND p.owner <> {owner} AND {>available}, p.token, NULL) AND g.name = p.name
   WHERE p.name = {name} AND @@autocommit
   LIMIT 1 FOR UPDATE {skip}
 ) AS mine
