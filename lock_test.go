@@ -845,7 +845,7 @@ func TestObserved(t *testing.T) {
 		require.LessOrEqual(t, got.Waited, time.Since(start))
 		waited := got.Waited
 		got.Waited = 0
-		require.Equal(t, mysqllock.AcquireInfo{Name: "x", Token: requireHeld(t, l, "x", true).Token}, got)
+		require.Equal(t, mysqllock.AcquireInfo{Name: "x", Mode: "exclusive", Token: requireHeld(t, l, "x", true).Token}, got)
 		require.Equal(t, mysqllock.RenewalInfo{Locks: 1, Renewed: 1}, <-renewals)
 
 		other := e.locker(t)
@@ -856,7 +856,7 @@ func TestObserved(t *testing.T) {
 		hold := <-holds
 		require.Greater(t, hold.Held+waited, 300*time.Millisecond, "it was renewed a third of a second after the request")
 		hold.Held = 0
-		require.Equal(t, mysqllock.HoldInfo{Name: "x", Token: a.Token()}, hold)
+		require.Equal(t, mysqllock.HoldInfo{Name: "x", Mode: "exclusive", Token: a.Token()}, hold)
 
 		b := acquire(t, l, "x", mysqllock.AutoRenew)
 		_, err = other.ForceUnlock(ctx, "x")
