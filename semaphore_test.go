@@ -150,8 +150,12 @@ func TestSemaphoreOrder(t *testing.T) {
 				mu.Unlock()
 				return k, err
 			}))
-			requireWaiting(t, l, 1)
-			all[i].requireWaits(t, 50*time.Millisecond)
+			eventually(t, "the process is in the wait queue", func() bool {
+				holders, err := holder.Semaphore("x", 2).Holders(ctx)
+				require.NoError(t, err)
+				return holders[0].Waiters == i+1
+			})
+			all[i].requireWaits(t, 0)
 		}
 		start := time.Now()
 		require.NoError(t, k1.Unlock())
