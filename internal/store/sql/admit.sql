@@ -14,9 +14,9 @@
 --
 -- The new owner id, which no acquisition has, ends the last hold for good, and tells join that
 -- nobody has claimed the name since. A new token waits for the guards of exclusive holders. The
--- row is reserved for the next of the wait queue, as after a release. An UPDATE of two tables
--- may assign in any order, so mine has what depends on other columns. A key of NULL reads no
--- entry of the guard index, and so locks none.
+-- row is reserved for the next of the wait queue, as after a release. An entry of the guard index
+-- is locked even if the rest of a condition fails, so NULL prevents that. An UPDATE of two
+-- tables may assign in any order, so mine has what depends on other columns.
 {>no_safe_updates} UPDATE (
   SELECT
     p.name, p.mode = 1 AS phase,
