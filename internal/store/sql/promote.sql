@@ -18,7 +18,7 @@
 {>no_safe_updates} UPDATE (
   SELECT
     p.name, p.mode = 0 AS granted, {>listed} AS listed,
-    REPLACE(REPLACE(p.waiters, {self}, x''), {polling}, x'') AS others,
+    REPLACE(REPLACE(p.waiters, {self}, x''), {polling}, x'') AS rest,
     {>alone} AS alone,
     {>guarded} AS guarded
   FROM {t} AS p FORCE INDEX (PRIMARY)
@@ -33,7 +33,7 @@ SET
   l.mode = IF(mine.alone AND NOT mine.guarded, 0, l.mode),
   l.acquired_at = IF(mine.granted, l.acquired_at, {>now}),
   l.waiters = IF(mine.granted, l.waiters,
-    IF(mine.alone AND NOT mine.guarded, mine.others,
+    IF(mine.alone AND NOT mine.guarded, mine.rest,
       IF(mine.listed OR LENGTH(l.waiters) > 1000, l.waiters, CONCAT({enlist}, l.waiters)))),
   l.expires_at = IF(mine.granted, l.expires_at,
     IF(mine.alone AND NOT mine.guarded, {>new_lease}, GREATEST(l.expires_at, {>now} + INTERVAL {claimLease} MICROSECOND)))

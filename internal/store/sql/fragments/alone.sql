@@ -9,8 +9,8 @@
 -- | kept for a minimum time              | runs      | no                    |
 -- | kept for a minimum time              | has ended | yes                   |
 -- | owned: the owner may extend it       |           | no                    |
-(
+((
   SELECT q.name FROM {t} AS q FORCE INDEX (PRIMARY)
   WHERE q.name > {first} AND q.name < {last} AND p.mode <> 0 AND (q.owner >= _ascii'0' OR q.expires_at > {>now})
   ORDER BY q.name DESC LIMIT 1 FOR UPDATE NOWAIT
-) IS NULL
+) IS NULL)

@@ -4,7 +4,7 @@
 -- |-------------------------------|---------|
 -- | not locked                    | 0       |
 -- | locked                        | 1       |
-(
+((
   SELECT g.name FROM {t} AS g FORCE INDEX (guard)
   WHERE g.token = p.token AND g.name = p.name LIMIT 1 FOR UPDATE SKIP LOCKED
-) IS NULL
+) IS NULL)
