@@ -215,50 +215,55 @@ func (l *Locker) lockSettled(h *hold) {
 }
 
 // downgrade makes an exclusive hold shared. If that fails, the lock stays exclusive until its
-// last handle is unlocked, or is lost if the outcome is unknown.
+// last handle is unlocked, or is lost if the outcome is unknown. Until the reply, a statement
+// that does not find the hold's row proves no loss, but the hold is trusted no longer than either
+// row lasts.
 func (l *Locker) downgrade(h *hold) {
-	defer func() {
-		l.mu.Lock()
-		h.downgrading = false
-		l.mu.Unlock()
-		close(h.downgraded)
-	}()
 	l.mu.Lock()
 	ls, all := h.lease.Load(), h.request()
-	l.mu.Unlock()
-	length := time.Until(all.Until)
+	length := max(time.Until(all.Until), minLease)
 	if all.Auto {
 		length = max(length, l.lease)
 	}
-	to := store.AcquireRequest{
-		Claim: store.Claim{Name: h.key.name, Owner: store.NewOwnerID(l.process)},
-		Mode:  store.Shared, Lease: max(length, minLease),
-	}
+	h.deadline.Store(lease.Instant(lease.TrustedUntil(time.Now(), length)))
+	l.mu.Unlock()
+
 	ctx, cancel := context.WithTimeout(l.background, unlockTimeout)
 	defer cancel()
-	g, next, err := l.repo.Downgrade(ctx, ls.Claim, to)
+	g, next, err := l.repo.Downgrade(ctx, ls.Claim, store.AcquireRequest{
+		Claim: store.Claim{Name: h.key.name, Owner: store.NewOwnerID(l.process)}, Mode: store.Shared, Holder: h.holder, Lease: length,
+	})
 	if err != nil {
 		l.log.Debug("mysqllock: lock stays exclusive", "name", h.key.name, "err", err)
-		if g.Claim != (store.Claim{}) {
-			l.releaser.Add(g.Claim, to.Lease, true, time.Now())
-			l.releaser.Add(ls.Claim, lease.UntilReleased, false, time.Now())
-		}
-		if g.Claim != (store.Claim{}) || errors.Is(err, store.ErrNotOwned) {
-			l.watchdog.OwnerChanged(ls.Claim)
-		}
-		return
+	}
+	unknown := err != nil && g.Claim != store.Claim{}
+	if unknown || errors.Is(err, store.ErrNotOwned) {
+		l.watchdog.OwnerChanged(ls.Claim)
 	}
 	l.mu.Lock()
+	h.downgrading = false
 	waiter := h.waiter
-	if h.ended != nil {
-		l.mu.Unlock()
-		l.releaser.Add(g.Claim, to.Lease, false, time.Now())
-		return
+	if h.ended == nil && err == nil {
+		l.watchdog.Stop(ls)
+		h.waiter = nil
+		l.startShare(h, g, length)
+	} else {
+		h.deadline.Store(0)
+		waiter = nil
 	}
-	l.watchdog.Stop(ls)
-	h.waiter = nil
-	l.startShare(h, g, to.Lease)
+	unused := h.share == nil && g.Claim != store.Claim{}
+	lost := l.checkLoss(h)
 	l.mu.Unlock()
+	close(h.downgraded)
+	if unused {
+		l.releaser.Add(g.Claim, length, unknown, time.Now())
+	}
+	if unknown {
+		l.releaser.Add(ls.Claim, lease.UntilReleased, false, time.Now())
+	}
+	l.finishLoss(h, lost)
 	l.leaveQueue(waiter)
-	l.waker.Released([]string{h.key.name}, next)
+	if err == nil {
+		l.waker.Released([]string{h.key.name}, next)
+	}
 }
