@@ -100,7 +100,7 @@ func (m mutation) pattern() string {
 
 var (
 	failure  = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
-	panicked = regexp.MustCompile(`(?m)^github\.com/mysqllock/mysqllock\w*\.(Test\w+)`)
+	panicked = regexp.MustCompile(`(?m)^github\.com/mysqllock/mysqllock[\w/]*\.(Test\w+)`)
 )
 
 // test runs the tests of a mutation on the copy in dir and returns the name of
@@ -120,7 +120,7 @@ func (m mutation) test(dir string) (failed string, err error) {
 	}
 	defer func() { err = errors.Join(err, os.WriteFile(path, source, 0o644)) }()
 
-	cmd := exec.Command("go", "test", "-count=1", "-failfast", "-timeout=3m", "-run="+m.pattern(), ".", "./internal/store")
+	cmd := exec.Command("go", "test", "-count=1", "-failfast", "-timeout=3m", "-run="+m.pattern(), ".", "./internal/store", "./internal/queue")
 	cmd.Dir = dir
 	out, ended := cmd.CombinedOutput()
 	if *verbose {

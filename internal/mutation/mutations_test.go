@@ -16,7 +16,7 @@ func TestMutations(t *testing.T) {
 	root, err := moduleRoot()
 	require.NoError(t, err)
 	var suite []byte
-	for _, tests := range []string{"*_test.go", "internal/store/*_test.go"} {
+	for _, tests := range []string{"*_test.go", "internal/store/*_test.go", "internal/queue/*_test.go"} {
 		paths, err := filepath.Glob(filepath.Join(root, tests))
 		require.NoError(t, err)
 		for _, path := range paths {

@@ -1,0 +1,9 @@
+package main
+
+var shared = []mutation{}
+
+var permits = []mutation{}
+
+var batches = []mutation{}
+
+var waitQueues = []mutation{}
