@@ -298,7 +298,7 @@ func TestDetachDuringARenewal(t *testing.T) {
 }
 
 // Detach repeats a statement whose outcome is unknown. If it remains so, it returns no ticket,
-// and the row is released, whoever owns it by then.
+// and the row is released, by whichever owner id it has by then.
 func TestDetachWithUnknownOutcome(t *testing.T) {
 	for name, c := range map[string]struct {
 		flt    fault

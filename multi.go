@@ -385,7 +385,7 @@ func (c *setCall) adopt(b *batch) error {
 }
 
 // endHandles ends handles whose holds have no other handle, and these holds, which releaseAll
-// must release. It returns the other handles, which are to be unlocked one by one.
+// must release. It returns the other handles, which must be unlocked one by one.
 func (l *Locker) endHandles(locks []*Lock) (held []*hold, others []*Lock) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,5 +1,5 @@
 -- One row is one lock, the shared hold of one process, a slot of a semaphore, or the session of
--- one process. Only the library writes here; people on call may read who holds what, and until
+-- one process. Only the library writes here; people on call may read the holders of each, and until
 -- when:
 --   SELECT l.name_text, l.holder, l.acquired_at, GREATEST(l.expires_at, COALESCE(s.expires_at, l.expires_at)) AS expires_at,
 --     CASE WHEN LOCATE(x'0072', l.name) THEN 'shared' WHEN LOCATE(x'0073', l.name) THEN CONCAT('slot ', 0 + RIGHT(l.name, 5))

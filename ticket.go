@@ -14,8 +14,8 @@ import (
 )
 
 // A Ticket stands for a lock that [Lock.Detach] has detached. It is opaque text of letters,
-// digits, - and _, which is safe in a URL, in JSON, in a header and in a queue message. Whoever
-// has it can attach the lock, so it should not be published.
+// digits, - and _, which is safe in a URL, in JSON, in a header and in a queue message. Any process that
+// has it can attach the lock, so do not publish it.
 type Ticket string
 
 // A ticket is the content of a Ticket.

@@ -96,7 +96,7 @@ plain text are shown between quotes, with escapes.`,
 		Example: `  mysqllock ls
   mysqllock ls --prefix order:
   mysqllock ls --watch --interval 5s
-  mysqllock ls --json | jq -r '.[] | select(.waiters > 0) | .name' | uniq`,
+  mysqllock ls --json | jq -r 'map(select(.waiters > 0).name) | unique[]'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if interval.Duration < 100*time.Millisecond {

@@ -97,13 +97,13 @@ func Transient(err error) bool {
 }
 
 // Contended reports whether another statement on the row was in the way: deadlock, lock
-// wait timeout, changed since the snapshot (MariaDB), or a conflict in a group at commit.
+// wait timeout, locked (NOWAIT), changed since the snapshot (MariaDB), or a conflict in a group at commit.
 func Contended(err error) bool {
 	if errors.Is(err, ErrRowLocked) {
 		return true
 	}
 	switch errorNumber(err) {
-	case 1213, 1205, 1020, 3101:
+	case 1213, 1205, 3572, 1020, 3101:
 		return true
 	}
 	return false
@@ -117,7 +117,7 @@ func Contended(err error) bool {
 // expelled member rolls back what the others may have received.
 func rejected(n uint16) bool {
 	switch n {
-	case 1213, 1205, 1020, 1969, 3024, // rolled back: deadlock, lock wait timeout, changed since the snapshot, time limits of the server
+	case 1213, 1205, 3572, 1020, 1969, 3024, // rolled back: deadlock, lock wait timeout, locked (NOWAIT), changed since the snapshot, time limits of the server
 		1223, 1290, 1792, 1836, 3098, // read-locked; read-only server, transaction, mode; a table or session that a group does not take
 		1044, 1142, 1143, 1227, 1370, 3566, // a privilege or right is missing
 		1046, 1049, 1054, 1064, 1146, 1193, 1305, // no or unknown database, column, syntax, table, variable, function

@@ -2,7 +2,10 @@ package store
 
 import (
 	"context"
+	"database/sql/driver"
+	"errors"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"time"
 
@@ -27,17 +30,7 @@ func (s *Store) acquireShared(ctx context.Context, req AcquireRequest) (g Grant,
 	c := Claim{sharedKey(req.Name, s.self, 0), req.Owner}
 	raced := false // join found that the name had changed
 	for try := 1; try <= maxTries && answer == 0 && err == nil; try++ {
-		err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
-			answer, g.Sent, err = s.admit(ctx, conn, req)
-			if err != nil || answer != answerAdmitted {
-				return err
-			}
-			answer, g.Sent, err = s.join(ctx, conn, req, &c, sqlInPhase, "h.token")
-			if err == nil && isToken(answer) {
-				s.holdsBegan(1) // before conn is returned: it may become the reserved one
-			}
-			return err
-		})
+		answer, g.Sent, err = s.admitAndJoin(ctx, req, &c)
 		if err == nil && answer == answerAbsent {
 			answer, g.Sent, err = s.insertShared(ctx, req, &c)
 		}
@@ -59,6 +52,44 @@ func (s *Store) acquireShared(ctx context.Context, req AcquireRequest) (g Grant,
 	return g.answered(req, c, answer)
 }
 
+// admitAndJoin acquires a row of this process for a name that may be held shared. c gets its key.
+// The answer is 0 if the name has changed after the request was admitted.
+func (s *Store) admitAndJoin(ctx context.Context, req AcquireRequest, c *Claim) (answer int64, sent time.Time, err error) {
+	const admittedOnly = -1 // without a slot, join must not be cut off
+	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
+		if !s.rowWaits.enter(acquireWaits, req.Name, s.slots(acquireWaits)) {
+			answer, sent, err = s.withSessionCheck(ctx, conn, req, s.admitter(skipLocked))
+			if err == nil && answer == answerAdmitted {
+				answer = admittedOnly
+			}
+			return err
+		}
+		admit := s.admitter("")
+		answer, sent, err = s.takeInSlot(ctx, conn, req, func(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
+			answer, sent, err = admit(ctx, conn, req)
+			if err != nil || answer != answerAdmitted {
+				return answer, sent, err
+			}
+			return s.join(req, c, sqlInPhase, "h.token", lockInShareMode, func(text func() string) (int64, time.Time, error) {
+				return s.execForAnswer(ctx, conn, command{text: text})
+			})
+		})
+		if err == nil && isToken(answer) {
+			s.holdsBegan(1) // before conn is returned: it may become the reserved one
+		}
+		return err
+	})
+	if err == nil && answer == admittedOnly {
+		answer, sent, err = s.join(req, c, sqlInPhase, "h.token", lockInShareMode, func(text func() string) (int64, time.Time, error) {
+			return s.takeFirst(ctx, req, *c, text)
+		})
+	}
+	return answer, sent, err
+}
+
+// lockInShareMode makes a statement with {lock} wait for a locked row.
+const lockInShareMode = "LOCK IN SHARE MODE"
+
 // insertShared acquires a name that has no row yet. The answer is 0 if it has one by now.
 func (s *Store) insertShared(ctx context.Context, req AcquireRequest, c *Claim) (answer int64, sent time.Time, err error) {
 	answer, sent, err = s.takeFirst(ctx, req, *c, s.sharedText(req, *c, sqlInsertShared))
@@ -76,22 +107,16 @@ func (s *Store) insertShared(ctx context.Context, req AcquireRequest, c *Claim) 
 // answerAdmitted is the answer of admit.
 const answerAdmitted = 1
 
-// admit asks for a place among those that hold a name shared. The answer is answerAdmitted, or
-// the reason for the refusal.
-func (s *Store) admit(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
-	admitter := func(skip string) acquirer {
-		return func(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
-			answer, sent, err = s.execForAnswer(ctx, conn, command{text: s.sharedText(req, req.Claim, sqlAdmit, "skip", skip, "r", "p.")})
-			if err == nil && answer == 0 {
-				answer, err = s.whyNothing(ctx, conn, req, skip)
-			}
-			return answer, sent, err
+// admitter returns a function that asks for a place among those that hold a name shared. The
+// answer is answerAdmitted, or the reason for the refusal.
+func (s *Store) admitter(skip string) acquirer {
+	return func(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
+		answer, sent, err = s.execForAnswer(ctx, conn, command{text: s.sharedText(req, req.Claim, sqlAdmit, "skip", skip, "r", "p.")})
+		if err == nil && answer == 0 {
+			answer, err = s.whyNothing(ctx, conn, req, skip)
 		}
+		return answer, sent, err
 	}
-	if s.rowWaits.enter(acquireWaits, req.Name, s.slots(acquireWaits)) {
-		return s.takeInSlot(ctx, conn, req, admitter(""))
-	}
-	return s.withSessionCheck(ctx, conn, req, admitter(skipLocked))
 }
 
 // admitted returns the owner id of a name in a phase, after the last request that was admitted:
@@ -99,18 +124,18 @@ func (s *Store) admit(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) 
 func admitted(owner string) string { return "*" + owner[1:] }
 
 // join takes a row of this process for a shared hold, if the condition holds for the row h of
-// the name. c gets the key of the row. The answer is the token, or 0 if the condition fails.
-func (s *Store) join(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, c *Claim, condition, token string) (answer int64, sent time.Time, err error) {
+// the name. send sends the statement that takes the row of c. The answer is the token, or 0 if
+// the condition fails.
+func (s *Store) join(req AcquireRequest, c *Claim, condition, token, lock string, send func(text func() string) (int64, time.Time, error)) (answer int64, sent time.Time, err error) {
 	const inUse = -1
 	for n := range sharedRows {
 		c.Name = sharedKey(req.Name, s.self, n)
-		answer, sent, err = s.execForAnswer(ctx, conn, command{text: s.sharedText(req, *c, sqlJoin, "condition", condition, "token", token)})
+		answer, sent, err = send(s.sharedText(req, *c, sqlJoin, "condition", condition, "token", token, "lock", lock))
 		if err != nil || answer != inUse {
-			break
+			return answer, sent, err
 		}
-		answer = 0
 	}
-	return answer, sent, err
+	return 0, sent, err
 }
 
 // sharedText inserts a request, and the claim of a shared hold, into a statement.
@@ -158,54 +183,71 @@ func (s *Store) labelFor(req AcquireRequest) string {
 // claims must be released.
 func (s *Store) Downgrade(ctx context.Context, from Claim, to AcquireRequest) (g Grant, next Process, err error) {
 	to.Name = from.Name
-	c := Claim{Owner: to.Owner}
-	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		prepared, _, err := s.execForAnswer(ctx, conn, s.command(sqlPrepareDowngrade, "name", literal(from.Name), "owner", literal(from.Owner)))
-		if err != nil {
-			return NotSent{err} // the mode alone may have changed
+	// Renewals need the only connection of a pool, so that one must not wait for a row.
+	wait := s.db.Stats().MaxOpenConnections != 1 && !s.poolShort() && s.rowWaits.enter(holdWaits, from.Name, s.slots(holdWaits))
+	left := false
+	err = s.run(ctx, s.locksHeld() == 1, func(ctx context.Context, conn *sqlx.Conn) (err error) {
+		g, next, err = s.downgradeOn(ctx, conn, from, to, wait)
+		if left = wait && err != nil && ctx.Err() != nil && !errors.Is(err, driver.ErrBadConn); left {
+			err = &abandonedWait{err, from, holdWaits}
 		}
-		var token int64
-		if prepared != 0 {
-			held := "h.mode = 2 AND h.owner = " + literal(from.Owner)
-			token, g.Sent, err = s.join(ctx, conn, to, &c, held, s.query(sqlNextToken, "r", "h."))
-			if err != nil {
-				g.Claim = c
-				return err
-			}
-		}
-		if token == 0 {
-			return s.whyNotDowngraded(ctx, conn, from)
-		}
-		g.Claim = c
-		head, _, err := s.execForAnswer(ctx, conn, s.command(sqlDowngrade, "name", literal(from.Name), "owner", literal(from.Owner),
-			"admitted", literal(admitted(from.Owner)), "token", micros(time.Duration(token)*time.Microsecond), "r", "l."))
-		if err == nil && head != 0 {
-			g.Token = uint64(token)
-			if head > 1 {
-				next = Process(head)
-			}
-			return nil
-		}
-		if err == nil || errorNumber(err) != 0 && rejected(errorNumber(err)) {
-			refusal := err
-			if refusal == nil {
-				refusal = s.whyNotDowngraded(ctx, conn, from)
-			}
-			if _, _, err = s.freeOn(ctx, conn, s.releaseCommand(c)); err == nil {
-				g = Grant{}
-				return NotSent{refusal}
-			}
-		}
-		return PartlySent{err}
+		return err
 	})
+	if wait && !left {
+		s.rowWaits.leave(holdWaits, from.Name)
+	}
 	if g.Token > 0 {
 		s.sharedNames.add(from.Name)
 	}
 	return g, next, err
 }
 
+func (s *Store) downgradeOn(ctx context.Context, conn *sqlx.Conn, from Claim, to AcquireRequest, wait bool) (g Grant, next Process, err error) {
+	skip, lock := skipLocked, "FOR UPDATE SKIP LOCKED"
+	if wait {
+		skip, lock = "", lockInShareMode
+	}
+	prepared, _, err := s.execForAnswer(ctx, conn, s.command(sqlPrepareDowngrade, "name", literal(from.Name), "owner", literal(from.Owner), "skip", skip))
+	if err != nil {
+		return g, 0, NotSent{err} // no more than the mode has changed
+	}
+	if prepared == 0 {
+		return g, 0, s.whyNotDowngraded(ctx, conn, from)
+	}
+	c := Claim{Owner: to.Owner}
+	held := "h.mode = 2 AND h.owner = " + literal(from.Owner)
+	token, sent, err := s.join(to, &c, held, s.query(sqlNextToken, "r", "h."), lock, func(text func() string) (int64, time.Time, error) {
+		return s.execForAnswer(ctx, conn, command{text: text})
+	})
+	if err != nil {
+		return Grant{Claim: c}, 0, err
+	}
+	if token == 0 {
+		return g, 0, s.whyNotDowngraded(ctx, conn, from)
+	}
+	head, _, err := s.execForAnswer(ctx, conn, s.command(sqlDowngrade, "name", literal(from.Name), "owner", literal(from.Owner),
+		"admitted", literal(admitted(from.Owner)), "token", strconv.FormatInt(token, 10), "skip", skip, "r", "l."))
+	if err != nil && !rejected(errorNumber(err)) {
+		return Grant{Claim: c}, 0, PartlySent{err}
+	}
+	if err == nil && head != 0 {
+		if head > 1 {
+			next = Process(head)
+		}
+		return Grant{Token: uint64(token), Claim: c, Sent: sent}, next, nil
+	}
+	refusal := NotSent{err}
+	if err == nil {
+		refusal = s.whyNotDowngraded(ctx, conn, from)
+	}
+	if _, _, err = s.freeOn(ctx, conn, s.releaseCommand(c)); err != nil {
+		return Grant{Claim: c}, 0, PartlySent{err}
+	}
+	return Grant{}, 0, refusal
+}
+
 // whyNotDowngraded returns the reason why a statement did not match the row of an exclusive hold.
-func (s *Store) whyNotDowngraded(ctx context.Context, conn *sqlx.Conn, from Claim) error {
+func (s *Store) whyNotDowngraded(ctx context.Context, conn *sqlx.Conn, from Claim) NotSent {
 	rows, _, err := s.lookOn(ctx, conn, []string{from.Name})
 	switch {
 	case err != nil:

@@ -549,7 +549,7 @@ func (p *process) tryClaim(name string, enlistAs store.Process) (store.AcquireRe
 	return b, p.acquire(b)
 }
 
-// claims claims a name that is held shared. The request is to be sent again.
+// claims claims a name that is held shared. The request must be sent again.
 func (p *process) claims(name string, enlistAs store.Process) (store.AcquireRequest, store.Grant) {
 	p.t.Helper()
 	b, g := p.tryClaim(name, enlistAs)

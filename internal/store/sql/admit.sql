@@ -14,15 +14,15 @@
 --
 -- The new owner id, which no acquisition has, ends the last hold for good, and tells join that
 -- nobody has claimed the name since. A new token waits for the guards of exclusive holders. The
--- row is reserved for the next of the wait queue, as after a release. An UPDATE of two tables
--- may assign in any order, so mine has what depends on other columns. A key of NULL reads no
--- entry of the guard index, and so locks none.
+-- row is reserved for the next of the wait queue, as after a release. An entry of the guard index
+-- is locked even if the rest of a condition fails, so NULL prevents that. An UPDATE of two
+-- tables may assign in any order, so mine has what depends on other columns.
 {>no_safe_updates} UPDATE (
   SELECT
     p.name, p.mode = 1 AS phase,
     p.mode = 1 AND p.owner = {admitted} OR ({>available}) AND (p.mode = 1 OR g.name IS NOT NULL) AS admitted,
     IF({>available}, -4611686018427387903, {>remaining}) AS refusal,
-    {>waiters_after_take} AS others,
+    {>waiters_after_take} AS rest,
     {>waiters_enlisted} AS waiters
   FROM {t} AS p FORCE INDEX (PRIMARY)
   LEFT JOIN {t} AS g FORCE INDEX (guard) ON g.token = IF(p.mode <> 1 AND {>available}, p.token, NULL) AND g.name = p.name
@@ -37,4 +37,4 @@ SET
   l.holds = IF(mine.admitted, 0 * LAST_INSERT_ID(1), l.holds + 0 * LAST_INSERT_ID(mine.refusal)),
   l.session = IF(mine.admitted, 0, l.session),
   l.released_at = IF(mine.admitted, {>now}, l.released_at),
-  l.waiters = IF(mine.admitted, mine.others, mine.waiters)
+  l.waiters = IF(mine.admitted, mine.rest, mine.waiters)

@@ -24,7 +24,7 @@
     p.mode <> 0 AND (p.owner = {owner} OR {>available}) AS claimed,
     IF({>available}, -4611686018427387903, {>remaining}) AS refusal,
     p.owner = {owner} AND {>listed} AS listed,
-    IF(p.owner = {owner} AND ({>listed} OR p.mode = 0), p.waiters, {>waiters_after_take}) AS others,
+    IF(p.owner = {owner} AND ({>listed} OR p.mode = 0), p.waiters, {>waiters_after_take}) AS rest,
     {>waiters_enlisted} AS waiters
   FROM {t} AS p FORCE INDEX (PRIMARY)
   LEFT JOIN {t} AS g FORCE INDEX (guard)
@@ -42,7 +42,7 @@ SET
   l.holds = IF(mine.taken OR mine.claimed, 1, l.holds),
   l.acquired_at = IF(mine.taken OR mine.claimed, {>now}, l.acquired_at),
   l.session = IF(mine.taken OR mine.claimed, 0, l.session),
-  l.waiters = IF(mine.claimed AND NOT mine.listed AND LENGTH(mine.others) <= 1000, CONCAT({enlist}, mine.others),
-    IF(mine.taken OR mine.claimed OR mine.granted, mine.others, mine.waiters)),
+  l.waiters = IF(mine.claimed AND NOT mine.listed AND LENGTH(mine.rest) <= 1000, CONCAT({enlist}, mine.rest),
+    IF(mine.taken OR mine.claimed OR mine.granted, mine.rest, mine.waiters)),
   l.expires_at = IF(mine.taken, {>new_lease},
     IF(mine.claimed, GREATEST(l.expires_at, {>now} + INTERVAL {claimLease} MICROSECOND), l.expires_at))

@@ -1,24 +1,23 @@
 -- Ends an exclusive hold, and begins a phase in which the name is held shared, with {token},
--- which is that of the owner's shared hold by now.
+-- which is that of the owner's shared hold by now. {skip} is empty, or SKIP LOCKED.
 --
 -- | row                                     | written                      | answer                         |
 -- |-----------------------------------------|------------------------------|--------------------------------|
 -- | owned by {owner}, of mode 2             | {admitted}, mode 1, {token}  | head of the wait queue, or 1   |
 -- | the same, by a copy of this statement   | the same, again              | head of the wait queue, or 1   |
 -- | owned by another, or missing            | nothing                      | 0                              |
--- | locked, or its entry in the guard index | nothing                      | 0                              |
+-- | its entry in the guard index is locked  | nothing                      | 0                              |
+-- | locked, with SKIP LOCKED                | nothing                      | 0                              |
 -- | any, while autocommit is off            | nothing                      | 0                              |
 --
 -- It waits for no guard: the exclusive hold goes on meanwhile.
 {>no_safe_updates} UPDATE (
-  SELECT p.name
+  SELECT p.name, p.mode = 1 OR NOT {>guarded} AS ready
   FROM {t} AS p FORCE INDEX (PRIMARY)
-  LEFT JOIN {t} AS g FORCE INDEX (guard) ON p.mode = 2 AND g.token = p.token AND g.name = p.name
-  WHERE p.name = {name} AND @@autocommit
-    AND (p.mode = 2 AND p.owner = {owner} AND g.name IS NOT NULL OR p.mode = 1 AND p.owner = {admitted})
-  LIMIT 1 FOR UPDATE SKIP LOCKED
+  WHERE p.name = {name} AND (p.mode = 2 AND p.owner = {owner} OR p.mode = 1 AND p.owner = {admitted}) AND @@autocommit
+  LIMIT 1 FOR UPDATE {skip}
 ) AS mine
-STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
+STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name AND mine.ready
 SET
   l.token = GREATEST(l.token, {token}),
   l.mode = 1,

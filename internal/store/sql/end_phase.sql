@@ -1,14 +1,14 @@
 -- Gives a name that nobody holds shared any more the mode of one that was never held shared, so
--- that Purge may delete its row. The first comment is for MariaDB, the second for MySQL: nothing
--- is waited for longer than a second.
+-- that Purge may delete its row.
 --
 -- | row                                | written | answer |
 -- |------------------------------------|---------|--------|
 -- | idle, not held shared              | mode 0  | 1      |
 -- | held shared, or used within {idle} | nothing | 0      |
 -- | locked, or missing                 | nothing | 0      |
+-- | a shared hold's row is locked      | nothing | error  |
 -- | any, while autocommit is off       | nothing | 0      |
-/*M! SET STATEMENT innodb_lock_wait_timeout = 1, sql_safe_updates = 0 FOR */ UPDATE /*+ SET_VAR(innodb_lock_wait_timeout = 1) */ (
+{>no_safe_updates} UPDATE (
   SELECT p.name, {>alone} AS alone
   FROM {t} AS p FORCE INDEX (PRIMARY)
   WHERE p.name = {name} AND p.mode <> 0 AND {>idle_since} AND @@autocommit

@@ -1,6 +1,5 @@
--- Takes the row {key} of a shared hold, if {condition} allows it for the row h of the name. The
--- first comment is for MariaDB, the second for MySQL: nothing is waited for longer than a
--- second.
+-- Takes the row {key} of a shared hold, if {condition} allows it for the row h of the name.
+-- {lock} is LOCK IN SHARE MODE, or FOR UPDATE SKIP LOCKED.
 --
 -- | row {key}                           | {condition} | written                        | answer    |
 -- |-------------------------------------|-------------|--------------------------------|-----------|
@@ -9,16 +8,16 @@
 -- | granted to a copy of this statement | holds       | the later lease end            | the token |
 -- | another hold of this process        | holds       | nothing                        | -1        |
 -- | any                                 | fails       | nothing                        | 0         |
+-- | any; h is locked, with SKIP LOCKED  |             | nothing                        | 0         |
 -- | any, while autocommit is off        |             | nothing                        | 0         |
 --
 -- The lock on h makes this statement, and those that claim or promote, wait for each other. A
 -- column is assigned after everything that depends on it.
-/*M! SET STATEMENT innodb_lock_wait_timeout = 1 FOR */ INSERT /*+ SET_VAR(innodb_lock_wait_timeout = 1) */ INTO {t}
-  (name, owner, holder, holds, token, acquired_at, expires_at)
+INSERT INTO {t} (name, owner, holder, holds, token, acquired_at, expires_at)
 SELECT {key}, {owner}, {label}, 1, LAST_INSERT_ID({token}), {>now}, {>new_lease}
 FROM {t} AS h FORCE INDEX (PRIMARY)
 WHERE h.name = {name} AND {condition} AND @@autocommit
-LOCK IN SHARE MODE
+{lock}
 ON DUPLICATE KEY UPDATE
   holds = IF({>joins}, 1, {t}.holds + 0 * LAST_INSERT_ID(-1)),
   holder = IF({>joins}, {label}, {t}.holder),

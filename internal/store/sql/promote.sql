@@ -1,6 +1,5 @@
 -- Grants a name to the exclusive request that has claimed it, unless it is held shared. {skip}
--- is empty, or SKIP LOCKED. The first comment is for MariaDB, the second for MySQL: nothing is
--- waited for longer than a second.
+-- is empty, or SKIP LOCKED.
 --
 -- | row                                 | written                                         | answer        |
 -- |-------------------------------------|-------------------------------------------------|---------------|
@@ -10,20 +9,18 @@
 -- | granted to {owner}                  | nothing                                         | the token     |
 -- | owned by another, or missing        | nothing                                         | 0             |
 -- | locked, with SKIP LOCKED            | nothing                                         | 0             |
+-- | a shared hold's row is locked       | nothing                                         | an error      |
 -- | any, while autocommit is off        | nothing                                         | 0             |
 --
 -- p is locked first, as by every statement that locks it and rows of shared holds. The grant
 -- waits for no guard, because it would have these locks meanwhile. Since the claim, nobody has
 -- joined, and a row that is no hold any more cannot become one.
-/*M! SET STATEMENT innodb_lock_wait_timeout = 1, sql_safe_updates = 0 FOR */ UPDATE /*+ SET_VAR(innodb_lock_wait_timeout = 1) */ (
+{>no_safe_updates} UPDATE (
   SELECT
     p.name, p.mode = 0 AS granted, {>listed} AS listed,
-    REPLACE(REPLACE(p.waiters, {self}, x''), {polling}, x'') AS others,
+    REPLACE(REPLACE(p.waiters, {self}, x''), {polling}, x'') AS rest,
     {>alone} AS alone,
-    (
-      SELECT g.name FROM {t} AS g FORCE INDEX (guard)
-      WHERE g.token = p.token AND g.name = p.name LIMIT 1 FOR UPDATE SKIP LOCKED
-    ) IS NULL AS guarded
+    {>guarded} AS guarded
   FROM {t} AS p FORCE INDEX (PRIMARY)
   WHERE p.name = {name} AND p.owner = {owner} AND @@autocommit
   LIMIT 1 FOR UPDATE {skip}
@@ -36,7 +33,7 @@ SET
   l.mode = IF(mine.alone AND NOT mine.guarded, 0, l.mode),
   l.acquired_at = IF(mine.granted, l.acquired_at, {>now}),
   l.waiters = IF(mine.granted, l.waiters,
-    IF(mine.alone AND NOT mine.guarded, mine.others,
+    IF(mine.alone AND NOT mine.guarded, mine.rest,
       IF(mine.listed OR LENGTH(l.waiters) > 1000, l.waiters, CONCAT({enlist}, l.waiters)))),
   l.expires_at = IF(mine.granted, l.expires_at,
     IF(mine.alone AND NOT mine.guarded, {>new_lease}, GREATEST(l.expires_at, {>now} + INTERVAL {claimLease} MICROSECOND)))
