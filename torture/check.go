@@ -246,8 +246,10 @@ func (h *history) byName() map[string][]*term {
 // tenure that was voided may pass on inside its process before it is told.
 func (h *history) checkTokens() (found []violation) {
 	shared, exclusive := h.byMode()
+	for name, terms := range shared {
+		found = append(found, h.checkSharedTokens(name, terms, exclusive[name])...)
+	}
 	for name, terms := range exclusive {
-		found = append(found, h.checkSharedTokens(name, shared[name], terms)...)
 		earliest := never // return of a grant with a higher token
 		var its *term
 		for i := len(terms) - 1; i >= 0; i-- {
