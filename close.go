@@ -64,12 +64,13 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 			l.endHold(h, ErrClosed)
 			held = append(held, h)
 			if l.leaveShareLocked(h) {
+				l.released.Add(1)
 				continue
 			}
 			ls := h.lease.Load()
 			l.watchdog.Stop(ls)
 			ended++
-			if m := h.minimum(); m != (store.MinHold{}) {
+			if m := h.rowMinimum(); m != (store.MinHold{}) {
 				l.releaser.AddAfter(ls.Claim, m, time.Now())
 			} else {
 				claims = append(claims, ls.Claim)

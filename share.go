@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/background"
 	"github.com/mysqllock/mysqllock/internal/lease"
 	"github.com/mysqllock/mysqllock/internal/store"
 )
@@ -19,20 +20,20 @@ type share struct {
 	token   uint64
 	lease   *lease.Lease
 	holds   map[*hold]struct{}
-	autos   int       // holds that request AutoRenew
-	until   time.Time // the latest end that any hold has requested
-	minHold time.Time // until when the row stays taken, by UnlockAfter; zero if that was not called
-	looked  time.Time // when the last statement that found no exclusive request was sent
+	autos   int           // holds that request AutoRenew
+	until   time.Time     // the latest end that any hold has requested
+	minHold store.MinHold // for which the row stays taken, by UnlockAfter
+	looked  time.Time     // when the last statement that found no exclusive request was sent
 }
 
 // lookInterval is how long holds join a share without a look for exclusive requests of other
 // processes. Such a request waits that much longer, at most, for the holders of shared locks.
 const lookInterval = 20 * time.Millisecond
 
-// startShare begins a share with a first hold, by a grant of the given length. The caller holds
-// mu.
-func (l *Locker) startShare(h *hold, g store.Grant, length time.Duration) {
-	s := &share{locker: l, name: h.key.name, token: g.Token, looked: g.Sent, holds: map[*hold]struct{}{}}
+// startShare begins a share with a first hold, by a grant of the given length. looked is when the
+// last statement that found no exclusive request was sent, zero if none did. The caller holds mu.
+func (l *Locker) startShare(h *hold, g store.Grant, length time.Duration, looked time.Time) {
+	s := &share{locker: l, name: h.key.name, token: g.Token, looked: looked, holds: map[*hold]struct{}{}}
 	s.lease = l.watchdog.Start(g.Claim, g.Sent, length, h.request(), s)
 	l.shares[s.name] = s
 	l.enterShare(h, s)
@@ -41,7 +42,7 @@ func (l *Locker) startShare(h *hold, g store.Grant, length time.Duration) {
 // enterShare adds a hold to a share. The caller holds mu.
 func (l *Locker) enterShare(h *hold, s *share) {
 	s.holds[h] = struct{}{}
-	h.share, h.tokens, h.handedOver = s, tokenRange{token: s.token}, time.Now()
+	h.share, h.tokens = s, tokenRange{token: s.token}
 	h.lease.Store(s.lease)
 	l.shareChanged(h)
 }
@@ -56,17 +57,26 @@ func (c *call) joinShare(head bool) *Lock {
 	l := c.l
 	l.mu.Lock()
 	s, now := l.shares[c.name], time.Now()
-	if s == nil || l.closed || !s.lease.Live() || now.Sub(s.looked) > lookInterval ||
+	if s == nil || l.closed || !c.covered(s) || now.Sub(s.looked) > lookInterval ||
 		c.ctx.Err() != nil || l.holds[c.key()] != nil || !head && l.queues.Has(c.name) {
 		l.mu.Unlock()
 		return nil
 	}
 	h := c.newHold(s.token, tokenRange{})
-	h.waiter = nil
+	h.waiter, h.handedOver = nil, now
 	k := c.addHandle(h, now)
 	l.enterShare(h, s)
 	l.holdBegan(c, h)
 	return k
+}
+
+// renewalTime is what must be left of a lease that is renewed because another hold joins.
+const renewalTime = 500 * time.Millisecond
+
+// covered reports whether the lease of a share lasts for the call, or can be renewed in time.
+func (c *call) covered(s *share) bool {
+	left := s.lease.Remaining()
+	return left >= renewalTime || c.lease != AutoRenew && left >= c.lease
 }
 
 // lookForRequests looks, as the head, whether a request of another process waits for the name
@@ -159,8 +169,10 @@ func (l *Locker) leaveShareLocked(h *hold) (others bool) {
 		h.timer.Stop()
 	}
 	delete(s.holds, h)
-	if until := h.handedOver.Add(h.minHold); h.minHold > 0 && until.After(s.minHold) {
-		s.minHold = until
+	m := h.minimum()
+	s.minHold.Held = max(s.minHold.Held, m.Held)
+	if m.Until.After(s.minHold.Until) {
+		s.minHold.Until = m.Until
 	}
 	if h.auto {
 		s.autos--
@@ -199,11 +211,29 @@ func (s *share) LeaseLost() {
 	}
 }
 
-// becomesShared reports whether the exclusive handles of a hold were unlocked before its shared
-// ones. A transaction under Guard would block the change. The caller holds mu.
-func (h *hold) becomesShared() bool {
+// startDowngrade begins to make a hold shared if its exclusive handles were unlocked before its
+// shared ones, and reports whether it did: then the caller, which holds mu, must unlock it and
+// call downgrade.
+func (l *Locker) startDowngrade(h *hold) bool {
 	exclusive := func(k *Lock) bool { return !k.shared }
-	return h.share == nil && h.downgraded == nil && !h.guarded.Load() && !slices.ContainsFunc(h.handles, exclusive)
+	if h.share != nil || h.downgrading || len(h.handles) == 0 || slices.ContainsFunc(h.handles, exclusive) {
+		return false
+	}
+	l.working.Add(1) // Close would have ended the handles
+	h.downgrading, h.downgraded = true, make(chan struct{})
+	return true
+}
+
+// downgradeLater tries again to make a hold shared: a transaction under Guard has its row locked.
+func (l *Locker) downgradeLater(h *hold, pause background.Backoff) {
+	time.AfterFunc(pause.Next(), func() {
+		l.mu.Lock()
+		again := h.ended == nil && l.startDowngrade(h)
+		l.mu.Unlock()
+		if again {
+			l.downgrade(h, pause)
+		}
+	})
 }
 
 // lockSettled locks mu when no downgrade of the hold is in flight.
@@ -218,7 +248,8 @@ func (l *Locker) lockSettled(h *hold) {
 // last handle is unlocked, or is lost if the outcome is unknown. Until the reply, a statement
 // that does not find the hold's row proves no loss, but the hold is trusted no longer than either
 // row lasts.
-func (l *Locker) downgrade(h *hold) {
+func (l *Locker) downgrade(h *hold, pause background.Backoff) {
+	defer l.working.Done()
 	l.mu.Lock()
 	ls, all := h.lease.Load(), h.request()
 	length := max(time.Until(all.Until), minLease)
@@ -246,7 +277,7 @@ func (l *Locker) downgrade(h *hold) {
 	if h.ended == nil && err == nil {
 		l.watchdog.Stop(ls)
 		h.waiter = nil
-		l.startShare(h, g, length)
+		l.startShare(h, g, length, time.Time{})
 	} else {
 		h.deadline.Store(0)
 		waiter = nil
@@ -263,7 +294,10 @@ func (l *Locker) downgrade(h *hold) {
 	}
 	l.finishLoss(h, lost)
 	l.leaveQueue(waiter)
-	if err == nil {
+	switch {
+	case err == nil:
 		l.waker.Released([]string{h.key.name}, next)
+	case errors.Is(err, store.ErrRowLocked):
+		l.downgradeLater(h, pause)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // AcquireAll implements [store.Store.AcquireAll].
 func (s *Store) AcquireAll(ctx context.Context, req store.BatchRequest) (g store.BatchGrant, err error) {
 	g.Sent, err = s.execute(ctx, func(now time.Time) {
-		token := uint64(now.UnixMicro())
+		token := max(uint64(now.UnixMicro()), s.table.highWater+store.TokenRange)
 		for g.Granted < len(req.Names) && s.plain(s.table.rows[req.Names[g.Granted]], now) {
 			if r := s.table.rows[req.Names[g.Granted]]; r != nil {
 				token = max(token, r.token+store.TokenRange)

@@ -32,6 +32,8 @@ func (s *Store) acquireShared(b store.AcquireRequest, now time.Time) store.Grant
 	r := s.table.rows[b.Name]
 	if r == nil {
 		r = s.table.add(b.Name)
+	} else if r.mode == inPhase && r.owner == marked(b.Owner, "*") { // admitted by a copy of the request
+		return s.join(b, r.token, now)
 	} else if !s.available(r, now) {
 		return s.refuse(r, b, now)
 	}
@@ -124,7 +126,9 @@ func (s *Store) Downgrade(ctx context.Context, from store.Claim, to store.Acquir
 		}
 		r.mode, r.token = inPhase, nextToken(r, now)
 		r.free(now, "*")
+		acquired := r.acquired
 		g = s.join(to, r.token, now)
+		s.table.rows[g.Claim.Name].acquired = acquired
 		next = r.head()
 	})
 	if err == nil && !owned {

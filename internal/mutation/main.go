@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -98,9 +99,46 @@ func (m mutation) pattern() string {
 	return "^(" + m.tests + ")$"
 }
 
+// packagesWithTests are the packages whose tests a mutation can name.
+var packagesWithTests = []string{".", "./internal/store", "./internal/queue"}
+
+var testName = regexp.MustCompile(`\bTest\w+`)
+
+// packages returns those that have the tests of the mutation. The others need not be built.
+func (m mutation) packages(dir string) (found []string, err error) {
+	for _, pkg := range packagesWithTests {
+		source, err := testsOf(filepath.Join(dir, pkg))
+		if err != nil {
+			return nil, err
+		}
+		has := func(name string) bool { return strings.Contains(source, "func "+name+"(") }
+		if slices.ContainsFunc(testName.FindAllString(m.tests, -1), has) {
+			found = append(found, pkg)
+		}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("no package has %s", m.tests)
+	}
+	return found, nil
+}
+
+// testsOf returns the source of the tests in a directory.
+func testsOf(dir string) (string, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	var all strings.Builder
+	for _, path := range paths {
+		source, err := os.ReadFile(path)
+		if err != nil {
+			return "", err
+		}
+		all.Write(source)
+	}
+	return all.String(), err
+}
+
 var (
 	failure  = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
-	panicked = regexp.MustCompile(`(?m)^github\.com/mysqllock/mysqllock\w*\.(Test\w+)`)
+	panicked = regexp.MustCompile(`(?m)^github\.com/mysqllock/mysqllock[\w/]*\.(Test\w+)`)
 )
 
 // test runs the tests of a mutation on the copy in dir and returns the name of
@@ -120,7 +158,12 @@ func (m mutation) test(dir string) (failed string, err error) {
 	}
 	defer func() { err = errors.Join(err, os.WriteFile(path, source, 0o644)) }()
 
-	cmd := exec.Command("go", "test", "-count=1", "-failfast", "-timeout=3m", "-run="+m.pattern(), ".", "./internal/store")
+	packages, err := m.packages(dir)
+	if err != nil {
+		return "", err
+	}
+	args := []string{"test", "-count=1", "-failfast", "-vet=off", "-timeout=3m", "-run=" + m.pattern()}
+	cmd := exec.Command("go", append(args, packages...)...)
 	cmd.Dir = dir
 	out, ended := cmd.CombinedOutput()
 	if *verbose {

@@ -1,6 +1,8 @@
 package main
 
-// A mutation takes one condition out of the source of the root package.
+import "slices"
+
+// A mutation takes one condition out of the source of the library.
 type mutation struct {
 	what     string // is taken out
 	file     string
@@ -8,7 +10,9 @@ type mutation struct {
 	tests    string // a pattern of tests that must notice
 }
 
-var mutations = []mutation{
+var mutations = slices.Concat(general, shared, permits, batches, waitQueues)
+
+var general = []mutation{
 	{
 		"owner check in release", "internal/store/sql/release.sql",
 		"AND owner IN ({owner}, {released}) AND", "AND LENGTH({owner}) + LENGTH({released}) > 0 AND",
@@ -31,7 +35,7 @@ var mutations = []mutation{
 	},
 	{
 		"order of the waiting processes in acquire", "internal/store/sql/take.sql",
-		" AND waiters = x'', 1,", ", 1,",
+		" AND waiters = x'' AND mode = 0, 1,", " AND mode = 0, 1,",
 		"TestReservation|TestOrder",
 	},
 	{
@@ -286,12 +290,12 @@ var mutations = []mutation{
 	},
 	{
 		"Guard reads before it locks", "internal/store/guard.go",
-		"lock(sqlGuard); found", "lock(sqlGuardNow); found",
+		"lock(sqlGuard); err", "lock(sqlGuardNow); err",
 		"TestFailedGuardHoldsUpNobody",
 	},
 	{
 		"a row that the transaction cannot see yet is guarded", "internal/store/guard.go",
-		"err == nil && !owned {", "err == nil || !owned {",
+		"err == nil && !owned {\n\t\treturn ErrNotOwned\n\t}\n\t// The snapshot", "err == nil || !owned {\n\t\treturn ErrNotOwned\n\t}\n\t// The snapshot",
 		"TestGuardInAnOlderSnapshot",
 	},
 	{
@@ -310,7 +314,7 @@ var mutations = []mutation{
 		"TestForceUnlockGivenUp",
 	},
 	{
-		"ForceUnlock keeps waiting", "internal/store/admin.go",
+		"ForceUnlock keeps waiting", "internal/store/force.go",
 		"case err == errGuarded:", "case false:",
 		"TestForceUnlockWaitsForGuards",
 	},
@@ -401,7 +405,7 @@ var mutations = []mutation{
 	},
 	{
 		"waiters stay enlisted behind an acquire that is sent twice", "internal/store/sql/fragments/waiters_after_take.sql",
-		" OR {r}expires_at > {>now}, {r}waiters,", ", {r}waiters,",
+		" OR {r}expires_at > {>now} OR {>reserved}, {r}waiters,", " OR {>reserved}, {r}waiters,",
 		"TestRepeatedAcquire",
 	},
 	{
@@ -500,7 +504,7 @@ var mutations = []mutation{
 		"TestGuardBesideAnUncommittedChange",
 	},
 	{
-		"ForceUnlock pauses before it retries", "internal/store/admin.go",
+		"ForceUnlock pauses before it retries", "internal/store/force.go",
 		"pause = min(2*pause, 100*time.Millisecond)", "pause = 0",
 		"TestForceUnlockBesideAnUncommittedHolder",
 	},
@@ -526,7 +530,7 @@ var mutations = []mutation{
 	},
 	{
 		"first grants that wait in the server have few slots", "internal/store/acquire.go",
-		"s.rowWaits.enterFirst(ctx, req.Name, s.slots(firstGrantWaits))", "s.rowWaits.enterFirst(ctx, req.Name, 1000)",
+		"s.rowWaits.enterFirst(ctx, name, s.slots(firstGrantWaits))", "s.rowWaits.enterFirst(ctx, name, 1000)",
 		"TestFirstGrantsBehindLockedRows",
 	},
 	{
@@ -601,12 +605,12 @@ var mutations = []mutation{
 	},
 	{
 		"a new holder is not bound to the session of the last", "internal/store/sql/fragments/set_take_or_enlist.sql",
-		"session = IF({>available}, 0, {r}session),\n", "",
+		"session = IF({r}mode = 0 AND {>available}, 0, {r}session),\n", "",
 		"TestTakeoverIsFinal",
 	},
 	{
 		"a copy of an acquire leaves the row bound", "internal/store/sql/fragments/set_take_or_enlist.sql",
-		"session = IF({>available}, 0, {r}session)", "session = IF({>available} OR {r}owner = {owner}, 0, {r}session)",
+		"session = IF({r}mode = 0 AND {>available}, 0, {r}session)", "session = IF({r}mode = 0 AND ({>available} OR {r}owner = {owner}), 0, {r}session)",
 		"TestCopiesAfterTheBinding",
 	},
 	{
@@ -655,18 +659,18 @@ var mutations = []mutation{
 		"TestCloseEndsTheSession",
 	},
 	{
-		"ForceUnlock reports that it begins", "internal/store/admin.go",
-		"if err := s.markForced(ctx, process); Contended(err) {", "if err := ctx.Err(); Contended(err) {",
+		"ForceUnlock reports that it begins", "internal/store/force.go",
+		"if err := f.markForced(ctx, claims); Contended(err) {", "if err := ctx.Err(); Contended(err) {",
 		"TestForceUnlockThatDies",
 	},
 	{
-		"ForceUnlock reports again after the commit", "internal/store/admin.go",
-		"s.markForced(ctx, process) == nil {\n\t\ts.Signal", "process > 0 {\n\t\ts.Signal",
+		"ForceUnlock reports again after the commit", "internal/store/force.go",
+		"if f.Store.markForced(ctx, p) == nil {", "if p > 0 {",
 		"TestForceUnlockBehindAGuardIsReported",
 	},
 	{
-		"ForceUnlock signals the holder", "internal/store/admin.go",
-		"\t\ts.Signal(ctx, process) // if", "\t\t_ = process // if",
+		"ForceUnlock signals the holder", "internal/store/force.go",
+		"\t\t\tf.Signal(ctx, p) // if", "\t\t\t_ = p // if",
 		"TestForceUnlockSignal",
 	},
 	{

@@ -15,23 +15,19 @@ import (
 func TestMutations(t *testing.T) {
 	root, err := moduleRoot()
 	require.NoError(t, err)
-	var suite []byte
-	for _, tests := range []string{"*_test.go", "internal/store/*_test.go"} {
-		paths, err := filepath.Glob(filepath.Join(root, tests))
+	var suite strings.Builder
+	for _, pkg := range packagesWithTests {
+		source, err := testsOf(filepath.Join(root, pkg))
 		require.NoError(t, err)
-		for _, path := range paths {
-			source, err := os.ReadFile(path)
-			require.NoError(t, err)
-			suite = append(suite, source...)
-		}
+		suite.WriteString(source)
 	}
 	for _, m := range mutations {
 		source, err := os.ReadFile(filepath.Join(root, m.file))
 		require.NoError(t, err)
 		_, err = m.apply(string(source))
 		assert.NoError(t, err)
-		for _, name := range regexp.MustCompile(`\bTest\w+`).FindAllString(m.tests, -1) {
-			assert.True(t, strings.Contains(string(suite), "func "+name+"("), "%s: no %s", m.what, name)
+		for _, name := range testName.FindAllString(m.tests, -1) {
+			assert.True(t, strings.Contains(suite.String(), "func "+name+"("), "%s: no %s", m.what, name)
 		}
 	}
 }

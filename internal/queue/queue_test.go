@@ -117,3 +117,42 @@ func TestWake(t *testing.T) {
 	require.False(t, woken(b))
 	require.True(t, woken(c))
 }
+
+// joinShared joins a queue as a waiter for a shared hold.
+func joinShared(t *testing.T, s *queues, noWait bool) *waiter {
+	t.Helper()
+	w, _ := s.Join(Request{Name: "x", NoWait: noWait, Shared: true})
+	require.NotNil(t, w)
+	return w
+}
+
+// An offer is not made to a waiter for a shared hold.
+func TestOffersAndSharedWaiters(t *testing.T) {
+	s := New[int, string]()
+	a := join(t, s, 1, false)
+	b, c := joinShared(t, s, false), join(t, s, 2, false)
+	require.False(t, a.CanOffer())
+	require.False(t, a.Offer("x"))
+	a.Leave()
+	require.True(t, isClosed(b.Head))
+	require.True(t, b.CanOffer())
+	b.Leave()
+	require.Equal(t, "", c.TakeOffer())
+}
+
+// A waiter for a shared hold with noWait is refused unless the head that fails is an exclusive
+// call with noWait: that one leaves, and shared holders do not exclude the waiter.
+func TestNoWaitAndSharedWaiters(t *testing.T) {
+	for _, c := range []struct {
+		shared, noWait, refused bool // head; waiter
+	}{
+		{false, false, true}, {false, true, false}, {true, false, true}, {true, true, true},
+	} {
+		s := New[int, string]()
+		head, _ := s.Join(Request{Name: "x", NoWait: c.noWait, Shared: c.shared})
+		w, exclusive := joinShared(t, s, true), join(t, s, 1, true)
+		head.Refuse()
+		require.Equal(t, c.refused, isClosed(w.Refused), "%+v", c)
+		require.True(t, isClosed(exclusive.Refused))
+	}
+}

@@ -125,6 +125,20 @@ var operations = []clause{
 		require.NoError(t, err)
 		_, first := p.try("x", long, 0)
 		require.GreaterOrEqual(t, first.Token, g.Token+store.TokenRange)
+
+		// The same for a name that is first held shared, and for a batch.
+		for i, acquire := range []func() uint64{
+			func() uint64 { return p.share("x", long).Token },
+			func() uint64 { _, g := p.tryAll([]string{"x", "y"}, long); return g.Token },
+		} {
+			p.force("x")
+			c, g := p.try("x", long, 0)
+			p.release(c)
+			_, err = p.Purge(ctx, 0)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, acquire(), g.Token+store.TokenRange, i)
+			p.ForceUnlock(ctx, "x")
+		}
 	}},
 }
 

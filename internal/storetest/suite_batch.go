@@ -50,6 +50,7 @@ var batches = []clause{
 			"held":        func(name string) { other.take(name, long) },
 			"kept":        func(name string) { other.takeKept(name, id) },
 			"waited for":  func(name string) { c := p.take(name, long); other.waits(name); p.release(c) },
+			"held shared": func(name string) { other.release(other.share(name, long).Claim) },
 			"own, waited": func(name string) { c := other.take(name, long); p.waits(name); other.release(c) },
 		} {
 			names := []string{"a " + name, "b " + name, "c " + name, "d " + name}

@@ -116,6 +116,17 @@ var sharedHolds = []clause{
 		require.Equal(t, []store.Claim{first.Claim}, p.bound(id))
 		require.Zero(t, p.row("x").Next)
 		require.Equal(t, first.Token, other.share("x", long).Token)
+
+		// Another process, for which the name is reserved by now, does not matter.
+		c := other.take("y", long)
+		b = store.AcquireRequest{Claim: p.claim("y"), Mode: store.Shared, Lease: long, EnlistAs: p.self}
+		require.Zero(t, p.acquire(b).Token)
+		next := newProcess()
+		next.shareRefused("y", next.self.Polling())
+		other.release(c)
+		first = p.acquire(b)
+		require.NotZero(t, first.Token)
+		require.Equal(t, sentAside(first), sentAside(p.acquire(b)))
 	}},
 	{"of concurrent requests of both modes, those granted exclude each other", func(t *testing.T, newProcess func() *process) {
 		processes := []*process{newProcess(), newProcess(), newProcess()}
@@ -205,6 +216,8 @@ var claims = []clause{
 			n, _, err := p.Renew(ctx, []store.Claim{c}, long, 1, 0)
 			require.NoError(t, err)
 			require.Zero(t, n)
+			freed, _ := p.release(c)
+			require.False(t, freed)
 		}
 	}},
 	{"what is left of a shared hold bounds the wait for it", func(t *testing.T, newProcess func() *process) {
@@ -224,6 +237,9 @@ var claims = []clause{
 		dead := other.share("x", time.Microsecond)
 		require.True(t, other.extend(dead.Claim, time.Microsecond, dying))
 		time.Sleep(time.Millisecond)
+		further := p.share("x", long)
+		require.NotEqual(t, kept.Claim.Name, further.Claim.Name)
+		p.release(further.Claim)
 		w, _ := writer.claims("x", 0)
 		for time.Since(start) < 3*short {
 			require.True(t, writer.acquire(w).Claimed)
@@ -239,7 +255,9 @@ var claims = []clause{
 	{"a request that must not claim does not", func(t *testing.T, newProcess func() *process) {
 		p, other, writer := newProcess(), newProcess(), newProcess()
 		a := p.share("x", long)
+		before := p.row("x").Owner
 		_, g := writer.try("x", long, 0)
+		require.Equal(t, before, p.row("x").Owner, "not even for a moment")
 		require.Zero(t, g.Token)
 		require.False(t, g.Claimed)
 		require.Positive(t, g.Remaining)
@@ -283,6 +301,32 @@ var claims = []clause{
 		g := writer.acquire(w)
 		require.Zero(t, g.Token)
 		require.False(t, g.Claimed, "another has claimed it")
+	}},
+	{"a claim that is sent again lasts longer", func(t *testing.T, newProcess func() *process) {
+		p, writer := newProcess(), newProcess()
+		p.share("x", long)
+		w, _ := writer.claims("x", 0)
+		time.Sleep(time.Second)
+		require.LessOrEqual(t, p.row("x").Lease, store.ClaimLease-time.Second)
+		require.True(t, writer.acquire(w).Claimed)
+		require.Greater(t, p.row("x").Lease, store.ClaimLease-time.Second)
+	}},
+	{"a shared hold that is given back stays taken until its minimum has passed", func(t *testing.T, newProcess func() *process) {
+		p, writer := newProcess(), newProcess()
+		a := p.share("x", long)
+		freed, _ := p.releaseAfter(a.Claim, store.MinHold{Held: time.Minute})
+		require.True(t, freed)
+		w, g := writer.claims("x", 0)
+		require.Equal(t, time.Second, g.Remaining)
+		require.True(t, writer.acquire(w).Claimed)
+	}},
+	{"a lock has nothing to do with the semaphore of its name", func(t *testing.T, newProcess func() *process) {
+		p, writer := newProcess(), newProcess()
+		permit := p.takePermit("x", 1, long)
+		p.release(p.share("x", long).Claim)
+		_, g := writer.tryClaim("x", 0)
+		require.NotZero(t, g.Token)
+		require.True(t, p.owns(permit.Claim))
 	}},
 	{"a repeated claim changes nothing", func(t *testing.T, newProcess func() *process) {
 		p, writer := newProcess(), newProcess()
@@ -363,6 +407,17 @@ var claims = []clause{
 		writer.claims("x", writer.self)
 		late.shareRefused("x", 0)
 		require.Equal(t, writer.self, p.row("x").Next)
+	}},
+	{"a name is reserved for the next after each request that is admitted", func(t *testing.T, newProcess func() *process) {
+		p, first, second, late := newProcess(), newProcess(), newProcess(), newProcess()
+		p.take("x", short)
+		first.shareRefused("x", first.self)
+		second.shareRefused("x", second.self.Polling())
+		time.Sleep(short + reservedForPolling)
+		first.share("x", long)
+		require.True(t, late.shareRefused("x", 0).Reserved)
+		second.share("x", long)
+		late.share("x", long)
 	}},
 	{"a name is exclusive again after it was held shared", func(t *testing.T, newProcess func() *process) {
 		p, other := newProcess(), newProcess()

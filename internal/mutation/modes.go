@@ -1,0 +1,837 @@
+package main
+
+// Shared locks: admit and join, claim and promote, downgrade.
+var shared = []mutation{
+	{
+		"a phase has tokens above those of the exclusive holds before it", "internal/store/sql/admit.sql",
+		"IF(mine.admitted AND NOT mine.phase, GREATEST", "IF(mine.admitted AND mine.phase AND NOT mine.phase, GREATEST",
+		"TestContract/./tokens_rise_from_exclusive",
+	},
+	{
+		"a phase has one token", "internal/store/sql/admit.sql",
+		"IF(mine.admitted AND NOT mine.phase, GREATEST", "IF(mine.admitted, GREATEST",
+		"TestContract/./processes_hold_a_name_shared",
+	},
+	{
+		"a shared request waits for a guard of the exclusive hold before it", "internal/store/sql/admit.sql",
+		" AND (p.mode = 1 OR g.name IS NOT NULL) AS admitted", " AS admitted",
+		"TestGuardBeforeASharedHold",
+	},
+	{
+		"a shared request locks no guard entry unless it may be admitted", "internal/store/sql/admit.sql",
+		"ON g.token = IF(p.mode <> 1 AND {>available}, p.token, NULL)", "ON g.token = p.token",
+		"TestDowngradeUnderGuard|TestGuardOfASharedHold",
+	},
+	{
+		"an admitted request leaves the wait queue", "internal/store/sql/admit.sql",
+		"l.waiters = IF(mine.admitted, mine.rest, mine.waiters)", "l.waiters = mine.waiters",
+		"TestContract/./a_name_that_is_held_exclusively",
+	},
+	{
+		"a shared request that is refused joins the wait queue", "internal/store/sql/admit.sql",
+		"l.waiters = IF(mine.admitted, mine.rest, mine.waiters)", "l.waiters = IF(mine.admitted, mine.rest, l.waiters)",
+		"TestContract/./a_name_that_is_held_exclusively",
+	},
+	{
+		"a name is reserved for the next after each request that is admitted", "internal/store/sql/admit.sql",
+		"  l.released_at = IF(mine.admitted, {>now}, l.released_at),\n", "",
+		"TestContract/./a_name_is_reserved_for_the_next",
+	},
+	{
+		"a copy of a request that was admitted is admitted", "internal/store/sql/admit.sql",
+		"p.mode = 1 AND p.owner = {admitted} OR ({>available})", "({>available})",
+		"TestContract/./a_repeated_shared_request",
+	},
+	{
+		"a shared request ends the hold that expired", "internal/store/sql/admit.sql",
+		"l.owner = IF(mine.admitted, {admitted}, l.owner)", "l.owner = IF(mine.admitted AND mine.phase, {admitted}, l.owner)",
+		"TestContract/./a_shared_request_ends_an_exclusive",
+	},
+	{
+		"autocommit checked by a shared request", "internal/store/sql/admit.sql",
+		"WHERE p.name = {name} AND @@autocommit", "WHERE p.name = {name}",
+		"TestSharedHoldsWithoutAutocommit",
+	},
+	{
+		"no shared hold joins a name that was claimed meanwhile", "internal/store/sql/fragments/in_phase.sql",
+		"h.mode = 1 AND LEFT(h.owner, 1) = _ascii'*'", "h.mode = 1",
+		"TestJoinAfterAChange",
+	},
+	{
+		"no shared hold joins a phase that Purge has ended", "internal/store/sql/fragments/in_phase.sql",
+		"h.mode = 1 AND LEFT(h.owner, 1) = _ascii'*'", "LEFT(h.owner, 1) = _ascii'*'",
+		"TestJoinAfterAChange",
+	},
+	{
+		"join waits for a claim that is not committed", "internal/store/shared.go",
+		"const lockInShareMode = \"LOCK IN SHARE MODE\"", "const lockInShareMode = \"\"",
+		"TestJoinAfterAChange",
+	},
+	{
+		"autocommit checked by join", "internal/store/sql/join.sql",
+		" AND {condition} AND @@autocommit", " AND {condition}",
+		"TestJoinAfterAChange",
+	},
+	{
+		"two shared holds of one process have a row each", "internal/store/sql/fragments/joins.sql",
+		"({t}.owner = {owner} OR {t}.expires_at <= {>now} AND", "({t}.owner = {owner} OR",
+		"TestContract/./two_shared_holds_of_one_process",
+	},
+	{
+		"join finds rows that a session keeps", "internal/store/sql/fragments/joins.sql",
+		" AND {t}.session IN (0, {dead}))", ")",
+		"TestContract/./a_session_keeps_shared_holds",
+	},
+	{
+		"a shared request that is sent twice recognizes its grant", "internal/store/sql/fragments/joins.sql",
+		"({t}.owner = {owner} OR {t}.expires_at", "({t}.expires_at",
+		"TestContract/./a_repeated_shared_request",
+	},
+	{
+		"a copy of join does not shorten the lease", "internal/store/sql/join.sql",
+		"GREATEST({t}.expires_at, {>new_lease})", "{>new_lease}",
+		"TestContract/./a_repeated_shared_request",
+	},
+	{
+		"a copy of join leaves the row bound", "internal/store/sql/join.sql",
+		"session = IF({>joins} AND {t}.owner <> {owner}, 0, {t}.session)", "session = IF({>joins}, 0, {t}.session)",
+		"TestContract/./a_repeated_shared_request",
+	},
+	{
+		"a first shared hold has a token above those that were purged", "internal/store/sql/insert_shared.sql",
+		"GREATEST(COALESCE(`high water`.token, 0) + 256, {>now_micros})", "{>now_micros}",
+		"TestContract/./tokens_rise_after_a_purge",
+	},
+	{
+		"first shared holds wait for Purge", "internal/store/sql/insert_shared.sql",
+		"WHERE @@autocommit\nLOCK IN SHARE MODE", "WHERE @@autocommit",
+		"TestFirstSharedHoldWaitsForPurge",
+	},
+	{
+		"a first shared hold beside a row that Purge left uses another", "internal/store/shared.go",
+		"case errorNumber(err) == 1062:", "case false:",
+		"TestFirstSharedHoldBesideItsRow",
+	},
+	{
+		"a shared hold that may have been granted earlier is released", "internal/store/shared.go",
+		"case raced: //", "case raced && s == nil: //",
+		"TestJoinThatWasGrantedEarlier",
+	},
+	{
+		"a claim keeps out requests until it is granted", "internal/store/sql/claim.sql",
+		"IF(mine.claimed, GREATEST(l.expires_at, {>now} + INTERVAL {claimLease} MICROSECOND), l.expires_at)", "l.expires_at",
+		"TestContract/./a_name_that_is_held_shared_is_claimed",
+	},
+	{
+		"each attempt prolongs the claim", "internal/store/sql/promote.sql",
+		"GREATEST(l.expires_at, {>now} + INTERVAL {claimLease} MICROSECOND)", "l.expires_at",
+		"TestContract/./a_claim_that_is_sent_again",
+	},
+	{
+		"a claim that is sent twice recognizes itself", "internal/store/sql/claim.sql",
+		"p.mode <> 0 AND (p.owner = {owner} OR {>available}) AS claimed", "p.mode <> 0 AND {>available} AS claimed",
+		"TestContract/./a_repeated_claim",
+	},
+	{
+		"a claim goes to the front of the wait queue", "internal/store/sql/claim.sql",
+		"CONCAT({enlist}, mine.rest)", "CONCAT(mine.rest, {enlist})",
+		"TestContract/./waiting_shared_requests_are_admitted",
+	},
+	{
+		"a copy of a claim leaves the wait queue as it was", "internal/store/sql/claim.sql",
+		"mine.claimed AND NOT mine.listed AND", "mine.claimed AND",
+		"TestContract/./a_repeated_claim",
+	},
+	{
+		"a request that finds the name plain recognizes its grant", "internal/store/sql/claim.sql",
+		"p.mode = 0 AND p.owner = {owner} AS granted", "p.mode = 0 AND p.owner = {owner} AND p.name = x'' AS granted",
+		"TestClaimOfAPlainName",
+	},
+	{
+		"a request that finds the name plain waits for its guard", "internal/store/sql/claim.sql",
+		" AND {>available} AND g.name IS NOT NULL AS taken", " AND {>available} AS taken",
+		"TestClaimOfAPlainName",
+	},
+	{
+		"a request that finds the name plain gets a new token", "internal/store/sql/claim.sql",
+		"IF(mine.taken,\n    LAST_INSERT_ID(GREATEST(l.token + 256, {>now_micros})),", "IF(mine.taken,\n    LAST_INSERT_ID(l.token),",
+		"TestClaimOfAPlainName",
+	},
+	{
+		"autocommit checked by a claim", "internal/store/sql/claim.sql",
+		"WHERE p.name = {name} AND @@autocommit", "WHERE p.name = {name}",
+		"TestSharedHoldsWithoutAutocommit",
+	},
+	{
+		"a request that must not claim reads the shared holds first", "internal/store/claim.go",
+		"if !req.MayClaim && !req.Claimed {\n\t\tleft", "if !req.MayClaim && !req.Claimed && s == nil {\n\t\tleft",
+		"TestContract/./a_request_that_must_not_claim",
+	},
+	{
+		"a request that must not claim joins the wait queue", "internal/store/claim.go",
+		"left > 0 && req.EnlistAs != 0 {", "left > 0 && req.EnlistAs != 0 && s == nil {",
+		"TestContract/./a_request_that_must_not_claim",
+	},
+	{
+		"a request that must not claim gives up its claim", "internal/store/claim.go",
+		"claimed && !req.MayClaim && !req.Claimed:", "claimed && !req.MayClaim && req.Claimed:",
+		"TestClaimThatIsAbandoned",
+	},
+	{
+		"a claim that is given up signals the next", "internal/store/claim.go",
+		"if next != 0 && next != s.self && next.CanListen() {", "if false {",
+		"TestClaimThatIsAbandoned",
+	},
+	{
+		"a claim with an error has to be released", "internal/store/claim.go",
+		"case err != nil && claimed:", "case err != nil && claimed && s == nil:",
+		"TestClaimWithAnError",
+	},
+	{
+		"a lost claim is made again", "internal/store/claim.go",
+		"err == nil && answer == 0:\n\t\t\tmine = false", "err == nil && answer == 0:\n\t\t\tmine = s != nil",
+		"TestContract/./a_claim_ends_if_its_request",
+	},
+	{
+		"shared holds that are over are ended before a grant", "internal/store/claim.go",
+		"if err != nil || left > 0 {\n\t\t\t\treturn answerClaimed", "if err != nil || left >= 0 {\n\t\t\t\treturn answerClaimed",
+		"TestStatementsOfSharedHolds",
+	},
+	{
+		"the session of a shared hold is read before the hold is ended", "internal/store/claim.go",
+		"if h.Session != 0 && h.Session != req.dead {", "if h.Session != 0 && h.Session != req.dead && s == nil {",
+		"TestContract/./a_session_keeps_shared_holds",
+	},
+	{
+		"a shared hold that was extended meanwhile is not ended", "internal/store/sql/end_shared.sql",
+		" AND expires_at <= {>now} AND @@autocommit", " AND @@autocommit",
+		"TestEndOfASharedHold",
+	},
+	{
+		"a shared hold that was bound meanwhile is not ended", "internal/store/sql/end_shared.sql",
+		" AND session = {id} AND", " AND",
+		"TestEndOfASharedHold",
+	},
+	{
+		"a shared hold that was ended is not found released", "internal/store/sql/end_shared.sql",
+		"_ascii'!'", "_ascii'-'",
+		"TestContract/./a_claimed_name_is_granted_when_the_leases",
+	},
+	{
+		"promote finds shared holds whose owners may extend them", "internal/store/sql/fragments/alone.sql",
+		"(q.owner >= _ascii'0' OR q.expires_at > {>now})", "(q.expires_at > {>now})",
+		"TestContract/./a_session_keeps_shared_holds",
+	},
+	{
+		"promote finds shared holds that stay taken for a minimum time", "internal/store/sql/fragments/alone.sql",
+		"(q.owner >= _ascii'0' OR q.expires_at > {>now})", "(q.owner >= _ascii'0')",
+		"TestContract/./a_shared_hold_that_is_given_back",
+	},
+	{
+		"permits are no shared holds", "internal/store/claim.go",
+		"\"last\", literal(name + semaphoreSuffix)}", "\"last\", literal(name + \"\\x01\")}",
+		"TestContract/./a_lock_has_nothing_to_do_with_the_semaphore",
+	},
+	{
+		"promote does not wait for the rows of shared holds", "internal/store/sql/fragments/alone.sql",
+		"LIMIT 1 FOR UPDATE NOWAIT", "LIMIT 1 FOR UPDATE",
+		"TestLockedRowOfASharedHold",
+	},
+	{
+		"promote does not wait for guards", "internal/store/sql/promote.sql",
+		"    {>guarded} AS guarded", "    {>guarded} AND FALSE AS guarded",
+		"TestGuardOfASharedHold",
+	},
+	{
+		"a grant after shared holds has a new token", "internal/store/sql/promote.sql",
+		"LAST_INSERT_ID(GREATEST(l.token + 256, {>now_micros}))", "LAST_INSERT_ID(l.token)",
+		"TestContract/./tokens_rise_from_exclusive",
+	},
+	{
+		"a grant makes a name exclusive again", "internal/store/sql/promote.sql",
+		"l.mode = IF(mine.alone AND NOT mine.guarded, 0, l.mode)", "l.mode = l.mode",
+		"TestStatementsOfSharedHolds",
+	},
+	{
+		"a granted claim leaves the wait queue", "internal/store/sql/promote.sql",
+		"IF(mine.alone AND NOT mine.guarded, mine.rest,", "IF(mine.alone AND NOT mine.guarded, l.waiters,",
+		"TestContract/./a_claimed_name_is_granted_when_the_last",
+	},
+	{
+		"a claim that waits is in the wait queue", "internal/store/sql/promote.sql",
+		"IF(mine.listed OR LENGTH(l.waiters) > 1000, l.waiters, CONCAT({enlist}, l.waiters))", "l.waiters",
+		"TestContract/./a_claim_waits_at_the_front",
+	},
+	{
+		"a copy of promote recognizes its grant", "internal/store/sql/promote.sql",
+		"p.mode = 0 AS granted", "p.mode = 0 AND p.name = x'' AS granted",
+		"TestContract/./a_repeated_claim",
+	},
+	{
+		"a plain request does not take a name that may be held shared", "internal/store/sql/take.sql",
+		" AND waiters = x'' AND mode = 0, 1,", " AND waiters = x'', 1,",
+		"TestContract/./a_request_that_must_not_claim",
+	},
+	{
+		"nor does one that joins the wait queue", "internal/store/sql/fragments/taken.sql",
+		"{r}mode = 0 AND ({r}owner = {owner} OR {>available})", "({r}owner = {owner} OR {>available})",
+		"TestContract/./a_request_that_must_not_claim",
+	},
+	{
+		"nor does one that skips locked rows", "internal/store/acquire.go",
+		"mode := \" AND p.mode = 0\"", "mode := \"\"",
+		"TestLockedRowOfASharedHold",
+	},
+	{
+		"a released shared hold waits for a process that joins the wait queue", "internal/store/sql/release_part.sql",
+		"LIMIT 1 LOCK IN SHARE MODE", "LIMIT 1",
+		"TestReleaseOfAPartWaitsForItsQueue",
+	},
+	{
+		"owner check in the release of a shared hold or permit", "internal/store/sql/release_part.sql",
+		"WHERE l.owner IN ({owner}, {released}) AND @@autocommit", "WHERE '' NOT IN ({owner}, {released}) AND @@autocommit",
+		"TestContract/./a_released_part_answers_the_head",
+	},
+	{
+		"a release of it that is sent twice recognizes the row", "internal/store/sql/release_part.sql",
+		"WHERE l.owner IN ({owner}, {released}) AND", "WHERE l.owner IN ({owner}) AND '' <> {released} AND",
+		"TestContract/./a_released_part_answers_the_head",
+	},
+	{
+		"a released shared hold or permit is bound to no session", "internal/store/sql/release_part.sql",
+		"  l.session = 0,\n", "",
+		"TestContract/./a_permit_is_extended",
+	},
+	{
+		"a batch of releases answers the head of the wait queue", "internal/store/hold.go",
+		"if err == nil && freed > 0 && next == 0 {", "if false {",
+		"TestContract/./a_released_part_answers_the_head",
+	},
+	{
+		"a downgrade records first that the name may be held shared", "internal/store/sql/prepare_downgrade.sql",
+		"SET l.mode = 2,", "SET",
+		"TestDowngradeThatEnds",
+	},
+	{
+		"owner check in a downgrade", "internal/store/sql/prepare_downgrade.sql",
+		"AND owner = {owner} AND mode <> 1", "AND LENGTH({owner}) > 0 AND mode <> 1",
+		"TestContract/./only_the_owner_of_an_exclusive_hold",
+	},
+	{
+		"a downgrade does not wait for guards", "internal/store/sql/downgrade.sql",
+		"p.mode = 1 OR NOT {>guarded} AS ready", "TRUE AS ready",
+		"TestDowngradeUnderGuard",
+	},
+	{
+		"a downgrade that is refused takes its shared hold back", "internal/store/shared.go",
+		"if _, _, err = s.freeOn(ctx, conn, s.releaseCommand(c)); err != nil {\n\t\treturn Grant{Claim: c}", "if err = ctx.Err(); err != nil {\n\t\treturn Grant{Claim: c}",
+		"TestDowngradeUnderGuard",
+	},
+	{
+		"a downgrade answers the head of the wait queue", "internal/store/sql/downgrade.sql",
+		"LAST_INSERT_ID(IF({r}waiters = x'', 1, {>head}))", "LAST_INSERT_ID(1)",
+		"TestContract/./a_downgrade_returns_the_head",
+	},
+	{
+		"a downgraded name is reserved for the head of the wait queue", "internal/store/sql/downgrade.sql",
+		"'1970-01-01',\n  l.released_at = {>now}", "'1970-01-01'",
+		"TestContract/./a_downgrade_returns_the_head",
+	},
+	{
+		"a downgrade has a new token", "internal/store/sql/downgrade.sql",
+		"l.token = GREATEST(l.token, {token})", "l.token = IF({token} > 0, l.token, 0)",
+		"TestContract/./an_exclusive_hold_becomes_shared",
+	},
+	{
+		"Guard of a shared hold locks the entry of the name", "internal/store/guard.go",
+		"if ModeOf(c.Name) == Shared {", "if false {",
+		"TestGuardOfASharedHold",
+	},
+	{
+		"Guard checks a shared hold beside others", "internal/store/guard.go",
+		"return s.checkShared(ctx, c)", "return ctx.Err()",
+		"TestGuardOfASharedHoldThatEnded",
+	},
+	{
+		"Purge deletes no name that is held shared", "internal/store/sql/fragments/idle.sql",
+		" AND {r}mode = 0 AND", " AND",
+		"TestPurgeOfSharedHolds",
+	},
+	{
+		"Purge ends no phase of a name that is held shared", "internal/store/sql/end_phase.sql",
+		"l.mode = IF(mine.alone, 0, l.mode)", "l.mode = 0",
+		"TestPurgeOfSharedHolds",
+	},
+	{
+		"Purge ends phases", "internal/store/purge.go",
+		"if err := s.endPhases(ctx, idle); err != nil {", "if err := ctx.Err(); err != nil {",
+		"TestPurgeOfSharedHolds",
+	},
+	{
+		"ForceUnlock ends a phase", "internal/store/sql/force.sql",
+		" OR session <> 0 OR mode <> 0)", " OR session <> 0)",
+		"TestContract/./a_forced_release_frees_a_name_from_all",
+	},
+	{
+		"shared holds that were taken away by force are not found released", "internal/store/sql/force_shared.sql",
+		"_ascii'!'", "_ascii'-'",
+		"TestContract/./a_forced_release_frees_a_name_from_all",
+	},
+	{
+		"shared holds that were taken away by force are bound to no session", "internal/store/sql/force_shared.sql",
+		"  l.session = 0,\n", "",
+		"TestContract/./a_forced_release_frees_shared_holds",
+	},
+	{
+		"a claim is not shown as a holder", "internal/store/admin.go",
+		"if f.Micros > 0 && !claimed && !hidden", "if f.Micros > 0 && (!claimed || claimed) && !hidden",
+		"TestInfosOfParts",
+	},
+	{
+		"a shared hold joins only while a look is fresh", "share.go",
+		"now.Sub(s.looked) > lookInterval ||", "",
+		"TestSharedHeldBack",
+	},
+	{
+		"a shared hold does not pass the waiters of its process", "share.go",
+		" || !head && l.queues.Has(c.name) {", " || !head && l.queues == nil {",
+		"TestSharedOrder",
+	},
+	{
+		"no hold joins a share that may be lost", "share.go",
+		" || !s.lease.Live() ||", " ||",
+		"TestShareThatMayBeLost",
+	},
+	{
+		"no hold joins a share while an exclusive request waits", "share.go",
+		"err != nil || row.Remaining > 0 || row.Next != 0 {", "err != nil {",
+		"TestSharedHeldBack",
+	},
+	{
+		"no hold joins a share that was not looked at", "share.go",
+		"err != nil || row.Remaining > 0 ||", "row.Remaining > 0 ||",
+		"TestShareWithoutALook",
+	},
+	{
+		"a shared hold has a deadline of its own", "share.go",
+		"h.deadline.Store(lease.Instant(deadline))", "_ = deadline",
+		"TestSharedLeases",
+	},
+	{
+		"a timer ends a shared hold at its deadline", "share.go",
+		"h.timer = time.AfterFunc(time.Until(deadline), h.LeaseLost)", "h.timer = time.AfterFunc(time.Hour, h.LeaseLost)",
+		"TestSharedLeases",
+	},
+	{
+		"a share is released with its last hold", "share.go",
+		"if len(s.holds) == 0 {", "if len(s.holds) == -1 {",
+		"TestSharedHolders",
+	},
+	{
+		"the loss of a share is the loss of its holds", "share.go",
+		"holds := slices.Collect(maps.Keys(s.holds))", "var holds []*hold",
+		"TestSharedForceUnlock",
+	},
+	{
+		"the last shared hold that is lost releases its row", "share.go",
+		"ls := h.lease.Load()\n\tlive := ls.Live()", "ls := h.lease.Load()\n\tlive := ls == nil",
+		"TestSharedLeases",
+	},
+	{
+		"a share keeps the longest minimum time of its holds", "share.go",
+		"h.minHold > 0 && until.After(s.minHold) {", "h.minHold > 0 && until.Before(s.minHold) {",
+		"TestUnlockAfterOfSharedHolds",
+	},
+	{
+		"a guarded lock does not become shared", "share.go",
+		" && !h.guarded.Load() &&", " &&",
+		"TestGuardedLockStaysExclusive",
+	},
+	{
+		"a lock with an exclusive handle does not become shared", "share.go",
+		" && !slices.ContainsFunc(h.handles, exclusive)", " && exclusive != nil",
+		"TestSharedReentry",
+	},
+	{
+		"a lock that became shared wakes the next", "share.go",
+		"\tl.waker.Released([]string{h.key.name}, next)", "\t_ = next",
+		"TestLockThatBecomesShared",
+	},
+	{
+		"a lock that became shared lets in those behind it", "share.go",
+		"\tl.leaveQueue(waiter)\n\tl.waker", "\tl.waker",
+		"TestLockThatBecomesShared",
+	},
+	{
+		"an owner of a shared hold cannot acquire the lock exclusively", "acquire.go",
+		"if c.mode == store.Exclusive && (h.share != nil || h.downgraded != nil) {", "if false {",
+		"TestSharedReentry",
+	},
+	{
+		"a call that gives up releases its claim", "acquire.go",
+		"if claim == (store.Claim{}) {", "if claim != (store.Claim{Name: \"x\"}) {",
+		"TestSharedHeldBack",
+	},
+	{
+		"a call that has claimed a name keeps its claim", "acquire.go",
+		"c.contention, c.pause, c.again, c.claim = nil, firstBackoff, true, a.request.Claim", "c.contention, c.pause, c.again = nil, firstBackoff, true",
+		"TestSharedOrder|TestSharedHeldBack",
+	},
+	{
+		"wake-up when the lease of a shared hold ends", "acquire.go",
+		"\t\tdefer time.AfterFunc(a.grant.Remaining, c.waiter.Wake).Stop()\n\t\treturn c.sleep(a)", "\t\treturn c.sleep(a)",
+		"TestSharedExpiry",
+	},
+	{
+		"an attempt without its caller releases its claim", "attempt.go",
+		"} else if a.grant.Claimed || a.request.Claimed {", "} else if false {",
+		"TestSharedHeldBack|TestSharedClose",
+	},
+	{
+		"a shared hold wakes the next process", "hold.go",
+		"\t\t\tl.waker.WakeNext(c.queueName)\n", "",
+		"TestQueuedReadersEnterTogether",
+	},
+	{
+		"a shared hold lets in those behind it", "hold.go",
+		"\t\tl.leaveQueue(c.waiter)\n\t}\n\treturn k, nil", "\t}\n\treturn k, nil",
+		"TestQueuedReadersEnterTogether",
+	},
+}
+
+// Semaphores.
+var permits = []mutation{
+	{
+		"no permit beyond the limit", "internal/store/permit.go",
+		"if sem.live.count() >= req.Limit {\n\t\tsem.slot = 0", "if sem.live.count() > req.Limit {\n\t\tsem.slot = 0",
+		"TestContract/./no_process_gets_a_permit",
+	},
+	{
+		"a permit is given back if others with a greater limit were faster", "internal/store/permit.go",
+		"err != nil || now.live.count() > req.Limit {\n\t\t\treturn s.giveBack", "err != nil {\n\t\t\treturn s.giveBack",
+		"TestPermitBeyondTheLimit",
+	},
+	{
+		"all slots are read if processes disagree about the limit", "internal/store/permit.go",
+		"if window == req.Limit || sem.slot != 0 && !sem.others {", "if window == req.Limit || sem.slot != 0 {",
+		"TestLimitsOfManySlots",
+	},
+	{
+		"further slots are read if the first are held", "internal/store/permit.go",
+		"if window == req.Limit || sem.slot != 0 && !sem.others {", "if window > 0 {",
+		"TestManyPermits",
+	},
+	{
+		"slots above the limit are read", "internal/store/sql/semaphore.sql",
+		"MAX(r.slot > {permits} AND GREATEST", "MAX(r.slot > {permits} + 10000 AND GREATEST",
+		"TestPermitBeyondTheLimit",
+	},
+	{
+		"a locked slot is passed over", "internal/store/permit.go",
+		"case locked.has(i):\n", "case locked.has(i) && i > MaxPermits:\n",
+		"TestGuardOfAPermit",
+	},
+	{
+		"a request for a permit does not wait for a locked row", "internal/store/permit.go",
+		"!sem.present.has(sem.slot), true", "!sem.present.has(sem.slot), false",
+		"TestGuardOfAPermit",
+	},
+	{
+		"slots with a row are taken first", "internal/store/permit.go",
+		"\tif len(open) == 0 {\n\t\topen = missing\n\t}", "\topen = append(open, missing...)",
+		"TestSlotsWithARow",
+	},
+	{
+		"a slot without a row costs no statement that looks for it", "internal/store/permit.go",
+		"slot.absent, slot.skipLocked = !sem.present.has(sem.slot),", "slot.absent, slot.skipLocked = false,",
+		"TestStatementsOfPermits",
+	},
+	{
+		"a request for a permit reads again after it has joined the wait queue", "internal/store/permit.go",
+		"\t\t\tif created {\n\t\t\t\tpause = afterFirstWaiter\n\t\t\t}", "\t\t\tif created {\n\t\t\t\tpause = afterFirstWaiter\n\t\t\t}\n\t\t\treturn sem.refusal(req, locked, pause), nil",
+		"TestPermitReleasedWhileAProcessJoins",
+	},
+	{
+		"the first waiter for a permit reads again soon", "internal/store/permit.go",
+		"\t\t\t\tpause = afterFirstWaiter\n", "\t\t\t\tpause = 0\n",
+		"TestFirstWaiterForAPermit",
+	},
+	{
+		"a grant of a permit wakes the next if another slot is free", "internal/store/permit.go",
+		"g.Next = s.nextForPermit(ctx, req, sem)", "_ = s.nextForPermit(ctx, req, sem)",
+		"TestContract/./a_grant_answers_the_next_process",
+	},
+	{
+		"it wakes nobody if all slots are held", "internal/store/permit.go",
+		"err != nil || now.live.count() >= req.Limit {\n\t\t\treturn 0", "err != nil {\n\t\t\treturn 0",
+		"TestContract/./processes_wait_for_permits",
+	},
+	{
+		"a process with a permit leaves the wait queue", "internal/store/sql/fragments/waiters_after_permit.sql",
+		"{self}, x''), {polling}, x'')", "{self}, {self}), {polling}, {polling})",
+		"TestContract/./processes_wait_for_permits",
+	},
+	{
+		"a head that did not take a slot in time is removed", "internal/store/permit.go",
+		"overdue := next != 0 && !sem.headed && sem.present.has(sem.slot)", "overdue := next != 0 && !sem.headed && false",
+		"TestContract/./a_released_slot_is_reserved",
+	},
+	{
+		"a released slot is reserved for the head of the wait queue", "internal/store/sql/semaphore.sql",
+		"r.slot > 0 AND {>not_reserved}, 1 <<", "r.slot > 0, 1 <<",
+		"TestContract/./processes_wait_for_permits",
+	},
+	{
+		"a session keeps a permit", "internal/store/sql/fragments/slots.sql",
+		"    {>kept_until} AS until,", "    l.expires_at AS until,",
+		"TestContract/./a_permit_that_has_expired",
+	},
+	{
+		"a process joins the wait queue for permits once", "internal/store/sql/join_semaphore.sql",
+		"IF({>listed} OR LENGTH({r}waiters) > 1000, {r}waiters,", "IF(LENGTH({r}waiters) > 1000, {r}waiters,",
+		"TestWaitQueueOfPermits",
+	},
+	{
+		"a wait queue for permits is limited", "internal/store/sql/join_semaphore.sql",
+		"IF({>listed} OR LENGTH({r}waiters) > 1000, {r}waiters,", "IF({>listed}, {r}waiters,",
+		"TestWaitQueueOfPermits",
+	},
+	{
+		"Purge leaves a wait queue for permits that was used lately", "internal/store/sql/join_semaphore.sql",
+		"ON DUPLICATE KEY UPDATE\n  holds = {t}.holds + 0 * LAST_INSERT_ID(2),", "ON DUPLICATE KEY UPDATE\n  holds = {t}.holds + 0 * LAST_INSERT_ID(2), released_at = '1970-01-01',",
+		"TestPurgeOfPermits",
+	},
+	{
+		"autocommit checked by a process that joins it", "internal/store/sql/join_semaphore.sql",
+		" WHERE s.trusted", "",
+		"TestPermitsWithoutAutocommit",
+	},
+	{
+		"a listener finds a free slot", "internal/store/permit.go",
+		"if limit := s.limits[name]; limit > 0 {", "if limit := s.limits[name]; limit < 0 {",
+		"TestContract/./a_look_and_a_listener",
+	},
+	{
+		"a listener does not find a slot that is reserved for another", "internal/store/sql/fragments/permit_open.sql",
+		" AND (r.until > {>now} OR NOT {>not_reserved}))", " AND r.until > {>now})",
+		"TestContract/./a_look_and_a_listener",
+	},
+	{
+		"a listener counts the permits above its own limit", "internal/store/sql/fragments/permit_open.sql",
+		"SUM(r.slot > 0 AND r.until > {>now}) < {permits}\n    AND ", "",
+		"TestListenerBeyondTheLimit",
+	},
+	{
+		"a removed waiter for a permit returns the next", "internal/store/sql/remove_waiter.sql",
+		" OR RIGHT({r}name, 2) = x'0073')", ")",
+		"TestContract/./a_removed_waiter_for_a_permit",
+	},
+	{
+		"the wait queue of a semaphore is not held", "internal/store/hold.go",
+		"if isSemaphore(f.Name) {", "if false {",
+		"TestContract/./a_look_and_a_listener",
+	},
+	{
+		"a forced release of a permit wakes the next", "internal/store/force.go",
+		"if ModeOf(name) == Permit {", "if false {",
+		"TestSemaphoreForceUnlock",
+	},
+	{
+		"permits are not re-entered", "acquire.go",
+		"c.reentrant = c.setOwner() && r.mode != store.Permit", "c.reentrant = c.setOwner()",
+		"TestSemaphore",
+	},
+	{
+		"each permit has an owner of its own", "acquire.go",
+		"return holdKey{new(owner), c.queueName}", "return holdKey{c.owner, c.queueName}",
+		"TestSemaphore",
+	},
+	{
+		"a permit lets in those behind it", "hold.go",
+		"\tif c.mode != store.Exclusive {\n\t\tif c.mode", "\tif c.mode == store.Shared {\n\t\tif c.mode",
+		"TestSemaphore$",
+	},
+	{
+		"a grant of a permit signals the next process", "attempt.go",
+		"\tif a.grant.Next != 0 {\n", "\tif false {\n",
+		"TestTwoPermitsAtOnce",
+	},
+}
+
+// Batches of TryLockAll.
+var batches = []mutation{
+	{
+		"expiry check in a batch", "internal/store/sql/fragments/plain.sql",
+		"{r}expires_at <= {>now} AND {>unbound}", "{>unbound}",
+		"TestContract/./a_batch_takes_the_names_before",
+	},
+	{
+		"a batch finds rows that a session keeps", "internal/store/sql/fragments/plain.sql",
+		" AND {>unbound} AND", " AND",
+		"TestContract/./a_batch_takes_the_names_before",
+	},
+	{
+		"a batch passes no waiting process", "internal/store/sql/fragments/plain.sql",
+		" AND {r}waiters = x'' AND", " AND",
+		"TestContract/./a_batch_takes_the_names_before",
+	},
+	{
+		"a batch takes no name that may be held shared", "internal/store/sql/fragments/plain.sql",
+		" AND {r}mode = 0 AND", " AND",
+		"TestContract/./a_batch_takes_the_names_before",
+	},
+	{
+		"a batch takes no name whose token is ahead of the clock", "internal/store/sql/fragments/plain.sql",
+		" AND {r}token + 256 <= {>now_micros}", "",
+		"TestContract/./a_batch_takes_no_name_whose_token",
+	},
+	{
+		"a batch with new names has a token above those that were purged", "internal/store/sql/insert_all.sql",
+		"COALESCE(high.token, 0) + 256", "0 * high.token",
+		"TestContract/./tokens_rise_after_a_purge",
+	},
+	{
+		"a batch with new names waits for Purge", "internal/store/sql/insert_all.sql",
+		" WHERE name = x'' LOCK IN SHARE MODE)", " WHERE name = x'')",
+		"TestFirstBatchWaitsForPurge",
+	},
+	{
+		"a batch that misses a row takes none", "internal/store/sql/insert_all.sql",
+		"WHERE mine.picked = {count} AND @@autocommit", "WHERE mine.picked + {count} >= 0 AND @@autocommit",
+		"TestBatchAfterAChange",
+	},
+	{
+		"a batch that took part of its names reports that", "internal/store/sql/insert_all.sql",
+		"{r}token + 0 * LAST_INSERT_ID(1)", "{r}token",
+		"TestBatchAfterAChange",
+	},
+	{
+		"a row that was taken meanwhile stays as it is", "internal/store/sql/fragments/taken_plain.sql",
+		"({r}owner = {owner} OR {>plain})", "({r}owner = {owner} OR TRUE)",
+		"TestBatchAfterAChange",
+	},
+	{
+		"a batch that is sent twice recognizes its grant", "internal/store/sql/fragments/pick_plain.sql",
+		"AND ({plain} OR p.owner = {owner})", "AND {plain}",
+		"TestRepeatedBatch",
+	},
+	{
+		"a copy of a batch leaves its rows bound", "internal/store/sql/take_all.sql",
+		"IF(mine.copied, l.session, 0)", "0",
+		"TestRepeatedBatch",
+	},
+	{
+		"a copy of a batch does not shorten the leases", "internal/store/sql/take_all.sql",
+		"GREATEST(l.expires_at, {>new_lease})", "{>new_lease}",
+		"TestRepeatedBatch",
+	},
+	{
+		"autocommit checked by a batch", "internal/store/sql/fragments/pick_plain.sql",
+		" AND @@autocommit", "",
+		"TestBatchWithoutAutocommit",
+	},
+	{
+		"a batch counts the rows that it took", "internal/store/batch.go",
+		"return answer, taken == int64(n), sent, err", "return answer, taken <= int64(n), sent, err",
+		"TestBatchAfterAChange",
+	},
+	{
+		"a batch keeps the names before the first that it did not take", "internal/store/batch.go",
+		"kept < len(owned) && owned[kept] == claims[kept] {", "kept < len(owned) {",
+		"TestBatchAfterAChange",
+	},
+	{
+		"rows that a batch took in vain are released", "internal/store/batch.go",
+		"Unwanted: owned[kept:],", "Unwanted: nil,",
+		"TestBatchAfterAChange",
+	},
+	{
+		"a batch beside a locked row is tried with fewer names", "internal/store/batch.go",
+		"n > 0; n /= 2 {", "n > 0; n = 0 {",
+		"TestBatchBesideALockedRow",
+	},
+	{
+		"a batch that fails is undone", "batch.go",
+		"if store.OutcomeUnknown(b.err) {", "if false {",
+		"TestBatchFails",
+	},
+	{
+		"a batch without its caller is undone", "batch.go",
+		"\t\tleft.Stop()\n\t\tb.undo()", "\t\tleft.Stop()",
+		"TestBatchWithoutReply",
+	},
+	{
+		"a batch that arrives too late is given back", "multi.go",
+		"if b.err != nil || late {", "if b.err != nil || late && c == nil {",
+		"TestBatchThatComesTooLate",
+	},
+	{
+		"a set keeps its locks while it waits", "multi.go",
+		"\t\tc.waited = true\n\t\tc.request(true)", "\t\tc.waited = true",
+		"TestFixedLeasesOfASet",
+	},
+	{
+		"the fixed leases of a set end", "multi.go",
+		"\tc.request(false)\n", "",
+		"TestFixedLeasesOfASet",
+	},
+	{
+		"a lock that is lost while the set waits ends the call", "multi.go",
+		"if err := k.Err(); err != nil {\n\t\t\treturn opError(\"acquire\"", "if err := k.Err(); false {\n\t\t\treturn opError(\"acquire\"",
+		"TestLossWhileASetWaits",
+	},
+	{
+		"a set waits no longer than its call", "multi.go",
+		"return max(c.wait-time.Since(c.began), time.Millisecond)", "return c.wait",
+		"TestWaitOfASet",
+	},
+	{
+		"a set re-enters the locks of its owner", "multi.go",
+		"if c.shared {\n\t\tif err", "if c == nil {\n\t\tif err",
+		"TestTryLockAllReenters",
+	},
+	{
+		"a lock of a set with another handle is not released", "multi.go",
+		"alone := len(h.handles) == 1 &&", "alone :=",
+		"TestTryLockAllReenters",
+	},
+	{
+		"a set that was unlocked reports a loss that it found", "multi.go",
+		"errs[i] = ErrLost\n", "_ = ErrLost\n",
+		"TestTryLockAllLoss",
+	},
+	{
+		"a set that was not acquired releases what it acquired", "multi.go",
+		"\t\tgo l.releaseAll(held)", "\t\t_ = held",
+		"TestTryLockAllFails",
+	},
+	{
+		"a batch passes no waiter of its process", "multi.go",
+		"\t\tcase <-w.Head:\n\t\tdefault:\n\t\t\tl.leaveQueue(w)\n\t\t\treturn b\n", "\t\tcase <-w.Head:\n\t\tdefault:\n",
+		"TestTryLockAllFails|TestTryLockAllWaits",
+	},
+}
+
+// The wait queue within a process, beside shared holds.
+var waitQueues = []mutation{
+	{
+		"a shared waiter takes no offer", "internal/queue/queue.go",
+		"return next != nil && !next.Value.(*Waiter[S, H]).Shared", "return next != nil",
+		"TestOffersAndSharedWaiters",
+	},
+	{
+		"a shared waiter without a wait is refused behind an exclusive hold", "internal/queue/queue.go",
+		"w.Shared && !q.head.Shared && q.head.NoWait //", "w.Shared && q.head.NoWait //",
+		"TestNoWaitAndSharedWaiters",
+	},
+	{
+		"it is not refused behind an exclusive call that gives up", "internal/queue/queue.go",
+		"spared := w.Shared && ", "spared := false && w.Shared && ",
+		"TestNoWaitAndSharedWaiters",
+	},
+	{
+		"it is refused behind an exclusive call that waits", "internal/queue/queue.go",
+		"!q.head.Shared && q.head.NoWait //", "!q.head.Shared //",
+		"TestNoWaitAndSharedWaiters",
+	},
+}
