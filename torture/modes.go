@@ -211,6 +211,7 @@ func (h *hold) detach() {
 	c, length := h.c, 10*time.Millisecond+rand.N(time.Second)
 	ctx, cancel := context.WithTimeout(context.Background(), appBound)
 	defer cancel()
+	h.tell("shorten", now(), 0, 0) // from now on, the lease may be that of the ticket
 	end := h.ending()
 	t, err := h.k.Detach(ctx, length)
 	end.Ret = now()
