@@ -355,7 +355,7 @@ func (t *torture) round(ctx context.Context, kind string) error {
 	if kind == calm {
 		t.epoch++ // names that nobody who died in the round before has left locked
 	}
-	t.names = names{Epoch: t.epoch, Hot: 4, Warm: 20, Rare: 100, RW: 3, Sem: 3}
+	t.names = names{Epoch: t.epoch, Hot: 4, Warm: 20, Rare: 100, RW: 6, Sem: 3}
 	if err := t.fill(ctx); err != nil {
 		return err
 	}

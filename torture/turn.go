@@ -336,6 +336,10 @@ func (h *hold) use(lease time.Duration) {
 		return
 	}
 	switch n := r.IntN(100); {
+	case n < 15 && isRW(h.event.Name):
+		h.change()
+	case n < 30 && isRW(h.event.Name):
+		h.guarded()
 	case n < 50:
 	case n < 70:
 		h.keep(rand.N(10 * time.Millisecond))
