@@ -50,7 +50,7 @@ var shared = []mutation{
 	{
 		"autocommit checked by a shared request", "internal/store/sql/admit.sql",
 		"WHERE p.name = {name} AND @@autocommit", "WHERE p.name = {name}",
-		"TestSharedHoldsWithoutAutocommit",
+		"TestStatementsWithoutAutocommit",
 	},
 	{
 		"no shared hold joins a name that was claimed meanwhile", "internal/store/sql/fragments/in_phase.sql",
@@ -70,7 +70,7 @@ var shared = []mutation{
 	{
 		"autocommit checked by join", "internal/store/sql/join.sql",
 		" AND {condition} AND @@autocommit", " AND {condition}",
-		"TestJoinAfterAChange",
+		"TestStatementsWithoutAutocommit",
 	},
 	{
 		"two shared holds of one process have a row each", "internal/store/sql/fragments/joins.sql",
@@ -105,17 +105,17 @@ var shared = []mutation{
 	{
 		"first shared holds wait for Purge", "internal/store/sql/insert_shared.sql",
 		"WHERE @@autocommit\nLOCK IN SHARE MODE", "WHERE @@autocommit",
-		"TestFirstSharedHoldWaitsForPurge",
+		"TestFirstGrantsWaitForPurge",
+	},
+	{
+		"autocommit checked by a first shared hold", "internal/store/sql/insert_shared.sql",
+		"WHERE @@autocommit\n", "",
+		"TestStatementsWithoutAutocommit",
 	},
 	{
 		"a first shared hold beside a row that Purge left uses another", "internal/store/shared.go",
 		"case errorNumber(err) == 1062:", "case false:",
 		"TestFirstSharedHoldBesideItsRow",
-	},
-	{
-		"a shared hold that may have been granted earlier is released", "internal/store/shared.go",
-		"case raced: //", "case raced && s == nil: //",
-		"TestJoinThatWasGrantedEarlier",
 	},
 	{
 		"a claim keeps out requests until it is granted", "internal/store/sql/claim.sql",
@@ -268,6 +268,11 @@ var shared = []mutation{
 		"TestContract/./a_repeated_claim",
 	},
 	{
+		"autocommit checked by promote", "internal/store/sql/promote.sql",
+		" AND p.owner = {owner} AND @@autocommit", " AND p.owner = {owner}",
+		"TestStatementsWithoutAutocommit",
+	},
+	{
 		"a plain request does not take a name that may be held shared", "internal/store/sql/take.sql",
 		" AND waiters = x'' AND mode = 0, 1,", " AND waiters = x'', 1,",
 		"TestContract/./a_request_that_must_not_claim",
@@ -298,6 +303,11 @@ var shared = []mutation{
 		"TestContract/./a_released_part_answers_the_head",
 	},
 	{
+		"autocommit checked by it", "internal/store/sql/release_part.sql",
+		"WHERE l.owner IN ({owner}, {released}) AND @@autocommit", "WHERE l.owner IN ({owner}, {released})",
+		"TestStatementsWithoutAutocommit",
+	},
+	{
 		"a released shared hold or permit is bound to no session", "internal/store/sql/release_part.sql",
 		"  l.session = 0,\n", "",
 		"TestContract/./a_permit_is_extended",
@@ -316,6 +326,11 @@ var shared = []mutation{
 		"owner check in a downgrade", "internal/store/sql/prepare_downgrade.sql",
 		"AND owner = {owner} AND mode <> 1", "AND LENGTH({owner}) > 0 AND mode <> 1",
 		"TestContract/./only_the_owner_of_an_exclusive_hold",
+	},
+	{
+		"autocommit checked by a downgrade", "internal/store/sql/prepare_downgrade.sql",
+		" AND mode <> 1 AND @@autocommit", " AND mode <> 1",
+		"TestStatementsWithoutAutocommit",
 	},
 	{
 		"a downgrade does not wait for guards", "internal/store/sql/downgrade.sql",
@@ -549,7 +564,7 @@ var permits = []mutation{
 	{
 		"a request for a permit reads again after it has joined the wait queue", "internal/store/permit.go",
 		"\t\t\tif created {\n\t\t\t\tpause = afterFirstWaiter\n\t\t\t}", "\t\t\tif created {\n\t\t\t\tpause = afterFirstWaiter\n\t\t\t}\n\t\t\treturn sem.refusal(req, locked, pause), nil",
-		"TestPermitReleasedWhileAProcessJoins",
+		"TestStatementsOfPermits",
 	},
 	{
 		"the first waiter for a permit reads again soon", "internal/store/permit.go",
@@ -604,7 +619,7 @@ var permits = []mutation{
 	{
 		"autocommit checked by a process that joins it", "internal/store/sql/join_semaphore.sql",
 		" WHERE s.trusted", "",
-		"TestPermitsWithoutAutocommit",
+		"TestStatementsWithoutAutocommit",
 	},
 	{
 		"a listener finds a free slot", "internal/store/permit.go",
@@ -683,7 +698,7 @@ var batches = []mutation{
 	{
 		"a batch takes no name whose token is ahead of the clock", "internal/store/sql/fragments/plain.sql",
 		" AND {r}token + 256 <= {>now_micros}", "",
-		"TestContract/./a_batch_takes_no_name_whose_token",
+		"TestBatchAndTheClock",
 	},
 	{
 		"a batch with new names has a token above those that were purged", "internal/store/sql/insert_all.sql",
@@ -693,7 +708,7 @@ var batches = []mutation{
 	{
 		"a batch with new names waits for Purge", "internal/store/sql/insert_all.sql",
 		" WHERE name = x'' LOCK IN SHARE MODE)", " WHERE name = x'')",
-		"TestFirstBatchWaitsForPurge",
+		"TestFirstGrantsWaitForPurge",
 	},
 	{
 		"a batch that misses a row takes none", "internal/store/sql/insert_all.sql",
@@ -713,37 +728,42 @@ var batches = []mutation{
 	{
 		"a batch that is sent twice recognizes its grant", "internal/store/sql/fragments/pick_plain.sql",
 		"AND ({plain} OR p.owner = {owner})", "AND {plain}",
-		"TestRepeatedBatch",
+		"TestCopiesOfABatch",
 	},
 	{
 		"a copy of a batch leaves its rows bound", "internal/store/sql/take_all.sql",
 		"IF(mine.copied, l.session, 0)", "0",
-		"TestRepeatedBatch",
+		"TestCopiesOfABatch",
 	},
 	{
 		"a copy of a batch does not shorten the leases", "internal/store/sql/take_all.sql",
 		"GREATEST(l.expires_at, {>new_lease})", "{>new_lease}",
-		"TestRepeatedBatch",
+		"TestCopiesOfABatch",
 	},
 	{
 		"autocommit checked by a batch", "internal/store/sql/fragments/pick_plain.sql",
 		" AND @@autocommit", "",
-		"TestBatchWithoutAutocommit",
+		"TestStatementsWithoutAutocommit",
+	},
+	{
+		"autocommit checked by a batch with new names", "internal/store/sql/insert_all.sql",
+		" AND @@autocommit\n", "\n",
+		"TestStatementsWithoutAutocommit",
 	},
 	{
 		"a batch counts the rows that it took", "internal/store/batch.go",
 		"return answer, taken == int64(n), sent, err", "return answer, taken <= int64(n), sent, err",
-		"TestBatchAfterAChange",
+		"TestBatchBesideALockedRow",
 	},
 	{
 		"a batch keeps the names before the first that it did not take", "internal/store/batch.go",
 		"kept < len(owned) && owned[kept] == claims[kept] {", "kept < len(owned) {",
-		"TestBatchAfterAChange",
+		"TestBatchBesideALockedRow",
 	},
 	{
 		"rows that a batch took in vain are released", "internal/store/batch.go",
 		"Unwanted: owned[kept:],", "Unwanted: nil,",
-		"TestBatchAfterAChange",
+		"TestBatchBesideALockedRow",
 	},
 	{
 		"a batch beside a locked row is tried with fewer names", "internal/store/batch.go",
@@ -759,11 +779,6 @@ var batches = []mutation{
 		"a batch without its caller is undone", "batch.go",
 		"\t\tleft.Stop()\n\t\tb.undo()", "\t\tleft.Stop()",
 		"TestBatchWithoutReply",
-	},
-	{
-		"a batch that arrives too late is given back", "multi.go",
-		"if b.err != nil || late {", "if b.err != nil || late && c == nil {",
-		"TestBatchThatComesTooLate",
 	},
 	{
 		"a set keeps its locks while it waits", "multi.go",
