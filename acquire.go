@@ -231,9 +231,11 @@ func (c *call) waitAfter(a *attempt) error {
 	case a.request.Replaces != "": // the row has another owner
 		return nil
 	case a.grant.Claimed:
-		c.contention, c.pause, c.again, c.claim = nil, firstBackoff, true, a.request.Claim
+		c.contention, c.again, c.claim = nil, true, a.request.Claim
 		if a.grant.Locked {
-			c.contention = store.ErrRowLocked
+			c.contention, a.grant.Remaining = store.ErrRowLocked, c.pause.Next()
+		} else {
+			c.pause = firstBackoff
 		}
 		defer time.AfterFunc(a.grant.Remaining, c.waiter.Wake).Stop()
 		return c.sleep(a)

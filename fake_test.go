@@ -6,19 +6,19 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/fakestore"
 	"github.com/mysqllock/mysqllock/internal/store"
-	"github.com/mysqllock/mysqllock/internal/storetest"
 
 	"github.com/stretchr/testify/require"
 )
 
-var _ table = (*storetest.Store)(nil)
+var _ table = (*fakestore.Store)(nil)
 
 // Lockers run on the fake store, whose contract is that of the servers: they wait for each
 // other, are signalled, keep their locks by a session, and lose them by force.
 func TestFakeStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		table := storetest.NewTable()
+		table := fakestore.NewTable()
 		locker := func() *Locker {
 			self := store.NewProcess()
 			c := config{lease: DefaultLease, poll: time.Second, signal: true, handoff: true, log: slog.New(slog.DiscardHandler)}

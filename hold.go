@@ -184,7 +184,7 @@ func (h *hold) expired() bool {
 // checkLoss ends the hold if its lease has ended, and reports whether it did. The caller holds
 // mu, and must call finishLoss after unlocking it.
 func (l *Locker) checkLoss(h *hold) (lost bool) {
-	if h.ended != nil || h.live() || !h.expired() && l.watchdog.Alive(h.lease.Load()) {
+	if h.ended != nil || h.live() || !h.expired() && (h.downgrading || l.watchdog.Alive(h.lease.Load())) {
 		return false
 	}
 	l.endHold(h, ErrLost)
@@ -258,7 +258,7 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 		if err := k.Err(); err != nil {
 			return err
 		}
-		l.mu.Lock()
+		l.lockSettled(h)
 		holds, ls := len(h.handles), h.lease.Load()
 		l.mu.Unlock()
 		if !l.watchdog.Extending(ls, lease) {

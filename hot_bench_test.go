@@ -7,15 +7,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/fakestore"
 	"github.com/mysqllock/mysqllock/internal/store"
-	"github.com/mysqllock/mysqllock/internal/storetest"
 )
 
 // BenchmarkHotLock passes one lock between 64 goroutines.
 func BenchmarkHotLock(b *testing.B) {
 	self := store.NewProcess()
 	c := config{lease: DefaultLease, poll: time.Second, signal: true, handoff: true, log: slog.New(slog.DiscardHandler)}
-	l := newLocker(storetest.NewTable().NewStore(self), self, c)
+	l := newLocker(fakestore.NewTable().NewStore(self), self, c)
 	defer l.Close()
 	b.ReportAllocs()
 	var left atomic.Int64

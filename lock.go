@@ -399,15 +399,10 @@ func (k *Lock) unlock(held time.Duration) error {
 		if err == nil {
 			l.requestsChanged(h)
 		}
-		downgrade := err == nil && h.becomesShared()
-		if downgrade {
-			l.working.Add(1) // Close would have ended this handle
-			h.downgrading, h.downgraded = true, make(chan struct{})
-		}
+		downgrade := err == nil && l.startDowngrade(h)
 		l.mu.Unlock()
 		if downgrade {
-			l.downgrade(h)
-			l.working.Done()
+			l.downgrade(h, firstBackoff)
 		}
 		return err
 	}

@@ -116,6 +116,56 @@ func TestSessions(t *testing.T) {
 	})
 }
 
+// testSharedInSession shares a lock, makes an exclusive request wait for it, and makes an
+// exclusive hold shared.
+func testSharedInSession(t *testing.T, l, other *mysqllock.Locker, db *sql.DB, name string) {
+	mine, theirs := rlock(t, l, name, time.Minute), rlock(t, other, name, time.Minute)
+	_, err := l.TryLock(ctx, name, 0, time.Minute)
+	require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+	require.Len(t, requireHeld(t, l, name, true).Holders, 2)
+	writer := try(func() (*mysqllock.Lock, error) { return l.TryLock(ctx, name, 20*time.Second, mysqllock.AutoRenew) })
+	writer.requireWaits(t, 100*time.Millisecond)
+	tx, err := db.Begin()
+	require.NoError(t, err)
+	require.NoError(t, mine.Guard(ctx, tx))
+	require.NoError(t, tx.Commit())
+	require.NoError(t, errors.Join(mine.Unlock(), theirs.Unlock()))
+	k := writer.lock(t)
+	require.Greater(t, k.Token(), mine.Token())
+	shared, err := l.TryRLock(k.Context(), name, 0, time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, k.Unlock())
+	require.NoError(t, rlock(t, other, name, time.Minute).Unlock())
+	freed, err := other.ForceUnlock(ctx, name)
+	require.NoError(t, err)
+	require.True(t, freed)
+	require.ErrorIs(t, shared.Unlock(), mysqllock.ErrLost)
+}
+
+// testPermitsInSession takes permits, waits for one, keeps one after its Unlock, and gives one to
+// another process.
+func testPermitsInSession(t *testing.T, l, other *mysqllock.Locker, db *sql.DB, name string) {
+	here, there := l.Semaphore(name, 2), other.Semaphore(name, 2)
+	mine, theirs := permit(t, here, time.Minute), permit(t, there, time.Minute)
+	requireNoPermit(t, here)
+	holders, err := here.Holders(ctx)
+	require.NoError(t, err)
+	require.Len(t, holders, 2)
+	next := try(func() (*mysqllock.Lock, error) { return here.TryAcquire(ctx, 20*time.Second, mysqllock.AutoRenew) })
+	next.requireWaits(t, 100*time.Millisecond)
+	ticket, err := mine.Detach(ctx, time.Minute)
+	require.NoError(t, err)
+	mine, err = other.Attach(ctx, ticket, time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, errors.Join(mine.UnlockAfter(50*time.Millisecond), theirs.Unlock()))
+	k := next.lock(t)
+	tx, err := db.Begin()
+	require.NoError(t, err)
+	require.NoError(t, k.Guard(ctx, tx))
+	require.NoError(t, tx.Commit())
+	require.NoError(t, k.Unlock())
+}
+
 func testSession(t *testing.T, e env, session string) {
 	lock := "naïve '" + session + `' \`
 	proxy := wire.New(t, e.server.Addr())
@@ -227,6 +277,8 @@ func testSession(t *testing.T, e env, session string) {
 		}
 		costs("release all", 1, 1, func() { require.NoError(t, s.Unlock()) })
 	}
+	testSharedInSession(t, l, other, db, lock)
+	testPermitsInSession(t, l, other, db, lock)
 	// The sessions of the pool are as they were: nothing is left open in them.
 	k = try(ctx, mysqllock.AutoRenew)
 	requireHeld(t, other, lock, true)

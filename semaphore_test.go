@@ -235,7 +235,7 @@ func TestSemaphoreAtRandom(t *testing.T) {
 			for range 3 {
 				crowd.Go(func() {
 					for end := time.Now().Add(4 * time.Second); time.Now().Before(end); {
-						k, err := s.TryAcquire(ctx, time.Duration(rand.IntN(60))*time.Millisecond, auto)
+						k, err := s.TryAcquire(ctx, time.Duration(rand.IntN(400))*time.Millisecond, auto)
 						if errors.Is(err, mysqllock.ErrNotAcquired) || errors.Is(err, mysqllock.ErrUnavailable) {
 							continue
 						}
@@ -248,7 +248,7 @@ func TestSemaphoreAtRandom(t *testing.T) {
 						held[k.Slot()], last[k.Slot()] = true, k.Token()
 						most = max(most, len(held))
 						mu.Unlock()
-						time.Sleep(time.Duration(rand.IntN(5)) * time.Millisecond)
+						time.Sleep(time.Duration(rand.IntN(40)) * time.Millisecond)
 						mu.Lock()
 						delete(held, k.Slot())
 						mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/background"
 	"github.com/mysqllock/mysqllock/internal/lease"
 	"github.com/mysqllock/mysqllock/internal/store"
 )
@@ -56,7 +57,7 @@ func (c *call) joinShare(head bool) *Lock {
 	l := c.l
 	l.mu.Lock()
 	s, now := l.shares[c.name], time.Now()
-	if s == nil || l.closed || !s.lease.Live() || now.Sub(s.looked) > lookInterval ||
+	if s == nil || l.closed || !c.covered(s) || now.Sub(s.looked) > lookInterval ||
 		c.ctx.Err() != nil || l.holds[c.key()] != nil || !head && l.queues.Has(c.name) {
 		l.mu.Unlock()
 		return nil
@@ -67,6 +68,15 @@ func (c *call) joinShare(head bool) *Lock {
 	l.enterShare(h, s)
 	l.holdBegan(c, h)
 	return k
+}
+
+// renewalTime is what must be left of a lease that is renewed because another hold joins.
+const renewalTime = 500 * time.Millisecond
+
+// covered reports whether the lease of a share lasts for the call, or can be renewed in time.
+func (c *call) covered(s *share) bool {
+	left := s.lease.Remaining()
+	return left >= renewalTime || c.lease != AutoRenew && left >= c.lease
 }
 
 // lookForRequests looks, as the head, whether a request of another process waits for the name
@@ -199,11 +209,29 @@ func (s *share) LeaseLost() {
 	}
 }
 
-// becomesShared reports whether the exclusive handles of a hold were unlocked before its shared
-// ones. A transaction under Guard would block the change. The caller holds mu.
-func (h *hold) becomesShared() bool {
+// startDowngrade begins to make a hold shared if its exclusive handles were unlocked before its
+// shared ones, and reports whether it did: then the caller, which holds mu, must unlock it and
+// call downgrade.
+func (l *Locker) startDowngrade(h *hold) bool {
 	exclusive := func(k *Lock) bool { return !k.shared }
-	return h.share == nil && h.downgraded == nil && !h.guarded.Load() && !slices.ContainsFunc(h.handles, exclusive)
+	if h.share != nil || h.downgrading || len(h.handles) == 0 || slices.ContainsFunc(h.handles, exclusive) {
+		return false
+	}
+	l.working.Add(1) // Close would have ended the handles
+	h.downgrading, h.downgraded = true, make(chan struct{})
+	return true
+}
+
+// downgradeLater tries again to make a hold shared: a transaction under Guard has its row locked.
+func (l *Locker) downgradeLater(h *hold, pause background.Backoff) {
+	time.AfterFunc(pause.Next(), func() {
+		l.mu.Lock()
+		again := h.ended == nil && l.startDowngrade(h)
+		l.mu.Unlock()
+		if again {
+			l.downgrade(h, pause)
+		}
+	})
 }
 
 // lockSettled locks mu when no downgrade of the hold is in flight.
@@ -215,50 +243,59 @@ func (l *Locker) lockSettled(h *hold) {
 }
 
 // downgrade makes an exclusive hold shared. If that fails, the lock stays exclusive until its
-// last handle is unlocked, or is lost if the outcome is unknown.
-func (l *Locker) downgrade(h *hold) {
-	defer func() {
-		l.mu.Lock()
-		h.downgrading = false
-		l.mu.Unlock()
-		close(h.downgraded)
-	}()
+// last handle is unlocked, or is lost if the outcome is unknown. Until the reply, a statement
+// that does not find the hold's row proves no loss, but the hold is trusted no longer than either
+// row lasts.
+func (l *Locker) downgrade(h *hold, pause background.Backoff) {
+	defer l.working.Done()
 	l.mu.Lock()
 	ls, all := h.lease.Load(), h.request()
-	l.mu.Unlock()
-	length := time.Until(all.Until)
+	length := max(time.Until(all.Until), minLease)
 	if all.Auto {
 		length = max(length, l.lease)
 	}
-	to := store.AcquireRequest{
-		Claim: store.Claim{Name: h.key.name, Owner: store.NewOwnerID(l.process)},
-		Mode:  store.Shared, Lease: max(length, minLease),
-	}
+	h.deadline.Store(lease.Instant(lease.TrustedUntil(time.Now(), length)))
+	l.mu.Unlock()
+
 	ctx, cancel := context.WithTimeout(l.background, unlockTimeout)
 	defer cancel()
-	g, next, err := l.repo.Downgrade(ctx, ls.Claim, to)
+	g, next, err := l.repo.Downgrade(ctx, ls.Claim, store.AcquireRequest{
+		Claim: store.Claim{Name: h.key.name, Owner: store.NewOwnerID(l.process)}, Mode: store.Shared, Holder: h.holder, Lease: length,
+	})
 	if err != nil {
 		l.log.Debug("mysqllock: lock stays exclusive", "name", h.key.name, "err", err)
-		if g.Claim != (store.Claim{}) {
-			l.releaser.Add(g.Claim, to.Lease, true, time.Now())
-			l.releaser.Add(ls.Claim, lease.UntilReleased, false, time.Now())
-		}
-		if g.Claim != (store.Claim{}) || errors.Is(err, store.ErrNotOwned) {
-			l.watchdog.OwnerChanged(ls.Claim)
-		}
-		return
+	}
+	unknown := err != nil && g.Claim != store.Claim{}
+	if unknown || errors.Is(err, store.ErrNotOwned) {
+		l.watchdog.OwnerChanged(ls.Claim)
 	}
 	l.mu.Lock()
+	h.downgrading = false
 	waiter := h.waiter
-	if h.ended != nil {
-		l.mu.Unlock()
-		l.releaser.Add(g.Claim, to.Lease, false, time.Now())
-		return
+	if h.ended == nil && err == nil {
+		l.watchdog.Stop(ls)
+		h.waiter = nil
+		l.startShare(h, g, length)
+	} else {
+		h.deadline.Store(0)
+		waiter = nil
 	}
-	l.watchdog.Stop(ls)
-	h.waiter = nil
-	l.startShare(h, g, to.Lease)
+	unused := h.share == nil && g.Claim != store.Claim{}
+	lost := l.checkLoss(h)
 	l.mu.Unlock()
+	close(h.downgraded)
+	if unused {
+		l.releaser.Add(g.Claim, length, unknown, time.Now())
+	}
+	if unknown {
+		l.releaser.Add(ls.Claim, lease.UntilReleased, false, time.Now())
+	}
+	l.finishLoss(h, lost)
 	l.leaveQueue(waiter)
-	l.waker.Released([]string{h.key.name}, next)
+	switch {
+	case err == nil:
+		l.waker.Released([]string{h.key.name}, next)
+	case errors.Is(err, store.ErrRowLocked):
+		l.downgradeLater(h, pause)
+	}
 }

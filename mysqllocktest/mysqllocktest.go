@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/mysqllock/mysqllock"
-	"github.com/mysqllock/mysqllock/internal/storetest"
+	"github.com/mysqllock/mysqllock/internal/fakestore"
 )
 
 // New returns a Locker on a [Table] of its own. It is closed when the test ends.
@@ -19,15 +19,15 @@ func New(tb testing.TB, opts ...mysqllock.Option) *mysqllock.Locker {
 // [mysqllock.WithTable] gives it. It is safe for concurrent use, and belongs to one test.
 type Table struct {
 	tb     testing.TB
-	rows   *storetest.Table
-	driver *storetest.Driver
+	rows   *fakestore.Table
+	driver *fakestore.Driver
 	db     *sql.DB
 }
 
 // NewTable returns an empty table. It ends with the test.
 func NewTable(tb testing.TB) *Table {
-	rows := storetest.NewTable()
-	t := &Table{tb: tb, rows: rows, driver: storetest.NewDriver(rows)}
+	rows := fakestore.NewTable()
+	t := &Table{tb: tb, rows: rows, driver: fakestore.NewDriver(rows)}
 	t.db = sql.OpenDB(t.driver)
 	t.UseDB(t.db)
 	tb.Cleanup(func() { t.db.Close() })

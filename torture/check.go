@@ -11,19 +11,28 @@ import (
 // to whom a lock passes on inside the process. Two tenures are at least as far apart.
 const tokenRange = 256
 
-// A term is one hold of one owner, as the history tells it.
+// A term is one hold of one owner, as the history tells it. A permit is a term of its slot.
+// A hold that was detached and attached, or became shared, is two terms.
 type term struct {
 	holder    string
 	name      string
+	shared    bool
+	limit     int // of the caller of a semaphore; 0 if it is not known
+	from      *term
+	next      *term   // of which it is from
+	refused   int     // attempts to attach it that failed
+	refusedAt instant // when the first of them found it lost; 0 if it did not
 	token     uint64
 	base      uint64 // of its tenure: the token that is in the row
 	call, ret instant
 	trust     instant // the last moment at which Err is known to have said nil; 0: none
 	promised  instant // the row was the holder's until then, unless it was given or taken away
 	signal    instant // when the Context told the loss; 0: it did not
-	outcome   string  // of Unlock: "unlocked", "unknown", "lost", "closed"; "" if the process died
+	outcome   string  // of Unlock: "unlocked", "unknown", "lost", "closed"; "detached", "downgraded"; "" if the process died
 	unlock    span
-	void      bool // the row was taken away or moved in time during its tenure
+	after     time.Duration // the lock stays taken until then, since the grant, or since it was detached
+	void      bool          // the row was taken away or moved in time during its tenure
+	late      bool          // if void, it may have been granted after that
 }
 
 // A span is a time in which something happened.
@@ -46,8 +55,9 @@ type history struct {
 	voids  []void
 	waits  []event           // calls of TryLock that failed
 	pauses map[string][]span // by worker: SIGSTOP, or its heart stood still
-	// What the end of earlier cycles has left: the highest token of each name.
-	tokens map[string]uint64
+	// What the end of earlier cycles has left: the highest token of each name, and that of
+	// the exclusive holds.
+	tokens, exclusives map[string]uint64
 }
 
 // A violation is what must not be.
@@ -63,25 +73,31 @@ func (v violation) String() string { return fmt.Sprintf("%s: %q: %s", v.rule, v.
 func newHistory(events []event) (*history, []violation) {
 	h := &history{pauses: map[string][]span{}, tokens: map[string]uint64{}}
 	type key struct {
-		holder, name string
-		token        uint64
+		hold, name string
+		token      uint64
 	}
-	open := map[key]*term{}
+	open, holds := map[key]*term{}, map[string]*term{}
 	forcing := map[string]event{}
 	var wrong []violation
 	for _, e := range events {
-		k := key{e.Holder, e.Name, e.Token}
+		k := key{e.key(), e.Name, e.Token}
 		t := open[k]
 		switch e.Kind {
 		case "grant":
 			if t != nil {
 				wrong = append(wrong, violation{"token repeated", e.Name, fmt.Sprintf("%d was granted twice to %s", e.Token, e.Holder)})
 			}
-			t = &term{holder: e.Holder, name: e.Name, token: e.Token, call: e.Call, ret: e.Ret, trust: e.Trust}
+			t = &term{holder: e.Holder, name: e.Name, shared: e.Mode == shared, limit: e.Limit, token: e.Token, call: e.Call, ret: e.Ret, trust: e.Trust}
 			if e.Lease > 0 {
 				t.promised = e.Call.add(e.Lease)
 			}
-			open[k] = t
+			if before := holds[e.From]; before != nil {
+				if t.from = before; before.next != nil {
+					wrong = append(wrong, violation{"attached twice", e.Name, fmt.Sprintf("%v and %v", before.next, t)})
+				}
+				before.next = t
+			}
+			open[k], holds[k.hold] = t, t
 			h.terms = append(h.terms, t)
 		case "trust":
 			t.trust = max(t.trust, e.Trust)
@@ -91,7 +107,14 @@ func newHistory(events []event) (*history, []violation) {
 			t.promised = 0
 		case "term":
 			t.trust = max(t.trust, e.Trust)
-			t.outcome, t.signal, t.unlock = e.Outcome, e.Signal, span{e.Call, e.Ret}
+			t.outcome, t.signal, t.unlock, t.after = e.Outcome, e.Signal, span{e.Call, e.Ret}, e.Lease
+		case "refused":
+			if before := holds[e.From]; before != nil {
+				late := e.Lease > 0 && e.Ret.sub(e.Call) > e.Lease/2 // a grant would be
+				if before.refused++; e.Outcome == "lost" && before.refused == 1 && !late {
+					before.refusedAt = e.Ret
+				}
+			}
 		case "forcing":
 			forcing[e.Holder+"\x00"+e.Name+"\x00"+fmt.Sprint(e.Call)] = e
 		case "force":
@@ -131,30 +154,62 @@ func newHistory(events []event) (*history, []violation) {
 // arrange sorts the terms by name and token, and finds tenures and what is void.
 func (h *history) arrange() {
 	slices.SortStableFunc(h.terms, func(a, b *term) int {
-		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.token, b.token))
+		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.token, b.token), cmp.Compare(a.call, b.call))
 	})
-	for first := 0; first < len(h.terms); {
-		t := h.terms[first]
-		next := first
-		tenure := span{t.call, t.ret}
-		for next < len(h.terms) && h.terms[next].name == t.name && h.terms[next].holder == t.holder && h.terms[next].token < t.token+tokenRange {
-			tenure.from = min(tenure.from, h.terms[next].call)
-			tenure.to = max(tenure.to, h.terms[next].end())
-			next++
+	_, exclusive := h.byMode()
+	for _, terms := range exclusive {
+		for first := 0; first < len(terms); {
+			t, next := terms[first], first+1
+			for next < len(terms) && terms[next].tenant() == t.tenant() && terms[next].token < t.token+tokenRange {
+				next++
+			}
+			h.tenure(terms[first:next])
+			for _, same := range terms[first:next] {
+				same.base, same.late = t.token, same.token != t.token
+			}
+			first = next
 		}
-		voided := slices.ContainsFunc(h.voids, func(v void) bool { return (v.name == "" || v.name == t.name) && v.meets(tenure) })
-		for _, same := range h.terms[first:next] {
-			same.base, same.void = t.token, voided
-		}
-		first = next
 	}
+	h.arrangeShared()
+}
+
+// tenure finds out whether terms of one row are void.
+func (h *history) tenure(terms []*term) {
+	whole := span{terms[0].call, terms[0].end()}
+	for _, t := range terms {
+		whole = span{min(whole.from, t.call), max(whole.to, t.end())}
+	}
+	name := terms[0].name
+	voided := slices.ContainsFunc(h.voids, func(v void) bool { return (v.name == "" || v.name == name) && v.meets(whole) })
+	for _, t := range terms {
+		t.void = t.void || voided
+	}
+}
+
+// tenant is the Locker that a hold was granted to at first.
+func (t *term) tenant() string {
+	return t.granted().holder
+}
+
+// granted is the term as which a hold was granted at first.
+func (t *term) granted() *term {
+	for t.from != nil {
+		t = t.from
+	}
+	return t
 }
 
 // end is the last moment at which the term is known to have lasted.
 func (t *term) end() instant {
 	end := max(t.ret, t.trust, t.signal)
-	if t.outcome == "unlocked" {
+	switch t.outcome {
+	case "unlocked":
 		end = max(end, t.unlock.to)
+		if t.after > 0 {
+			end = max(end, t.ret.add(t.after))
+		}
+	case "detached", "downgraded":
+		end = max(end, t.unlock.to.add(t.after))
 	}
 	return end
 }
@@ -162,6 +217,19 @@ func (t *term) end() instant {
 func (t *term) String() string {
 	return fmt.Sprintf("token %d of %s (called %d, granted %d, trusted until %d, told %d, %s %d)",
 		t.token, t.holder, t.call, t.ret, t.trust, t.signal, cmp.Or(t.outcome, "died"), t.unlock.from)
+}
+
+// byMode are the terms of each name, by token, those that are shared and the others.
+func (h *history) byMode() (shared, exclusive map[string][]*term) {
+	shared, exclusive = map[string][]*term{}, map[string][]*term{}
+	for _, t := range h.terms {
+		if t.shared {
+			shared[t.name] = append(shared[t.name], t)
+		} else {
+			exclusive[t.name] = append(exclusive[t.name], t)
+		}
+	}
+	return shared, exclusive
 }
 
 // byName are the terms of each name, by token.
@@ -177,7 +245,9 @@ func (h *history) byName() map[string][]*term {
 // that was asked for after another had returned must have a higher token. Only a
 // tenure that was voided may pass on inside its process before it is told.
 func (h *history) checkTokens() (found []violation) {
-	for name, terms := range h.byName() {
+	shared, exclusive := h.byMode()
+	for name, terms := range exclusive {
+		found = append(found, h.checkSharedTokens(name, shared[name], terms)...)
 		earliest := never // return of a grant with a higher token
 		var its *term
 		for i := len(terms) - 1; i >= 0; i-- {
@@ -185,10 +255,10 @@ func (h *history) checkTokens() (found []violation) {
 			if t.token <= h.tokens[name] {
 				found = append(found, violation{"token fell", name, fmt.Sprintf("%v, but %d was granted in an earlier cycle", t, h.tokens[name])})
 			}
-			if i > 0 && terms[i-1].token == t.token {
+			if i > 0 && terms[i-1].token == t.token && t.from != terms[i-1] {
 				found = append(found, violation{"token repeated", name, fmt.Sprintf("%v and %v", terms[i-1], t)})
 			}
-			if t.call > earliest && !(t.void && t.token != t.base) {
+			if t.call > earliest && !(t.void && t.late) {
 				found = append(found, violation{"token fell", name, fmt.Sprintf("%v, after %v", t, its)})
 			}
 			if t.ret < earliest {
@@ -199,17 +269,24 @@ func (h *history) checkTokens() (found []violation) {
 	return found
 }
 
-// checkOverlap finds two owners who trusted their lease at the same time. It
-// holds for processes that stood still too: what they believed was asked of Err.
+// checkOverlap finds two owners who trusted their lease at the same time, unless both held
+// the lock shared. It holds for processes that stood still too: what they believed was
+// asked of Err.
 func (h *history) checkOverlap() (found []violation) {
 	for name, terms := range h.byName() {
-		var last *term // the one trusted longest
+		var last, lastShared *term // the one trusted longest
 		for _, t := range terms {
-			if last != nil && t.ret <= last.trust {
-				found = append(found, violation{"overlap", name, fmt.Sprintf("%v was trusted when another had %v", last, t)})
+			for _, before := range []*term{last, lastShared} {
+				if before != nil && !(before.shared && t.shared) && t.ret <= before.trust {
+					found = append(found, violation{"overlap", name, fmt.Sprintf("%v was trusted when another had %v", before, t)})
+				}
 			}
-			if !t.void && (last == nil || t.trust > last.trust) {
-				last = t
+			longest := &last
+			if t.shared {
+				longest = &lastShared
+			}
+			if !t.void && (*longest == nil || t.trust > (*longest).trust) {
+				*longest = t
 			}
 		}
 	}
@@ -223,7 +300,8 @@ const confirmedFor = 2 * time.Millisecond
 // checkHandoffs finds locks that were handed on inside a process after their rows
 // had been taken away, and the holder before could know.
 func (h *history) checkHandoffs() (found []violation) {
-	for name, terms := range h.byName() {
+	_, exclusive := h.byMode()
+	for name, terms := range exclusive {
 		for i, t := range terms {
 			if i == 0 || t.token == t.base || terms[i-1].base != t.base {
 				continue
@@ -262,10 +340,13 @@ func (m *margin) merge(n margin) {
 func (h *history) checkSignals() (m margin, found []violation) {
 	for name, terms := range h.byName() {
 		for i, t := range terms {
-			if t.signal == 0 || t.void || i+1 == len(terms) {
+			if t.signal == 0 || t.void {
 				continue
 			}
-			next := slices.MinFunc(terms[i+1:], func(a, b *term) int { return cmp.Compare(a.ret, b.ret) })
+			next := t.successor(terms[i+1:])
+			if next == nil {
+				continue
+			}
 			switch before := next.ret.sub(t.signal); {
 			case before > 0:
 				m.merge(margin{smallest: before, told: 1})
@@ -277,6 +358,44 @@ func (h *history) checkSignals() (m margin, found []violation) {
 		}
 	}
 	return m, found
+}
+
+// successor is the first of later terms, by token, that exclude t.
+func (t *term) successor(later []*term) (next *term) {
+	for _, u := range later {
+		if u.token > t.token && !(t.shared && u.shared) && (next == nil || u.ret < next.ret) {
+			next = u
+		}
+	}
+	return next
+}
+
+// checkTaken finds locks that were granted to another while they had to stay taken: after
+// UnlockAfter, or for the lease of a ticket; and tickets that were refused in that time.
+func (h *history) checkTaken() (found []violation) {
+	for name, terms := range h.byName() {
+		for i, t := range terms {
+			until := t.granted().call.add(t.after - slew)
+			switch {
+			case t.after == 0 || t.void || t.next != nil:
+				continue
+			case t.outcome == "detached":
+				until = t.unlock.from.add(t.after - slew)
+				if t.refusedAt != 0 && t.refusedAt < until {
+					found = append(found, violation{"ticket refused", name, fmt.Sprintf("%v, at %d, good until %d", t, t.refusedAt, until)})
+				}
+				if t.refused > 0 {
+					continue // what is refused may have been released
+				}
+			case t.outcome != "unlocked":
+				continue
+			}
+			if next := t.successor(terms[i+1:]); next != nil && next.ret < until {
+				found = append(found, violation{"freed early", name, fmt.Sprintf("%v, to stay taken until %d: %v", t, until, next)})
+			}
+		}
+	}
+	return found
 }
 
 // stood tells whether the process of a term, which should have told a loss
@@ -291,8 +410,9 @@ func (h *history) stood(t *term, before instant) bool {
 func (h *history) served(restart instant, bound time.Duration) (longest time.Duration, found []violation) {
 	first := map[string]instant{} // grant to somebody who waited
 	for _, t := range h.terms {
-		if t.call < restart && t.ret > restart && (first[t.name] == 0 || t.ret < first[t.name]) {
-			first[t.name] = t.ret
+		name := semOf(t.name)
+		if t.call < restart && t.ret > restart && (first[name] == 0 || t.ret < first[name]) {
+			first[name] = t.ret
 		}
 	}
 	for _, w := range h.waits {
@@ -315,12 +435,14 @@ func (h *history) served(restart instant, bound time.Duration) (longest time.Dur
 type write struct {
 	name  string
 	token uint64
-	value uint64 // what it made of the guarded row
+	value uint64 // what it made of the guarded row, or has read there
+	read  bool
 }
 
 // A written is what the last write to a row left.
 type written struct {
 	token, value uint64
+	read         uint64 // the highest token of a reader
 }
 
 // checkRegister finds writes to the fenced register with a token below one that
@@ -335,18 +457,26 @@ func checkRegister(log []write, state map[string]written) (found []violation) {
 	return found
 }
 
-// checkGuarded finds guarded transactions of stale holders, and lost updates:
-// each adds one to what it has read.
+// checkGuarded finds guarded transactions of stale holders, and lost updates: each adds one to
+// what it has read, or, of those that hold the lock shared, reads alone.
 func checkGuarded(log []write, rows map[string]uint64, state map[string]written) (found []violation) {
 	for _, w := range log {
 		last := state[w.name]
-		if w.token < last.token {
-			found = append(found, violation{"stale commit", w.name, fmt.Sprintf("token %d, after %d", w.token, last.token)})
+		if w.read {
+			if w.token < last.token || w.value != last.value {
+				found = append(found, violation{"stale read", w.name, fmt.Sprintf("token %d read %d, after token %d had made it %d", w.token, w.value, last.token, last.value)})
+			}
+			last.read = max(last.read, w.token)
+			state[w.name] = last
+			continue
+		}
+		if w.token < max(last.token, last.read) {
+			found = append(found, violation{"stale commit", w.name, fmt.Sprintf("token %d, after %d", w.token, max(last.token, last.read))})
 		}
 		if w.value != last.value+1 {
 			found = append(found, violation{"lost update", w.name, fmt.Sprintf("token %d made it %d, after token %d had made it %d", w.token, w.value, last.token, last.value)})
 		}
-		state[w.name] = written{w.token, w.value}
+		state[w.name] = written{token: w.token, value: w.value, read: last.read}
 	}
 	for name, value := range rows {
 		if last := state[name]; value != last.value {

@@ -168,13 +168,13 @@ func TestPlantedInALongHistory(t *testing.T) {
 
 func TestPlantedWrites(t *testing.T) {
 	state := map[string]written{"n": {token: 5}}
-	require.Empty(t, checkRegister([]write{{"n", 5, 0}, {"m", 1, 0}, {"n", 7, 0}}, state))
-	require.Equal(t, []string{"stale write"}, rules(checkRegister([]write{{"n", 6, 0}}, state)))
+	require.Empty(t, checkRegister([]write{{"n", 5, 0, false}, {"m", 1, 0, false}, {"n", 7, 0, false}}, state))
+	require.Equal(t, []string{"stale write"}, rules(checkRegister([]write{{"n", 6, 0, false}}, state)))
 
-	state = map[string]written{"n": {5, 10}}
-	require.Empty(t, checkGuarded([]write{{"n", 5, 11}, {"n", 7, 12}}, map[string]uint64{"n": 12, "m": 0}, state))
-	require.Equal(t, []string{"stale commit"}, rules(checkGuarded([]write{{"n", 6, 13}}, nil, state)))
-	require.Equal(t, []string{"lost update"}, rules(checkGuarded([]write{{"n", 8, 13}}, nil, state)))
+	state = map[string]written{"n": {5, 10, 0}}
+	require.Empty(t, checkGuarded([]write{{"n", 5, 11, false}, {"n", 7, 12, false}}, map[string]uint64{"n": 12, "m": 0}, state))
+	require.Equal(t, []string{"stale commit"}, rules(checkGuarded([]write{{"n", 6, 13, false}}, nil, state)))
+	require.Equal(t, []string{"lost update"}, rules(checkGuarded([]write{{"n", 8, 13, false}}, nil, state)))
 	require.Equal(t, []string{"lost update"}, rules(checkGuarded(nil, map[string]uint64{"n": 12}, state)))
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -121,11 +122,27 @@ WHERE name BETWEEN x'00' AND x'01' AND expires_at > UTC_TIMESTAMP(6) + INTERVAL 
 	if err != nil {
 		return err
 	}
-	infos, err := t.locker.List(ctx)
-	for _, i := range infos {
-		if err == nil && i.ExpiresIn > time.Hour/2 {
-			_, err = t.locker.ForceUnlock(ctx, i.Name)
+	// No method frees permits by force, or lists claims.
+	_, err = t.db.ExecContext(ctx, `UPDATE mysqllock SET token = token + 256, owner = INSERT(owner, 1, 1, '!'), holds = 0, session = 0, expires_at = '1970-01-01'
+WHERE name LIKE 'sem-%' AND expires_at > UTC_TIMESTAMP(6) + INTERVAL 30 MINUTE`)
+	if err != nil {
+		return err
+	}
+	rows, err := t.db.QueryContext(ctx, `SELECT name FROM mysqllock
+WHERE name > x'01' AND expires_at > UTC_TIMESTAMP(6) + INTERVAL 30 MINUTE`)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var key string
+		if err := rows.Scan(&key); err != nil {
+			return err
+		}
+		name, _, _ := strings.Cut(key, "\x00")
+		if _, err := t.locker.ForceUnlock(ctx, name); err != nil {
+			return err
 		}
 	}
-	return err
+	return rows.Err()
 }

@@ -23,13 +23,19 @@ const (
 	guardBound = 4 * time.Second
 )
 
-// holdGuard keeps a transaction under the guard of a hot lock open, gives up a
+// holdGuard keeps a transaction under the guard of a hot lock, in one of its modes, open, gives up a
 // ForceUnlock, and frees the lock: a caller that asks for it waits in the server.
 func holdGuard(ctx context.Context, r *rand.Rand, t *torture) bool {
-	name := t.names.name("hot", r.IntN(t.names.Hot))
+	name, try := t.names.name("hot", r.IntN(t.names.Hot)), t.locker.TryLock
+	if r.IntN(2) == 0 {
+		name = t.names.name("rw", r.IntN(t.names.RW))
+		if r.IntN(2) == 0 {
+			try = t.locker.TryRLock
+		}
+	}
 	attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 	defer cancel()
-	lock, err := t.locker.TryLock(attempt, name, 2*time.Second, mysqllock.AutoRenew)
+	lock, err := try(attempt, name, 2*time.Second, mysqllock.AutoRenew)
 	if err != nil {
 		return false
 	}
@@ -168,13 +174,13 @@ func (t *torture) connectionsOfWorkers(ctx context.Context) (map[int]int, error)
 // its row away again and again.
 func takeDuringHandoffs(ctx context.Context, r *rand.Rand, t *torture) bool {
 	deadline, _ := ctx.Deadline()
-	name := t.names.pick(r)
+	name := t.names.pickLock(r)
 	t.workers[r.IntN(len(t.workers))].process.Load().tell(order{Do: "burst", Name: name, Seed: r.Uint64(), For: time.Until(deadline)})
 	taken := false
 	for ctx.Err() == nil {
 		sleep(ctx, exponential(r, 100*time.Millisecond))
 		if r.IntN(2) == 0 {
-			taken = t.void("DELETE FROM mysqllock WHERE name = ?", name) || taken
+			taken = t.void("DELETE FROM mysqllock WHERE name = ?", name, name) || taken
 			continue
 		}
 		brief, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -272,7 +272,8 @@ func lockRow(ctx context.Context, r *rand.Rand, t *torture) bool {
 	}
 	defer tx.Rollback()
 	var token uint64
-	if tx.QueryRowContext(ctx, "SELECT token FROM mysqllock WHERE name = ? FOR UPDATE", t.names.pick(r)).Scan(&token) != nil {
+	_, key := t.row(ctx, r)
+	if tx.QueryRowContext(ctx, "SELECT token FROM mysqllock WHERE name = ? FOR UPDATE", key).Scan(&token) != nil {
 		return false
 	}
 	<-ctx.Done()
@@ -337,7 +338,8 @@ func crowd(ctx context.Context, r *rand.Rand, t *torture) bool {
 			defer l.Close()
 			for ctx.Err() == nil {
 				// The lease is short: a server that is killed keeps it no longer.
-				if k, err := l.TryLock(ctx, name, 0, 200*time.Millisecond); err == nil {
+				own := rand.New(rand.NewPCG(rand.Uint64(), 0))
+				if k, err := ask(ctx, own, &identified{Locker: l}, &event{Name: name}, 0, 200*time.Millisecond); err == nil {
 					k.Unlock()
 				} else if !errors.Is(err, mysqllock.ErrNotAcquired) {
 					sleep(ctx, 50*time.Millisecond)
@@ -357,7 +359,9 @@ func (t *torture) interfere(ctx context.Context, r *rand.Rand, conn *sql.Conn) {
 	defer tx.Rollback()
 	for range 4 {
 		index := []string{"PRIMARY", "guard"}[r.IntN(2)]
-		_, err := tx.ExecContext(ctx, "UPDATE mysqllock FORCE INDEX ("+index+") SET holds = holds WHERE name IN (?, ?)", t.names.pick(r), t.names.pick(r))
+		_, one := t.row(ctx, r)
+		_, other := t.row(ctx, r)
+		_, err := tx.ExecContext(ctx, "UPDATE mysqllock FORCE INDEX ("+index+") SET holds = holds WHERE name IN (?, ?)", one, other)
 		if err != nil {
 			if strings.Contains(err.Error(), "1213") {
 				t.made("deadlocks of the interfering transaction", 0)
@@ -369,15 +373,43 @@ func (t *torture) interfere(ctx context.Context, r *rand.Rand, conn *sql.Conn) {
 }
 
 func deleteRow(_ context.Context, r *rand.Rand, t *torture) bool {
-	return t.void("DELETE FROM mysqllock WHERE name = ?", t.names.pick(r))
+	name, key := t.row(context.Background(), r)
+	return t.void("DELETE FROM mysqllock WHERE name = ?", name, key)
 }
 
 func truncate(_ context.Context, r *rand.Rand, t *torture) bool {
-	return r.IntN(4) == 0 && t.void("TRUNCATE mysqllock", "")
+	return r.IntN(4) == 0 && t.void("TRUNCATE mysqllock", "", "")
 }
 
-// void takes rows away, all if name is "".
-func (t *torture) void(statement, name string) bool {
+// row picks a lock or a permit, and one of its rows, by its key: that of the wait queue, or
+// of a hold.
+func (t *torture) row(ctx context.Context, r *rand.Rand) (name, key string) {
+	name = t.names.pick(r)
+	if !isRW(name) && !isSem(name) {
+		return name, name
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	rows, err := t.db.QueryContext(ctx, "SELECT name FROM mysqllock WHERE name = ? OR name BETWEEN CONCAT(?, x'00') AND CONCAT(?, x'01')", name, name, name)
+	if err != nil {
+		return name, name
+	}
+	defer rows.Close()
+	keys := []string{name}
+	for rows.Next() {
+		if rows.Scan(&key) == nil {
+			keys = append(keys, key)
+		}
+	}
+	key = keys[r.IntN(len(keys))]
+	if slot := slotOf(key); slot > 0 {
+		name = slotName(name, slot)
+	}
+	return name, key
+}
+
+// void takes rows away, all if name is "": those of a key.
+func (t *torture) void(statement, name, key string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	conn, err := t.session(ctx)
@@ -388,7 +420,7 @@ func (t *torture) void(statement, name string) bool {
 	e := event{Kind: "void", Name: name, Call: now()}
 	var args []any
 	if name != "" {
-		args = append(args, name)
+		args = append(args, key)
 	}
 	res, err := conn.ExecContext(ctx, statement, args...)
 	e.Ret = now()

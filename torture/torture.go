@@ -53,8 +53,8 @@ type torture struct {
 	crowded bool // the machine was, in a calm round
 
 	// What earlier cycles have left.
-	tokens            map[string]uint64
-	register, guarded map[string]written
+	tokens, exclusives map[string]uint64
+	register, guarded  map[string]written
 
 	mu       sync.Mutex // guards the following
 	present  string     // kind of round
@@ -101,7 +101,7 @@ func (p *process) kill() {
 func run(ctx context.Context, o options) (*report, error) {
 	t := &torture{
 		options: o, kind: o.server, random: rand.New(rand.NewPCG(o.seed, 0)), report: newReport(o),
-		tokens: map[string]uint64{}, register: map[string]written{}, guarded: map[string]written{},
+		tokens: map[string]uint64{}, exclusives: map[string]uint64{}, register: map[string]written{}, guarded: map[string]written{},
 		changed: make(chan struct{}, 1), dead: map[string]bool{},
 	}
 	if err := t.open(); err != nil {
@@ -194,7 +194,7 @@ func (t *torture) prepare() error {
 		"CREATE TABLE register (name VARCHAR(255) CHARACTER SET ascii PRIMARY KEY, token BIGINT UNSIGNED NOT NULL, writes BIGINT NOT NULL)",
 		"CREATE TABLE register_log (id BIGINT PRIMARY KEY AUTO_INCREMENT, name VARCHAR(255) CHARACTER SET ascii NOT NULL, token BIGINT UNSIGNED NOT NULL)",
 		"CREATE TABLE guarded (name VARCHAR(255) CHARACTER SET ascii PRIMARY KEY, value BIGINT UNSIGNED NOT NULL)",
-		"CREATE TABLE guarded_log (id BIGINT PRIMARY KEY AUTO_INCREMENT, name VARCHAR(255) CHARACTER SET ascii NOT NULL, token BIGINT UNSIGNED NOT NULL, value BIGINT UNSIGNED NOT NULL)",
+		"CREATE TABLE guarded_log (id BIGINT PRIMARY KEY AUTO_INCREMENT, name VARCHAR(255) CHARACTER SET ascii NOT NULL, token BIGINT UNSIGNED NOT NULL, value BIGINT UNSIGNED NOT NULL, is_read TINYINT NOT NULL DEFAULT 0)",
 	}
 	for i := range t.options.workers {
 		user := fmt.Sprint(account, i, "@'%'")
@@ -289,6 +289,11 @@ func (t *torture) tell(e event) {
 	switch e.Kind {
 	case "drained":
 		t.drained[e.Holder] = true
+	case "ticket":
+		o := order{Do: "attach", Seed: e.Token, Hold: &e}
+		p := t.workers[e.ID%int64(len(t.workers))].process.Load()
+		go p.tell(o) // it may stand still
+		return
 	case "ended":
 		t.ended[e.Holder] = true
 		t.report.counts.add(e.Counts)
@@ -350,7 +355,7 @@ func (t *torture) round(ctx context.Context, kind string) error {
 	if kind == calm {
 		t.epoch++ // names that nobody who died in the round before has left locked
 	}
-	t.names = names{Epoch: t.epoch, Hot: 4, Warm: 20, Rare: 100}
+	t.names = names{Epoch: t.epoch, Hot: 4, Warm: 20, Rare: 100, RW: 3, Sem: 3}
 	if err := t.fill(ctx); err != nil {
 		return err
 	}
@@ -456,6 +461,7 @@ func crowded(ctx context.Context, d time.Duration) bool {
 func (t *torture) renewTables(ctx context.Context) error {
 	t.epoch++
 	clear(t.tokens)
+	clear(t.exclusives)
 	clear(t.register)
 	clear(t.guarded)
 	for _, table := range []string{"mysqllock", "register", "guarded"} {
@@ -508,13 +514,9 @@ func (t *torture) settle(ctx context.Context, kind string) (left []violation, er
 	start := now()
 	for {
 		asked := now()
-		infos, err := t.locker.List(ctx)
+		rows, err := t.held(ctx)
 		if err != nil {
 			return nil, err
-		}
-		var rows []held
-		for _, i := range infos {
-			rows = append(rows, held{i.Name, i.Holder, i.ExpiresIn})
 		}
 		t.mu.Lock()
 		left = checkLeftovers(rows, func(holder string) bool { return t.dead[workerOf(holder)] || t.dead[holder] }, longest)
@@ -530,15 +532,45 @@ func (t *torture) settle(ctx context.Context, kind string) (left []violation, er
 	}
 }
 
+// held are the rows that are held, as the library tells, and those that a lease keeps, as are
+// claims of names that are held shared.
+func (t *torture) held(ctx context.Context) (rows []held, err error) {
+	infos, err := t.locker.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range infos {
+		rows = append(rows, held{i.Name, i.Holder, i.ExpiresIn})
+	}
+	kept, err := t.db.QueryContext(ctx, `SELECT REPLACE(name, x'00', '/'), holder, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at)
+FROM mysqllock WHERE name > x'01' AND RIGHT(name, 2) <> x'0073' AND expires_at > UTC_TIMESTAMP(6)`)
+	if err != nil {
+		return nil, err
+	}
+	defer kept.Close()
+	for kept.Next() {
+		var h held
+		var micros int64
+		if err := kept.Scan(&h.name, &h.holder, &micros); err != nil {
+			return nil, err
+		}
+		h.left = time.Duration(micros) * time.Microsecond
+		rows = append(rows, h)
+	}
+	return rows, kept.Err()
+}
+
 func (t *torture) check(ctx context.Context, kind string, left []violation) ([]violation, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h, found := newHistory(t.events)
 	found = append(found, t.found...)
-	h.tokens = t.tokens
+	h.tokens, h.exclusives = t.tokens, t.exclusives
 	found = append(found, h.checkTokens()...)
 	found = append(found, h.checkOverlap()...)
 	found = append(found, h.checkHandoffs()...)
+	found = append(found, h.checkTaken()...)
+	found = append(found, h.checkPermits()...)
 	margin, late := h.checkSignals()
 	found = append(found, late...)
 	if len(found) == 0 {
@@ -564,6 +596,15 @@ func (t *torture) check(ctx context.Context, kind string, left []violation) ([]v
 	found = append(found, written...)
 	for _, term := range h.terms {
 		t.tokens[term.name] = max(t.tokens[term.name], term.token)
+		if !term.shared {
+			t.exclusives[term.name] = max(t.exclusives[term.name], term.token)
+		}
+		switch {
+		case term.shared:
+			t.report.counts["grants, shared"]++
+		case isSem(term.name):
+			t.report.counts["grants of permits"]++
+		}
 	}
 	t.report.counts["grants"] += int64(len(h.terms))
 	return found, err
@@ -579,22 +620,22 @@ func (t *torture) logs(ctx context.Context) (found []violation, err error) {
 		defer rows.Close()
 		for rows.Next() {
 			var w write
-			if err := rows.Scan(&w.name, &w.token, &w.value); err != nil {
+			if err := rows.Scan(&w.name, &w.token, &w.value, &w.read); err != nil {
 				return nil, err
 			}
 			log = append(log, w)
 		}
 		return log, rows.Err()
 	}
-	register, err := read("SELECT name, token, 0 FROM register_log ORDER BY id")
+	register, err := read("SELECT name, token, 0, 0 FROM register_log ORDER BY id")
 	if err != nil {
 		return nil, err
 	}
-	guarded, err := read("SELECT name, token, value FROM guarded_log ORDER BY id")
+	guarded, err := read("SELECT name, token, value, is_read FROM guarded_log ORDER BY id")
 	if err != nil {
 		return nil, err
 	}
-	values, err := read("SELECT name, 0, value FROM guarded")
+	values, err := read("SELECT name, 0, value, 0 FROM guarded")
 	if err != nil {
 		return nil, err
 	}
@@ -616,6 +657,26 @@ func (t *torture) logs(ctx context.Context) (found []violation, err error) {
 // dirOf is where a failing run leaves what it found.
 func (t *torture) dirOf() string {
 	return filepath.Join(t.dir, fmt.Sprintf("%s-%d-%d", t.kind, t.seed, t.report.cycles+1))
+}
+
+// rows are those of the table now, as text.
+func (t *torture) rows() string {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	rows, err := t.db.QueryContext(ctx, `SELECT CONCAT_WS(' ', REPLACE(name, x'00', '/'), 'mode', mode, owner, holder, 'token', token, 'session', session,
+  'acquired', acquired_at, 'expires', expires_at, 'released', released_at, 'waiters', waiters, 'now', UTC_TIMESTAMP(6)) FROM mysqllock ORDER BY name`)
+	if err != nil {
+		return err.Error()
+	}
+	defer rows.Close()
+	var b strings.Builder
+	for rows.Next() {
+		var row string
+		if rows.Scan(&row) == nil {
+			fmt.Fprintln(&b, row)
+		}
+	}
+	return b.String()
 }
 
 // leave writes what was found, and what led to it.
@@ -644,6 +705,7 @@ func (t *torture) leave(found []violation) error {
 	}
 	if err := errors.Join(
 		os.WriteFile(filepath.Join(dir, "violations"), []byte(text.String()), 0o644),
+		os.WriteFile(filepath.Join(dir, "rows"), []byte(t.rows()), 0o644),
 		os.WriteFile(filepath.Join(dir, "server.log"), []byte(t.server.Log()), 0o644),
 	); err != nil {
 		return err

@@ -28,7 +28,11 @@ func (c *cycle) turn(r *rand.Rand) {
 		c.burst(r, l, name)
 		return
 	}
-	c.once(r, l, name)
+	if !c.order.Calm && r.IntN(12) == 0 {
+		c.several(r, l)
+	} else {
+		c.once(r, l, name)
+	}
 	rest := 30 * time.Millisecond
 	if c.order.Calm {
 		rest = 500 * time.Millisecond // or the machine would be too busy to be judged
@@ -120,26 +124,72 @@ func (c *cycle) once(r *rand.Rand, l *identified, name string) bool {
 		return false
 	}
 	h.use(lease)
-	h.giveBack()
+	switch {
+	case c.order.Calm:
+		h.giveBack()
+	case r.IntN(12) == 0:
+		h.detach()
+	case r.IntN(12) == 0:
+		h.giveBackAfter(10*time.Millisecond + rand.N(290*time.Millisecond))
+	default:
+		h.giveBack()
+	}
 	return true
 }
 
 // take acquires a lock; it returns nil if it did not get it.
 func (c *cycle) take(ctx context.Context, r *rand.Rand, l *identified, name string, wait, lease time.Duration) *hold {
-	call := now()
-	k, err := l.TryLock(ctx, name, wait, lease)
-	ret := now()
+	e := event{Holder: l.holder, Name: name, Call: now()}
+	k, err := ask(ctx, r, l, &e, wait, lease)
+	e.Ret = now()
 	if err != nil {
-		c.refused(err, event{Kind: "wait", Holder: l.holder, Name: name, Call: call, Ret: ret})
+		e.Kind = "wait"
+		e.Outcome = c.failed("TryLock", err)
+		c.tell(e)
 		return nil
 	}
-	h := &hold{c: c, l: l, r: r, k: k, event: event{Holder: l.holder, Name: name, Token: k.Token()}}
-	grant := h.event
-	grant.Kind, grant.Call, grant.Ret, grant.Lease = "grant", call, ret, lease
-	if k.Err() == nil {
-		grant.Trust = ret
+	return c.granted(r, l, k, e, lease)
+}
+
+// ask requests a lock in one of the modes of its name, or a permit.
+func ask(ctx context.Context, r *rand.Rand, l *identified, e *event, wait, lease time.Duration) (*mysqllock.Lock, error) {
+	switch {
+	case isSem(e.Name):
+		e.Mode, e.Limit = permit, limitOf(e.Name)
+		if r.IntN(10) == 0 {
+			e.Limit = 1 + r.IntN(mostPermits)
+		}
+		return l.Semaphore(e.Name, e.Limit).TryAcquire(ctx, wait, lease)
+	case isRW(e.Name) && r.IntN(4) > 0:
+		e.Mode = shared
+		return l.TryRLock(ctx, e.Name, wait, lease)
+	default:
+		return l.TryLock(ctx, e.Name, wait, lease)
 	}
-	c.tell(grant)
+}
+
+// granted begins a hold; e has what is known of its grant.
+func (c *cycle) granted(r *rand.Rand, l *identified, k *mysqllock.Lock, e event, lease time.Duration) *hold {
+	if e.Mode == permit && e.From == "" {
+		e.Slot = k.Slot()
+		e.Name = slotName(e.Name, e.Slot)
+	}
+	if k.Shared() != (e.Mode == shared) || k.Slot() != e.Slot || k.Name() != semOf(e.Name) || e.Limit > 0 && e.Slot > e.Limit {
+		c.wrong(l.holder, e.Name, fmt.Sprintf("shared: %t, slot %d, name %q, of %v", k.Shared(), k.Slot(), k.Name(), e))
+	}
+	e.Kind, e.Holder, e.Token, e.ID, e.Lease = "grant", l.holder, k.Token(), c.ids.Add(1), lease
+	if k.Err() == nil {
+		e.Trust = e.Ret
+	}
+	c.tell(e)
+	h := &hold{c: c, l: l, r: r, k: k, event: event{Holder: e.Holder, Name: e.Name, Mode: e.Mode, Slot: e.Slot, Token: e.Token, ID: e.ID}}
+	h.watch()
+	return h
+}
+
+// watch notes when the Context of the handle tells a loss.
+func (h *hold) watch() {
+	k := h.k
 	told := make(chan instant, 1)
 	stop := context.AfterFunc(k.Context(), func() { told <- now() })
 	h.told = func() (at instant) {
@@ -150,15 +200,39 @@ func (c *cycle) take(ctx context.Context, r *rand.Rand, l *identified, name stri
 		if context.Cause(k.Context()) != mysqllock.ErrLost {
 			return 0
 		}
-		c.count("losses told")
+		h.c.count("losses told")
 		return at
 	}
-	return h
 }
 
 // giveBack unlocks, and tells how the term ended.
-func (h *hold) giveBack() {
-	c, name := h.c, h.event.Name
+func (h *hold) giveBack() { h.giveBackAfter(0) }
+
+// giveBackAfter unlocks a lock that stays taken for a time since it was acquired.
+func (h *hold) giveBackAfter(after time.Duration) {
+	c := h.c
+	end := h.ending()
+	var err error
+	if after > 0 {
+		err = h.k.UnlockAfter(after)
+	} else {
+		err = h.k.Unlock()
+	}
+	end.Ret = now()
+	if err == nil && after > 0 {
+		end.Lease = after
+		c.count("unlocks after a time")
+	}
+	h.ended(end, err)
+	if h.r.IntN(20) == 0 {
+		if err := h.k.Unlock(); !errors.Is(err, mysqllock.ErrNotHeld) && !errors.Is(err, mysqllock.ErrClosed) {
+			c.wrong(h.l.holder, h.event.Name, fmt.Sprintf("the second Unlock of token %d: %v", end.Token, err))
+		}
+	}
+}
+
+// ending is the event of a term that ends now, as far as it is known.
+func (h *hold) ending() event {
 	end := h.event
 	end.Kind = "term"
 	if at := now(); h.k.Err() == nil {
@@ -166,8 +240,12 @@ func (h *hold) giveBack() {
 	}
 	end.Signal = h.told()
 	end.Call = now()
-	err := h.k.Unlock()
-	end.Ret = now()
+	return end
+}
+
+// ended tells how a term ended, by the error of Unlock.
+func (h *hold) ended(end event, err error) {
+	c := h.c
 	switch {
 	case err == nil:
 		end.Outcome = "unlocked"
@@ -178,38 +256,35 @@ func (h *hold) giveBack() {
 	case errors.Is(err, mysqllock.ErrClosed):
 		end.Outcome = "closed"
 	case errors.Is(err, mysqllock.ErrNotHeld):
-		c.wrong(h.l.holder, name, fmt.Sprintf("the first Unlock of token %d: %v", end.Token, err))
+		c.wrong(h.l.holder, end.Name, fmt.Sprintf("the first Unlock of token %d: %v", end.Token, err))
 	default:
 		end.Outcome = "unknown"
 		c.count("unlocks with an unknown outcome")
 	}
 	c.tell(end)
-	if h.r.IntN(20) == 0 {
-		if err := h.k.Unlock(); !errors.Is(err, mysqllock.ErrNotHeld) && !errors.Is(err, mysqllock.ErrClosed) {
-			c.wrong(h.l.holder, name, fmt.Sprintf("the second Unlock of token %d: %v", end.Token, err))
-		}
-	}
 }
 
-// refused counts why TryLock failed.
-func (c *cycle) refused(err error, e event) {
+// failed counts why a method failed, and returns it.
+func (c *cycle) failed(method string, err error) (why string) {
 	var known *mysql.MySQLError
 	switch {
 	case errors.Is(err, mysqllock.ErrClosed):
-		e.Outcome = "closed"
+		why = "closed"
+	case errors.Is(err, mysqllock.ErrLost):
+		why = "lost"
 	case errors.Is(err, context.Canceled):
-		e.Outcome = "ctx ended"
+		why = "ctx ended"
 	case errors.As(err, &known):
-		e.Outcome = fmt.Sprintf("error %d", known.Number)
+		why = fmt.Sprintf("error %d", known.Number)
 	case errors.Is(err, mysqllock.ErrNotAcquired):
-		e.Outcome = "not acquired"
+		why = "not acquired"
 	case errors.Is(err, mysqllock.ErrUnavailable):
-		e.Outcome = "unavailable"
+		why = "unavailable"
 	default:
-		e.Outcome = "error"
+		why = "error"
 	}
-	c.tell(e)
-	c.count("TryLock: " + e.Outcome)
+	c.count(method + ": " + why)
+	return why
 }
 
 // A hold is one handle in use.
@@ -272,6 +347,8 @@ func (h *hold) use(lease time.Duration) {
 		h.guarded()
 	case n < 84:
 		h.guarded()
+	case n < 87:
+		h.change()
 	case n < 90:
 		h.register()
 	case n < 95:
@@ -282,12 +359,19 @@ func (h *hold) use(lease time.Duration) {
 }
 
 func (h *hold) reenter() {
+	if h.event.Mode == permit {
+		return // permits are not re-entrant
+	}
 	ctx := context.WithoutCancel(h.k.Context())
 	lease := mysqllock.AutoRenew
 	if h.r.IntN(2) == 0 {
 		lease = 10*time.Millisecond + rand.N(time.Second)
 	}
-	again, err := h.l.TryLock(ctx, h.event.Name, 0, lease)
+	try := h.l.TryLock
+	if h.event.Mode == shared {
+		try = h.l.TryRLock
+	}
+	again, err := try(ctx, h.event.Name, 0, lease)
 	if err != nil {
 		if h.k.Err() == nil {
 			h.c.wrong(h.l.holder, h.event.Name, fmt.Sprintf("re-entry of token %d: %v", h.event.Token, err))
@@ -333,6 +417,9 @@ func (h *hold) rejected(by string) {
 // register writes to the fenced register, as a resource that knows the token
 // alone would be written to.
 func (h *hold) register() {
+	if h.event.Mode == shared {
+		return // others may write at the same time
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), appBound)
 	defer cancel()
 	tx, err := h.c.db.BeginTx(ctx, nil)
@@ -362,6 +449,10 @@ func (h *hold) register() {
 // guarded adds one to the guarded row, reading it without a lock: nothing but
 // Guard keeps two of these apart.
 func (h *hold) guarded() {
+	if h.event.Mode == shared {
+		h.guardedRead()
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), appBound)
 	defer cancel()
 	tx, err := h.c.db.BeginTx(ctx, nil)

@@ -34,6 +34,7 @@ type job struct {
 //	begin    take turns on the Names, on a new pool and new Lockers
 //	burst    hand a lock on between goroutines for a time
 //	exhaust  take all connections of the pool for a time
+//	attach   make the hold of a ticket a handle again
 //	drain    end all turns; what is held is unlocked
 //	end      close the Lockers and the pool
 type order struct {
@@ -46,6 +47,7 @@ type order struct {
 	Lease time.Duration `json:",omitempty"` // of AutoRenew
 	For   time.Duration `json:",omitempty"`
 	Name  string        `json:",omitempty"` // of the lock to hand on
+	Hold  *event        `json:",omitempty"` // of the ticket to attach
 }
 
 const (
@@ -141,8 +143,13 @@ func (w *worker) obey(input io.Reader) error {
 			if c := w.cycle; c != nil { // else it has just been started
 				c.turns.Go(func() { c.handOn(o.Name, o.Seed, o.For) })
 			}
+		case "attach":
+			if c := w.cycle; c != nil && !c.draining {
+				c.turns.Go(func() { c.receive(rand.New(rand.NewPCG(o.Seed, 0)), *o.Hold) })
+			}
 		case "drain":
 			c := w.cycle
+			c.draining = true
 			c.app.Go(func() {
 				c.stop()
 				c.turns.Wait()
@@ -165,6 +172,9 @@ type cycle struct {
 	app    sync.WaitGroup // the other goroutines
 	locker atomic.Pointer[identified]
 	serial atomic.Int64
+	ids    atomic.Int64 // of holds
+
+	draining bool // of the orders' goroutine alone
 
 	mu     sync.Mutex // guards the following
 	counts counts
@@ -233,7 +243,7 @@ func (c *cycle) disturb(r *rand.Rand) {
 			}
 			c.count("closes")
 		case n < 5 && !c.order.Calm:
-			name := c.order.Names.pick(r)
+			name := c.order.Names.pickLock(r) // there is no method that frees permits by force
 			e := event{Kind: "forcing", Holder: l.holder, Name: name, Call: now()}
 			c.tell(e)
 			held, err := l.ForceUnlock(ctx, name)
@@ -257,8 +267,7 @@ func (c *cycle) disturb(r *rand.Rand) {
 			deleted, _ := l.Purge(ctx, idle)
 			c.add("rows purged", deleted)
 		default:
-			l.Inspect(ctx, c.order.Names.pick(r))
-			l.List(ctx)
+			c.look(ctx, r, l)
 		}
 		cancel()
 	}
@@ -332,40 +341,4 @@ func (c *cycle) sleep(ctx context.Context, d time.Duration) {
 // exponential is a random time of a mean.
 func exponential(r *rand.Rand, mean time.Duration) time.Duration {
 	return time.Duration(r.ExpFloat64() * float64(mean))
-}
-
-// names are the locks of a cycle: a few that everybody wants, and many others.
-type names struct {
-	Epoch int
-	Hot   int
-	Warm  int
-	Rare  int
-}
-
-func (n names) pick(r *rand.Rand) string {
-	switch k := r.IntN(100); {
-	case k < 40:
-		return n.name("hot", r.IntN(n.Hot))
-	case k < 80:
-		return n.name("warm", r.IntN(n.Warm))
-	default:
-		return n.name("rare", r.IntN(n.Rare))
-	}
-}
-
-func (n names) hot(name string) bool { return strings.HasPrefix(name, "hot-") }
-
-func (n names) name(kind string, i int) string { return fmt.Sprintf("%s-%d.%d", kind, i, n.Epoch) }
-
-func (n names) all() (all []string) {
-	for i := range n.Hot {
-		all = append(all, n.name("hot", i))
-	}
-	for i := range n.Warm {
-		all = append(all, n.name("warm", i))
-	}
-	for i := range n.Rare {
-		all = append(all, n.name("rare", i))
-	}
-	return all
 }

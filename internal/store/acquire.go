@@ -181,7 +181,7 @@ func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, req AcquireRe
 	available, waiters := s.query(sqlAvailable, "r", "p.", "dead", req.dead.String()), s.query(sqlWaitersAfterTake, "r", "l.")
 	mode := " AND p.mode = 0"
 	if req.Replaces != "" {
-		available, waiters, mode = "p.owner = "+literal(req.Replaces), "l.waiters", ""
+		available, waiters, mode = "p.owner = "+literal(req.Replaces), "l.waiters", " AND p.mode <> 1"
 	}
 	available = "(" + available + " OR p.owner = " + literal(req.Owner) + ")" + mode
 	answer, sent, err = s.execForAnswer(ctx, conn, command{text: func() string {

@@ -74,7 +74,7 @@ func (s *Store) claimAndPromote(ctx context.Context, conn *sqlx.Conn, req Acquir
 // claimText inserts a request into a statement that claims or promotes.
 func (s *Store) claimText(req AcquireRequest, statement, skip string) func() string {
 	return func() string {
-		return s.query(statement, append(sharedKeys(req.Name), "name", literal(req.Name), "owner", literal(req.Owner), "label", s.labelFor(req),
+		return s.query(statement, append(sharedKeys(req.Name), "name", literal(req.Name), "owner", literal(req.Owner), "label", s.labelOf(req.Holder),
 			"lease", micros(req.Lease), "claimLease", micros(ClaimLease), "enlist", req.enlist(), "dead", req.dead.String(), "skip", skip, "r", "p.")...)
 	}
 }

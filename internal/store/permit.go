@@ -82,7 +82,7 @@ func (s *Store) takeSlot(ctx context.Context, req AcquireRequest, sem semaphore)
 	if err != nil || g.Token == 0 {
 		return g, err
 	}
-	if sem.others {
+	if sem.beyond {
 		if now, err := s.readSlots(ctx, req, req.Limit); err != nil || now.live.count() > req.Limit {
 			return s.giveBack(ctx, g.Claim)
 		}
@@ -167,7 +167,7 @@ type semaphore struct {
 	present, live, open slotSet       // slots with a row; slots that are held; slots with a row that this process may take
 	slot                int           // that may be taken; 0 if there is none
 	left                time.Duration // until the first live slot may be free
-	others              bool          // another process has a greater limit
+	beyond              bool          // another process has a greater limit
 	next                Process       // head of the wait queue
 	headed              bool          // by this process
 	listed, full        bool          // this process is in the wait queue; that takes no more
@@ -182,7 +182,7 @@ func (s *Store) readSemaphore(ctx context.Context, req AcquireRequest, locked sl
 			return sem, err
 		}
 		sem.slot = sem.pick(window, locked)
-		if window == req.Limit || sem.slot != 0 && !sem.others {
+		if window == req.Limit || sem.slot != 0 && !sem.beyond {
 			break
 		}
 	}
@@ -198,7 +198,7 @@ func (s *Store) readSlots(ctx context.Context, req AcquireRequest, window int) (
 		Word                int
 		Present, Live, Open uint32
 		Until               int64
-		Others              bool
+		Beyond              bool
 		Next                Process
 		Listed, Full        bool
 		Demoted             bool
@@ -218,7 +218,7 @@ func (s *Store) readSlots(ctx context.Context, req AcquireRequest, window int) (
 		if left := duration(w.Until); w.Live != 0 && (sem.left == 0 || left < sem.left) {
 			sem.left = left
 		}
-		sem.others = sem.others || w.Others
+		sem.beyond = sem.beyond || w.Beyond
 		sem.next, sem.listed, sem.full = w.Next, w.Listed, w.Full
 	}
 	sem.headed = sem.next != 0 && (sem.next == s.self || sem.next == s.self.Polling())

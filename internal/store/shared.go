@@ -142,7 +142,7 @@ func (s *Store) join(req AcquireRequest, c *Claim, condition, token, lock string
 func (s *Store) sharedText(req AcquireRequest, c Claim, statement string, pairs ...string) func() string {
 	return func() string {
 		return s.query(statement, append(pairs, "name", literal(req.Name), "key", literal(c.Name), "owner", literal(c.Owner), "admitted", literal(admitted(c.Owner)),
-			"label", s.labelFor(req), "lease", micros(req.Lease), "enlist", req.enlist(), "dead", req.dead.String())...)
+			"label", s.labelOf(req.Holder), "lease", micros(req.Lease), "enlist", req.enlist(), "dead", req.dead.String())...)
 	}
 }
 
@@ -166,14 +166,6 @@ func (s *Store) whyNothing(ctx context.Context, conn *sqlx.Conn, req AcquireRequ
 		answer = answerLocked
 	}
 	return answer, err
-}
-
-// labelFor returns the literal of what operators see as the holder.
-func (s *Store) labelFor(req AcquireRequest) string {
-	if req.Holder == "" {
-		return s.label
-	}
-	return literal(req.Holder)
 }
 
 // Downgrade makes the exclusive hold from, of this process, a shared one, of to.Owner: the name

@@ -4,12 +4,13 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/mysqllock/mysqllock/internal/fakestore"
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-func newFake(*testing.T) func(self store.Process) *Store {
-	table := NewTable()
-	return func(self store.Process) *Store {
+func newFake(*testing.T) func(self store.Process) *fakestore.Store {
+	table := fakestore.NewTable()
+	return func(self store.Process) *fakestore.Store {
 		s := table.NewStore(self)
 		s.Label = Label
 		return s

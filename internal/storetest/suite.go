@@ -1,3 +1,5 @@
+// Package storetest has the contract of the store as one suite of tests, for the servers and for
+// the store in memory.
 package storetest
 
 import (
@@ -83,6 +85,9 @@ const (
 	mostLong = 50 * time.Minute
 	// patience is when a test gives up: the servers share a busy machine.
 	patience = 30 * time.Second
+
+	maxWaiters         = 53 // of a row's wait queue
+	reservedForPolling = 1500 * time.Millisecond
 )
 
 // A process is one process of a test. The methods that it adds to its store require success.

@@ -8,7 +8,7 @@
 -- | the same, guarded, with SKIP LOCKED           | nothing                                 | answerLocked  |
 -- | available, of mode 1 or 2                     | the claim; {enlist} first in the queue  | answerClaimed |
 -- | claimed by {owner}                            | the later end of the claim              | answerClaimed |
--- | granted to a copy, or by promote              | nothing                                 | the token     |
+-- | granted to a copy, or by promote              | the later lease end                     | the token     |
 -- | held, claimed by another, kept or reserved    | {enlist} at the end of the wait queue   | {>remaining}  |
 -- | locked, with SKIP LOCKED                      | nothing                                 | 0             |
 -- | missing, or autocommit is off                 | nothing                                 | 0             |
@@ -45,4 +45,5 @@ SET
   l.waiters = IF(mine.claimed AND NOT mine.listed AND LENGTH(mine.rest) <= 1000, CONCAT({enlist}, mine.rest),
     IF(mine.taken OR mine.claimed OR mine.granted, mine.rest, mine.waiters)),
   l.expires_at = IF(mine.taken, {>new_lease},
-    IF(mine.claimed, GREATEST(l.expires_at, {>now} + INTERVAL {claimLease} MICROSECOND), l.expires_at))
+    IF(mine.claimed, GREATEST(l.expires_at, {>now} + INTERVAL {claimLease} MICROSECOND),
+      IF(mine.granted, GREATEST(l.expires_at, {>new_lease}), l.expires_at)))

@@ -1,5 +1,6 @@
 -- Gives a name that nobody holds shared any more the mode of one that was never held shared, so
--- that Purge may delete its row.
+-- that Purge may delete its row. It ends the owner id of a claim whose process was paused, which
+-- would take mode 0 for its grant.
 --
 -- | row                                | written | answer |
 -- |------------------------------------|---------|--------|
@@ -15,4 +16,7 @@
   LIMIT 1 FOR UPDATE SKIP LOCKED
 ) AS mine
 STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
-SET l.mode = IF(mine.alone, 0, l.mode), l.holds = l.holds + 0 * LAST_INSERT_ID(mine.alone)
+SET
+  l.owner = IF(mine.alone, INSERT(l.owner, 1, 1, _ascii'-'), l.owner),
+  l.mode = IF(mine.alone, 0, l.mode),
+  l.holds = l.holds + 0 * LAST_INSERT_ID(mine.alone)

@@ -6,7 +6,7 @@
 -- | claimed by {owner}, not held shared | the grant, mode 0; this process not in the queue | the token    |
 -- | claimed by {owner}, held shared     | the later end of the claim; {enlist} in the queue | answerClaimed |
 -- | claimed by {owner}, guarded         | the same                                        | answerLocked  |
--- | granted to {owner}                  | nothing                                         | the token     |
+-- | granted to {owner}                  | the later lease end                             | the token     |
 -- | owned by another, or missing        | nothing                                         | 0             |
 -- | locked, with SKIP LOCKED            | nothing                                         | 0             |
 -- | a shared hold's row is locked       | nothing                                         | an error      |
@@ -14,7 +14,8 @@
 --
 -- p is locked first, as by every statement that locks it and rows of shared holds. The grant
 -- waits for no guard, because it would have these locks meanwhile. Since the claim, nobody has
--- joined, and a row that is no hold any more cannot become one.
+-- joined, and a row that is no hold any more cannot become one. A late copy may have been granted
+-- earlier than this one was sent, so it lengthens the lease.
 {>no_safe_updates} UPDATE (
   SELECT
     p.name, p.mode = 0 AS granted, {>listed} AS listed,
@@ -35,5 +36,5 @@ SET
   l.waiters = IF(mine.granted, l.waiters,
     IF(mine.alone AND NOT mine.guarded, mine.rest,
       IF(mine.listed OR LENGTH(l.waiters) > 1000, l.waiters, CONCAT({enlist}, l.waiters)))),
-  l.expires_at = IF(mine.granted, l.expires_at,
+  l.expires_at = IF(mine.granted, GREATEST(l.expires_at, {>new_lease}),
     IF(mine.alone AND NOT mine.guarded, {>new_lease}, GREATEST(l.expires_at, {>now} + INTERVAL {claimLease} MICROSECOND)))

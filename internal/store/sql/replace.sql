@@ -1,11 +1,12 @@
 -- One owner of this process takes over from another. The token changes, so the statement waits
--- for an open guard.
+-- for an open guard. In mode 1, a late copy of an old claim may have restored the owner beside
+-- shared holds.
 --
 -- | row                                 | written                                            | answer        |
 -- |-------------------------------------|----------------------------------------------------|---------------|
 -- | owned by {replaces}                 | the grant, bound to no session                     | the token     |
 -- | granted to a copy of this statement | the grant, again; still bound; the later lease end | a later token |
--- | another owner's, or missing         | nothing                                            | 0             |
+-- | of mode 1, another owner's, missing | nothing                                            | 0             |
 -- | any, while autocommit is off        | nothing                                            | 0             |
 UPDATE {t} SET
   session = IF(owner = {owner}, session, 0),
@@ -15,4 +16,4 @@ UPDATE {t} SET
   acquired_at = {>now},
   expires_at = IF(owner = {owner}, GREATEST(expires_at, {>new_lease}), {>new_lease}),
   owner = {owner}
-WHERE name = {name} AND owner IN ({replaces}, {owner}) AND @@autocommit
+WHERE name = {name} AND owner IN ({replaces}, {owner}) AND mode <> 1 AND @@autocommit

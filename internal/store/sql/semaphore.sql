@@ -9,7 +9,7 @@
 -- | free, and not reserved for another        | 1       | 0    | 1    |
 -- | 0: the row of the wait queue              | 1       | 0    | 0    |
 --
--- until is what is left until the first of the live slots may be free. others is set if a slot
+-- until is what is left until the first of the live slots may be free. beyond is set if a slot
 -- above the limit was used within an hour: another process has a greater one. The other columns
 -- are about the wait queue, as in look.
 {>select_unlimited}
@@ -18,7 +18,7 @@
   BIT_OR(IF(r.until > {>now} AND r.slot > 0, 1 << (r.slot & 31), 0)) AS live,
   BIT_OR(IF(r.until <= {>now} AND r.slot > 0 AND {>not_reserved}, 1 << (r.slot & 31), 0)) AS open,
   COALESCE(TIMESTAMPDIFF(MICROSECOND, {>now}, MIN(IF(r.until > {>now} AND r.slot > 0, r.until, NULL))), 0) AS until,
-  MAX(r.slot > {permits} AND GREATEST(r.until, r.released_at) > {>now} - INTERVAL 1 HOUR) AS others,
+  MAX(r.slot > {permits} AND GREATEST(r.until, r.released_at) > {>now} - INTERVAL 1 HOUR) AS beyond,
   MAX(IF(r.waiters = x'', 0, CAST({>head} AS UNSIGNED))) AS next,
   MAX({>listed}) AS listed,
   MAX(LENGTH(r.waiters) > 1000) AS full,

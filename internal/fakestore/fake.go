@@ -1,6 +1,6 @@
-// Package storetest has the contract of the store as one suite of tests, and a fake store that
-// keeps its table in memory.
-package storetest
+// Package fakestore is a store that keeps its table in memory. It passes the suite of package
+// storetest, and is behind package mysqllocktest.
+package fakestore
 
 import (
 	"cmp"
