@@ -3,6 +3,7 @@ package mysqllock
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -11,15 +12,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mysqllock/mysqllock/internal/fakestore"
 	"github.com/mysqllock/mysqllock/internal/store"
-	"github.com/mysqllock/mysqllock/internal/storetest"
 )
 
-// A faultyStore is a fake store whose looks can fail.
+// A faultyStore is a fake store whose looks and downgrades can fail.
 type faultyStore struct {
-	*storetest.Store
+	*fakestore.Store
 	noLooks    atomic.Bool
-	downgrades atomic.Int32 // calls
+	downgrade  func(calls int) error // called before Downgrade, or, if it returns NotSent, instead; may be nil
+	downgrades int                   // calls of Downgrade
 }
 
 func (s *faultyStore) Look(ctx context.Context, names []string) (map[string]store.Row, time.Time, error) {
@@ -30,14 +32,25 @@ func (s *faultyStore) Look(ctx context.Context, names []string) (map[string]stor
 }
 
 func (s *faultyStore) Downgrade(ctx context.Context, from store.Claim, to store.AcquireRequest) (store.Grant, store.Process, error) {
-	s.downgrades.Add(1)
-	return s.Store.Downgrade(ctx, from, to)
+	if s.downgrade == nil {
+		return s.Store.Downgrade(ctx, from, to)
+	}
+	s.downgrades++
+	err := s.downgrade(s.downgrades)
+	if errors.As(err, new(store.NotSent)) {
+		return store.Grant{}, 0, err
+	}
+	g, next, _ := s.Store.Downgrade(ctx, from, to)
+	if err != nil {
+		return store.Grant{Claim: g.Claim}, 0, err
+	}
+	return g, next, nil
 }
 
 // onFakeStore runs a test in a bubble. locker returns a Locker of a process of its own.
 func onFakeStore(t *testing.T, test func(t *testing.T, locker func() (*Locker, *faultyStore))) {
 	synctest.Test(t, func(t *testing.T) {
-		table := storetest.NewTable()
+		table := fakestore.NewTable()
 		test(t, func() (*Locker, *faultyStore) {
 			self := store.NewProcess()
 			s := &faultyStore{Store: table.NewStore(self)}
@@ -120,20 +133,76 @@ func both(t *testing.T, l *Locker) (exclusive, shared *Lock) {
 	return exclusive, shared
 }
 
-// A lock that was guarded stays exclusive, without a statement: the transaction may be open.
-func TestGuardedLockStaysExclusive(t *testing.T) {
+// A lock whose row is locked, by a transaction under Guard, becomes shared later.
+func TestLockThatBecomesSharedLater(t *testing.T) {
 	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
 		l, s := locker()
 		other, _ := locker()
+		s.downgrade = func(calls int) error {
+			if calls < 5 {
+				return store.NotSent{Err: store.ErrRowLocked}
+			}
+			return nil
+		}
 		exclusive, shared := both(t, l)
-		exclusive.hold.guarded.Store(true)
 		require.NoError(t, exclusive.Unlock())
-		require.Zero(t, s.downgrades.Load())
 		_, err := other.TryRLock(bg, "x", 0, AutoRenew)
 		require.ErrorIs(t, err, ErrNotAcquired)
-		require.NoError(t, shared.Unlock())
-		_, err = other.TryRLock(bg, "x", 0, AutoRenew)
+		_, err = other.TryRLock(bg, "x", 10*time.Second, AutoRenew)
 		require.NoError(t, err)
+		require.NoError(t, shared.Err())
+	})
+}
+
+// If the outcome of a downgrade is unknown, the lock is lost, and both rows are released.
+func TestDowngradeWithUnknownOutcome(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, s := locker()
+		other, _ := locker()
+		s.downgrade = func(int) error { return io.ErrUnexpectedEOF }
+		exclusive, shared := both(t, l)
+		require.NoError(t, exclusive.Unlock())
+		require.ErrorIs(t, shared.Err(), ErrLost)
+		_, err := other.TryLock(bg, "x", 10*time.Second, AutoRenew)
+		require.NoError(t, err)
+	})
+}
+
+// While a downgrade waits for its reply, a statement that does not find the hold's row is no loss.
+func TestLossDuringADowngrade(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, s := locker()
+		exclusive, shared := both(t, l)
+		s.downgrade = func(int) error {
+			l.watchdog.OwnerChanged(exclusive.hold.lease.Load().Claim)
+			time.Sleep(time.Second)
+			return nil
+		}
+		require.NoError(t, exclusive.Unlock())
+		require.NoError(t, shared.Err())
+		require.NoError(t, shared.Unlock())
+	})
+}
+
+// A hold whose downgrade has no reply is trusted no longer than the shared lease lasts.
+func TestDowngradeThatHangs(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, s := locker()
+		owner := WithOwner(bg)
+		exclusive, err := l.TryLock(owner, "x", 0, time.Minute)
+		require.NoError(t, err)
+		shared, err := l.TryRLock(owner, "x", 0, time.Second)
+		require.NoError(t, err)
+		s.downgrade = func(int) error {
+			time.Sleep(2 * time.Second)
+			return nil
+		}
+		time.AfterFunc(1500*time.Millisecond, func() {
+			if err := shared.Err(); !errors.Is(err, ErrLost) {
+				t.Errorf("it is trusted: %v", err)
+			}
+		})
+		exclusive.Unlock()
 	})
 }
 

@@ -43,11 +43,6 @@ var shared = []mutation{
 		"TestContract/./a_repeated_shared_request",
 	},
 	{
-		"a shared request ends the hold that expired", "internal/store/sql/admit.sql",
-		"l.owner = IF(mine.admitted, {admitted}, l.owner)", "l.owner = IF(mine.admitted AND mine.phase, {admitted}, l.owner)",
-		"TestContract/./a_shared_request_ends_an_exclusive",
-	},
-	{
 		"autocommit checked by a shared request", "internal/store/sql/admit.sql",
 		"WHERE p.name = {name} AND @@autocommit", "WHERE p.name = {name}",
 		"TestStatementsWithoutAutocommit",
@@ -55,11 +50,6 @@ var shared = []mutation{
 	{
 		"no shared hold joins a name that was claimed meanwhile", "internal/store/sql/fragments/in_phase.sql",
 		"h.mode = 1 AND LEFT(h.owner, 1) = _ascii'*'", "h.mode = 1",
-		"TestJoinAfterAChange",
-	},
-	{
-		"no shared hold joins a phase that Purge has ended", "internal/store/sql/fragments/in_phase.sql",
-		"h.mode = 1 AND LEFT(h.owner, 1) = _ascii'*'", "LEFT(h.owner, 1) = _ascii'*'",
 		"TestJoinAfterAChange",
 	},
 	{
@@ -119,7 +109,7 @@ var shared = []mutation{
 	},
 	{
 		"a claim keeps out requests until it is granted", "internal/store/sql/claim.sql",
-		"IF(mine.claimed, GREATEST(l.expires_at, {>now} + INTERVAL {claimLease} MICROSECOND), l.expires_at)", "l.expires_at",
+		"IF(mine.claimed, GREATEST(l.expires_at, {>now} + INTERVAL {claimLease} MICROSECOND),", "IF(mine.claimed, l.expires_at,",
 		"TestContract/./a_name_that_is_held_shared_is_claimed",
 	},
 	{
@@ -268,6 +258,11 @@ var shared = []mutation{
 		"TestContract/./a_repeated_claim",
 	},
 	{
+		"a copy of promote does not shorten the lease", "internal/store/sql/promote.sql",
+		"IF(mine.granted, GREATEST(l.expires_at, {>new_lease}),", "IF(mine.granted, {>new_lease},",
+		"TestContract/./a_repeated_claim",
+	},
+	{
 		"autocommit checked by promote", "internal/store/sql/promote.sql",
 		" AND p.owner = {owner} AND @@autocommit", " AND p.owner = {owner}",
 		"TestStatementsWithoutAutocommit",
@@ -286,6 +281,16 @@ var shared = []mutation{
 		"nor does one that skips locked rows", "internal/store/acquire.go",
 		"mode := \" AND p.mode = 0\"", "mode := \"\"",
 		"TestLockedRowOfASharedHold",
+	},
+	{
+		"an owner beside shared holds is not replaced", "internal/store/sql/replace.sql",
+		" AND mode <> 1 AND @@autocommit", " AND @@autocommit",
+		"TestReplacementBesideSharedHolds",
+	},
+	{
+		"nor by a request that skips locked rows", "internal/store/acquire.go",
+		"\"l.waiters\", \" AND p.mode <> 1\"", "\"l.waiters\", \"\"",
+		"TestReplacementBesideSharedHolds",
 	},
 	{
 		"a released shared hold waits for a process that joins the wait queue", "internal/store/sql/release_part.sql",
@@ -378,6 +383,11 @@ var shared = []mutation{
 		"TestPurgeOfSharedHolds",
 	},
 	{
+		"a claim that Purge has ended is not taken for a grant", "internal/store/sql/end_phase.sql",
+		"  l.owner = IF(mine.alone, INSERT(l.owner, 1, 1, _ascii'-'), l.owner),\n", "",
+		"TestClaimAfterPurge",
+	},
+	{
 		"Purge ends phases", "internal/store/purge.go",
 		"if err := s.endPhases(ctx, idle); err != nil {", "if err := ctx.Err(); err != nil {",
 		"TestPurgeOfSharedHolds",
@@ -414,7 +424,7 @@ var shared = []mutation{
 	},
 	{
 		"no hold joins a share that may be lost", "share.go",
-		" || !s.lease.Live() ||", " ||",
+		" || !c.covered(s) ||", " ||",
 		"TestShareThatMayBeLost",
 	},
 	{
@@ -458,23 +468,38 @@ var shared = []mutation{
 		"TestUnlockAfterOfSharedHolds",
 	},
 	{
-		"a guarded lock does not become shared", "share.go",
-		" && !h.guarded.Load() &&", " &&",
-		"TestGuardedLockStaysExclusive",
+		"a lock that was under Guard becomes shared later", "share.go",
+		"\t\tl.downgradeLater(h, pause)\n", "",
+		"TestLockThatBecomesSharedLater",
 	},
 	{
 		"a lock with an exclusive handle does not become shared", "share.go",
-		" && !slices.ContainsFunc(h.handles, exclusive)", " && exclusive != nil",
+		" || slices.ContainsFunc(h.handles, exclusive) {", " || exclusive == nil {",
 		"TestSharedReentry",
 	},
 	{
+		"a downgrade in flight is no loss", "hold.go",
+		"!h.expired() && (h.downgrading || l.watchdog.Alive(h.lease.Load()))", "!h.expired() && l.watchdog.Alive(h.lease.Load())",
+		"TestLossDuringADowngrade",
+	},
+	{
+		"a downgrade in flight is trusted no longer than the shared row", "share.go",
+		"\th.deadline.Store(lease.Instant(lease.TrustedUntil(time.Now(), length)))\n", "",
+		"TestDowngradeThatHangs",
+	},
+	{
+		"a downgrade with unknown outcome is a loss", "share.go",
+		"unknown := err != nil && g.Claim != store.Claim{}", "unknown := err != nil && g.Claim != store.Claim{} && l == nil",
+		"TestDowngradeWithUnknownOutcome",
+	},
+	{
 		"a lock that became shared wakes the next", "share.go",
-		"\tl.waker.Released([]string{h.key.name}, next)", "\t_ = next",
+		"\t\tl.waker.Released([]string{h.key.name}, next)", "\t\t_ = next",
 		"TestLockThatBecomesShared",
 	},
 	{
 		"a lock that became shared lets in those behind it", "share.go",
-		"\tl.leaveQueue(waiter)\n\tl.waker", "\tl.waker",
+		"\tl.leaveQueue(waiter)\n\tswitch {", "\tswitch {",
 		"TestLockThatBecomesShared",
 	},
 	{
@@ -489,7 +514,7 @@ var shared = []mutation{
 	},
 	{
 		"a call that has claimed a name keeps its claim", "acquire.go",
-		"c.contention, c.pause, c.again, c.claim = nil, firstBackoff, true, a.request.Claim", "c.contention, c.pause, c.again = nil, firstBackoff, true",
+		"c.contention, c.again, c.claim = nil, true, a.request.Claim", "c.contention, c.again = nil, true",
 		"TestSharedOrder|TestSharedHeldBack",
 	},
 	{
@@ -528,12 +553,12 @@ var permits = []mutation{
 	},
 	{
 		"all slots are read if processes disagree about the limit", "internal/store/permit.go",
-		"if window == req.Limit || sem.slot != 0 && !sem.others {", "if window == req.Limit || sem.slot != 0 {",
+		"if window == req.Limit || sem.slot != 0 && !sem.beyond {", "if window == req.Limit || sem.slot != 0 {",
 		"TestLimitsOfManySlots",
 	},
 	{
 		"further slots are read if the first are held", "internal/store/permit.go",
-		"if window == req.Limit || sem.slot != 0 && !sem.others {", "if window > 0 {",
+		"if window == req.Limit || sem.slot != 0 && !sem.beyond {", "if window > 0 {",
 		"TestManyPermits",
 	},
 	{
@@ -848,5 +873,39 @@ var waitQueues = []mutation{
 		"it is refused behind an exclusive call that waits", "internal/queue/queue.go",
 		"!q.head.Shared && q.head.NoWait //", "!q.head.Shared //",
 		"TestNoWaitAndSharedWaiters",
+	},
+}
+
+// UnlockAfter, Detach and Attach.
+var handovers = []mutation{
+	{
+		"an UnlockAfter that is sent twice recognizes the row", "internal/store/sql/release_after.sql",
+		"owner IN ({owner}, {kept}, {released}) AND", "owner IN ({owner}) AND {kept} <> {released} AND",
+		"TestContract/./a_row_that_is_given_back_stays",
+	},
+	{
+		"an UnlockAfter whose time has passed frees the row", "internal/store/sql/release_after.sql",
+		"IF(mine.taken_until > {>now}, mine.taken_until, TIMESTAMP'1970-01-01 00:00:00')", "GREATEST(mine.taken_until, {>now} + INTERVAL 1 SECOND)",
+		"TestContract/./a_row_whose_minimum_has_passed",
+	},
+	{
+		"an UnlockAfter signals the next", "internal/store/sql/release_after.sql",
+		"LAST_INSERT_ID(IF({r}waiters = x'', 1, {>head}))", "LAST_INSERT_ID(1)",
+		"TestContract/./the_head_of_the_wait_queue_is_known",
+	},
+	{
+		"a Detach that is sent twice recognizes the row", "internal/store/sql/detach.sql",
+		"OR owner = {ticket} AND expires_at > {>now})", "OR owner = {ticket} AND expires_at IS NULL)",
+		"TestContract/./a_detached_row_is_attached_once",
+	},
+	{
+		"the time of a detached lock counts from its handoff", "internal/store/sql/detach.sql",
+		"GREATEST(l.acquired_at, {>now} - INTERVAL {age} MICROSECOND)", "l.acquired_at",
+		"TestContract/./a_minimum_counts_from_the_acquire",
+	},
+	{
+		"an Attach that is sent twice recognizes its grant", "internal/store/sql/attach.sql",
+		"owner IN ({ticket}, {owner}) AND", "owner IN ({ticket}) AND '' <> {owner} AND",
+		"TestContract/./a_detached_row_is_attached_once",
 	},
 }

@@ -198,6 +198,50 @@ func TestEndOfASharedHold(t *testing.T) {
 	})
 }
 
+// A handoff does not replace the owner of a name that may be held shared: a late copy of an old
+// claim may have restored it.
+func TestReplacementBesideSharedHolds(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		s := stores(1)[0]
+		freed(t, s, granted(t, s, "warm", time.Minute))
+		shared(t, s, "x")
+		owner := NewOwnerID(s.self)
+		_, err := s.db.Exec("UPDATE mysqllock SET owner = ? WHERE name = 'x'", owner)
+		require.NoError(t, err)
+		for _, limit := range []int{0, 3} { // with and without slots
+			s.db.SetMaxOpenConns(limit)
+			req := request(s, "x", Exclusive)
+			req.Replaces = owner
+			g, err := s.Acquire(ctx, req)
+			if err != nil {
+				require.ErrorIs(t, err, ErrRowLocked)
+			}
+			require.Zero(t, g.Token)
+			require.Equal(t, owner, ownerOf(t, s, "x"))
+		}
+	})
+}
+
+// A process that was paused after its claim claims the name again if Purge has ended the phase.
+func TestClaimAfterPurge(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		all := stores(2)
+		s, writer := all[0], all[1]
+		a := shared(t, s, "x")
+		req := request(writer, "x", Exclusive)
+		g, _ := acquired(t, writer, req)
+		require.True(t, g.Claimed)
+		freed(t, s, a.Claim)
+		_, err := s.db.Exec("UPDATE mysqllock SET expires_at = '2000-01-01' WHERE name = 'x'")
+		require.NoError(t, err)
+		require.NoError(t, s.endPhases(ctx, 0))
+		req.Claimed = true
+		g, _ = acquired(t, writer, req)
+		require.GreaterOrEqual(t, g.Token, a.Token+TokenRange)
+		require.Positive(t, refused(t, s, "x").Remaining)
+	})
+}
+
 // A shared hold whose process has another row already, but not that of the name, gets one.
 func TestFirstSharedHoldBesideItsRow(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
