@@ -70,7 +70,7 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 			ls := h.lease.Load()
 			l.watchdog.Stop(ls)
 			ended++
-			if m := h.minimum(); m != (store.MinHold{}) {
+			if m := h.rowMinimum(); m != (store.MinHold{}) {
 				l.releaser.AddAfter(ls.Claim, m, time.Now())
 			} else {
 				claims = append(claims, ls.Claim)

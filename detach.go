@@ -299,7 +299,7 @@ func (c *call) beginAttached(h *hold, g store.Grant, granted time.Duration, o *o
 	}
 	defer l.mu.Unlock()
 	k := c.addHandle(h, g.Sent)
-	l.startLease(c.mode, h, k, g, granted)
+	l.startLease(c.mode, h, k, g, granted, time.Time{}) // no statement has looked
 	l.addHold(h, o)
 	return k, nil
 }

@@ -69,7 +69,7 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 		h.tokens.since = a.handoff.since
 	}
 	k := c.addHandle(h, a.grant.Sent)
-	l.startLease(c.mode, h, k, a.grant, a.request.Lease)
+	l.startLease(c.mode, h, k, a.grant, a.request.Lease, a.grant.Sent)
 	if c.mode != store.Exclusive {
 		h.waiter = nil
 	}
@@ -84,11 +84,11 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 	return k, nil
 }
 
-// startLease starts the lease of a hold with one handle, by a grant of the given length. The
-// caller holds mu.
-func (l *Locker) startLease(m store.Mode, h *hold, k *Lock, g store.Grant, length time.Duration) {
+// startLease starts the lease of a hold with one handle, by a grant of the given length. looked
+// is as for startShare. The caller holds mu.
+func (l *Locker) startLease(m store.Mode, h *hold, k *Lock, g store.Grant, length time.Duration, looked time.Time) {
 	if m == store.Shared {
-		l.startShare(h, store.Grant{Token: h.tokens.token, Claim: g.Claim, Sent: g.Sent}, length)
+		l.startShare(h, store.Grant{Token: h.tokens.token, Claim: g.Claim, Sent: g.Sent}, length, looked)
 		return
 	}
 	h.lease.Store(l.watchdog.Start(g.Claim, g.Sent, length, k.requested, h))

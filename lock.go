@@ -1,6 +1,7 @@
 package mysqllock
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -423,11 +424,12 @@ func (k *Lock) unlock(held time.Duration) error {
 // endUnlocked gives back the row of a hold whose last handle was unlocked.
 func (l *Locker) endUnlocked(h *hold) (err error) {
 	end := time.Now().Add(unlockTimeout)
+	err = l.keepShared(end, h)
 	if l.leaveShare(h) || h.waiter != nil && !h.guarded.Load() && l.handOff(h) {
 		l.released.Add(1)
-		return nil
+		return err
 	}
-	switch err = l.releaseHold(end, h); err {
+	switch err = cmp.Or(l.releaseHold(end, h), err); err {
 	case nil:
 		l.released.Add(1)
 	case ErrLost:

@@ -34,8 +34,6 @@ func (k *Lock) UnlockAfter(held time.Duration) error {
 // minimum returns for how long the row stays taken when the hold has ended.
 func (h *hold) minimum() store.MinHold {
 	switch {
-	case h.share != nil:
-		return store.MinHold{Until: h.share.minHold}
 	case h.minHold == 0:
 		return store.MinHold{}
 	case h.handedOver.IsZero():
@@ -45,10 +43,18 @@ func (h *hold) minimum() store.MinHold {
 	}
 }
 
+// rowMinimum is minimum for the last hold of a row, which others may have shared.
+func (h *hold) rowMinimum() store.MinHold {
+	if h.share != nil {
+		return h.share.minHold
+	}
+	return h.minimum()
+}
+
 // releaseHold releases the row of a hold that has ended, until end.
 func (l *Locker) releaseHold(end time.Time, h *hold) error {
 	ls := h.lease.Load()
-	c, span, m := ls.Claim, l.watchdog.Stop(ls), h.minimum()
+	c, span, m := ls.Claim, l.watchdog.Stop(ls), h.rowMinimum()
 	if m == (store.MinHold{}) {
 		return l.releaseBy(end, c, span, m)
 	}
@@ -58,6 +64,43 @@ func (l *Locker) releaseHold(end time.Time, h *hold) error {
 		l.releaser.Forget(c)
 	}
 	return err
+}
+
+// keepShared makes the name stay taken for the minimum time of a hold that has ended, if other
+// holders of this process share its row: whatever becomes of them, and of this process.
+func (l *Locker) keepShared(end time.Time, h *hold) error {
+	l.mu.Lock()
+	alone := h.share == nil || len(h.share.holds) == 1
+	if alone && h.share != nil {
+		l.closeShare(h.share) // nobody joins before the row is released
+	}
+	c, m := h.lease.Load().Claim, h.minimum()
+	l.mu.Unlock()
+	if alone || m == (store.MinHold{}) {
+		return nil
+	}
+	id := store.NewOwnerID(l.process)
+	for pause := firstBackoff; ; {
+		ctx, cancel := context.WithDeadline(context.Background(), end)
+		kept, err := l.repo.KeepShared(ctx, c, id, h.holder, m)
+		lost := false
+		if err == nil && !kept {
+			lost, err = l.notMatched(ctx, c, nil)
+		}
+		switch {
+		case lost:
+			err = ErrLost
+		case err == nil:
+			l.mu.Lock()
+			h.minHold = 0 // the row of the others need not stay taken
+			l.mu.Unlock()
+		case store.Transient(err) && pause.Wait(ctx):
+			cancel()
+			continue
+		}
+		cancel()
+		return err
+	}
 }
 
 // sendRelease releases a row, which stays taken for a minimum time.

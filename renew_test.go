@@ -1754,3 +1754,8 @@ func (f *fakeRepo) lastSession() store.SessionID { return slices.Max(f.kept()) }
 func (f *fakeRepo) Downgrade(context.Context, store.Claim, store.AcquireRequest) (store.Grant, store.Process, error) {
 	return store.Grant{}, 0, nil
 }
+
+// KeepShared is not needed either.
+func (f *fakeRepo) KeepShared(context.Context, store.Claim, string, string, store.MinHold) (bool, error) {
+	return false, nil
+}

@@ -55,6 +55,7 @@ type (
 	handover interface {
 		Detach(ctx context.Context, req store.DetachRequest) (detached bool, sent time.Time, err error)
 		Attach(ctx context.Context, req store.AttachRequest) (store.Grant, error)
+		KeepShared(ctx context.Context, c store.Claim, id, holder string, m store.MinHold) (kept bool, err error)
 	}
 )
 

@@ -20,20 +20,20 @@ type share struct {
 	token   uint64
 	lease   *lease.Lease
 	holds   map[*hold]struct{}
-	autos   int       // holds that request AutoRenew
-	until   time.Time // the latest end that any hold has requested
-	minHold time.Time // until when the row stays taken, by UnlockAfter; zero if that was not called
-	looked  time.Time // when the last statement that found no exclusive request was sent
+	autos   int           // holds that request AutoRenew
+	until   time.Time     // the latest end that any hold has requested
+	minHold store.MinHold // for which the row stays taken, by UnlockAfter
+	looked  time.Time     // when the last statement that found no exclusive request was sent
 }
 
 // lookInterval is how long holds join a share without a look for exclusive requests of other
 // processes. Such a request waits that much longer, at most, for the holders of shared locks.
 const lookInterval = 20 * time.Millisecond
 
-// startShare begins a share with a first hold, by a grant of the given length. The caller holds
-// mu.
-func (l *Locker) startShare(h *hold, g store.Grant, length time.Duration) {
-	s := &share{locker: l, name: h.key.name, token: g.Token, looked: g.Sent, holds: map[*hold]struct{}{}}
+// startShare begins a share with a first hold, by a grant of the given length. looked is when the
+// last statement that found no exclusive request was sent, zero if none did. The caller holds mu.
+func (l *Locker) startShare(h *hold, g store.Grant, length time.Duration, looked time.Time) {
+	s := &share{locker: l, name: h.key.name, token: g.Token, looked: looked, holds: map[*hold]struct{}{}}
 	s.lease = l.watchdog.Start(g.Claim, g.Sent, length, h.request(), s)
 	l.shares[s.name] = s
 	l.enterShare(h, s)
@@ -42,7 +42,7 @@ func (l *Locker) startShare(h *hold, g store.Grant, length time.Duration) {
 // enterShare adds a hold to a share. The caller holds mu.
 func (l *Locker) enterShare(h *hold, s *share) {
 	s.holds[h] = struct{}{}
-	h.share, h.tokens, h.handedOver = s, tokenRange{token: s.token}, time.Now()
+	h.share, h.tokens = s, tokenRange{token: s.token}
 	h.lease.Store(s.lease)
 	l.shareChanged(h)
 }
@@ -63,7 +63,7 @@ func (c *call) joinShare(head bool) *Lock {
 		return nil
 	}
 	h := c.newHold(s.token, tokenRange{})
-	h.waiter = nil
+	h.waiter, h.handedOver = nil, now
 	k := c.addHandle(h, now)
 	l.enterShare(h, s)
 	l.holdBegan(c, h)
@@ -169,8 +169,10 @@ func (l *Locker) leaveShareLocked(h *hold) (others bool) {
 		h.timer.Stop()
 	}
 	delete(s.holds, h)
-	if until := h.handedOver.Add(h.minHold); h.minHold > 0 && until.After(s.minHold) {
-		s.minHold = until
+	m := h.minimum()
+	s.minHold.Held = max(s.minHold.Held, m.Held)
+	if m.Until.After(s.minHold.Until) {
+		s.minHold.Until = m.Until
 	}
 	if h.auto {
 		s.autos--
@@ -275,7 +277,7 @@ func (l *Locker) downgrade(h *hold, pause background.Backoff) {
 	if h.ended == nil && err == nil {
 		l.watchdog.Stop(ls)
 		h.waiter = nil
-		l.startShare(h, g, length)
+		l.startShare(h, g, length, time.Time{})
 	} else {
 		h.deadline.Store(0)
 		waiter = nil

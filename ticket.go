@@ -21,7 +21,7 @@ type Ticket string
 // A ticket is the content of a Ticket.
 type ticket struct {
 	claim        store.Claim // the row, and its owner id while it is detached
-	token, first uint64      // of the hold, and the first of the row's range
+	token, first uint64      // of the hold, and the first of the row's range; a hold that became shared has an earlier token
 	minHold      time.Duration
 }
 
@@ -29,12 +29,11 @@ type ticket struct {
 const ticketVersion = "1"
 
 // The content of a Ticket, in base64: a CRC-32 of the rest, the owner id, the first token of
-// the range, how far the hold's token is above it, the minimum hold in microseconds, and the key
-// of the row.
+// the range, the hold's token, the minimum hold in microseconds, and the key of the row.
 func (t ticket) encode() Ticket {
 	b := append(make([]byte, 4), t.claim.Owner...)
 	b = binary.AppendUvarint(b, t.first)
-	b = binary.AppendUvarint(b, t.token-t.first)
+	b = binary.AppendUvarint(b, t.token)
 	b = binary.AppendUvarint(b, uint64(t.minHold.Microseconds()))
 	b = append(b, t.claim.Name...)
 	binary.BigEndian.PutUint32(b, crc32.ChecksumIEEE(b[4:]))
@@ -66,9 +65,9 @@ func (t Ticket) parse() (parsed ticket, err error) {
 	}
 	key := b[len(b)-r.Len():]
 	parsed.claim.Name = string(key)
-	parsed.first, parsed.token = numbers[0], numbers[0]+numbers[1]
+	parsed.first, parsed.token = numbers[0], numbers[1]
 	const mostMicros = uint64(1<<63-1) / uint64(time.Microsecond)
-	if numbers[1] >= store.TokenRange || numbers[2] > mostMicros || checkName(store.NameOf(string(key))) != nil {
+	if numbers[1] >= numbers[0] && numbers[1]-numbers[0] >= store.TokenRange || numbers[2] > mostMicros || checkName(store.NameOf(string(key))) != nil {
 		return ticket{}, errNoTicket
 	}
 	parsed.minHold = time.Duration(numbers[2]) * time.Microsecond

@@ -33,6 +33,24 @@ func (s *Store) ReleaseAfter(ctx context.Context, c store.Claim, m store.MinHold
 	return freed, next, err
 }
 
+// KeepShared implements [store.Store.KeepShared].
+func (s *Store) KeepShared(ctx context.Context, c store.Claim, id, holder string, m store.MinHold) (kept bool, err error) {
+	_, err = s.execute(ctx, func(now time.Time) {
+		part := s.owned(c)
+		if kept = part != nil; !kept {
+			return
+		}
+		if holder == "" {
+			holder = s.Label
+		}
+		g := s.join(store.AcquireRequest{Claim: store.Claim{Name: store.NameOf(c.Name), Owner: marked(id, "+")}, Holder: holder}, part.token, now)
+		r := s.table.rows[g.Claim.Name]
+		r.holds, r.acquired = 0, part.acquired
+		r.expires = later(r.expires, later(after(part.acquired, m.Held), m.Until.Truncate(time.Microsecond)))
+	})
+	return kept, err
+}
+
 // headOf returns the head of the wait queue for a row. The caller holds mu.
 func (s *Store) headOf(key string) store.Process {
 	if queue := s.table.rows[store.QueueOf(key)]; queue != nil {

@@ -126,7 +126,9 @@ func (s *Store) Downgrade(ctx context.Context, from store.Claim, to store.Acquir
 		}
 		r.mode, r.token = inPhase, nextToken(r, now)
 		r.free(now, "*")
+		acquired := r.acquired
 		g = s.join(to, r.token, now)
+		s.table.rows[g.Claim.Name].acquired = acquired
 		next = r.head()
 	})
 	if err == nil && !owned {

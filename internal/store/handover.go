@@ -44,6 +44,30 @@ func (s *Store) ReleaseAfter(ctx context.Context, c Claim, m MinHold) (freed boo
 	return true, next, nil
 }
 
+// KeepShared makes a name stay taken, for a minimum time, by a shared hold that goes on for other
+// holders of this process: by a row of its own, which belongs to nobody. kept is false if c does
+// not own its row, or the statement was killed. Repeated with the same id, from NewOwnerID, it
+// does not add another row. Like Downgrade, it waits for no row longer than a second.
+func (s *Store) KeepShared(ctx context.Context, c Claim, id, holder string, m MinHold) (wasKept bool, err error) {
+	left := time.Duration(0)
+	if !m.Until.IsZero() {
+		left = max(0, time.Until(m.Until))
+	}
+	row := AcquireRequest{Claim: Claim{NameOf(c.Name), kept(id)}}
+	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		for try := range sharedTries {
+			answer, _, err := s.execForAnswer(ctx, conn, s.command(sqlKeepShared,
+				"name", literal(row.Name), "key", literal(s.rowOf(row, try)), "owner", literal(row.Owner), "label", s.labelOf(holder),
+				"part", literal(c.Name), "part owner", literal(c.Owner), "held", micros(m.Held), "left", micros(left), "dead", "0"))
+			if wasKept = answer > 0; err != nil || answer >= 0 {
+				return err
+			}
+		}
+		return NotSent{ErrRowLocked}
+	})
+	return wasKept, err
+}
+
 // kept returns what ReleaseAfter makes of the owner id of a row that stays taken.
 func kept(owner string) string { return "+" + owner[1:] }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -17,9 +19,22 @@ import (
 // token is theirs, and their guards lock its entry. So an exclusive request closes the phase,
 // by a claim, and then waits until no such row is held any more (see claim.go).
 
-// sharedRows is how many rows a process may have for shared holds of one name. It rarely needs
-// more than one.
-const sharedRows = 100
+// sharedTries is how many rows one request tries for its hold, until it finds one that this
+// process does not use. It rarely needs more than one: others are detached, or kept for a minimum
+// time.
+const sharedTries = 10
+
+// rowOf returns the key of the row for a shared hold that a request tries next. Each of its
+// copies tries the same rows.
+func (s *Store) rowOf(req AcquireRequest, try int) string {
+	rows := uint64(1) // enough for the rows in use, and few more
+	for range try {
+		rows *= 8
+	}
+	random := fnv.New64a()
+	fmt.Fprint(random, req.Owner, try)
+	return sharedKey(req.Name, s.self, int(random.Sum64()%rows))
+}
 
 // acquireShared acquires a name together with others that hold it shared: it is admitted by the
 // row of the name, and joins with a row of its own. It sends two statements if nobody holds the
@@ -27,7 +42,7 @@ const sharedRows = 100
 func (s *Store) acquireShared(ctx context.Context, req AcquireRequest) (g Grant, err error) {
 	const maxTries = 5
 	var answer int64
-	c := Claim{sharedKey(req.Name, s.self, 0), req.Owner}
+	c := Claim{s.rowOf(req, 0), req.Owner}
 	raced := false // join found that the name had changed
 	for try := 1; try <= maxTries && answer == 0 && err == nil; try++ {
 		answer, g.Sent, err = s.admitAndJoin(ctx, req, &c)
@@ -70,7 +85,7 @@ func (s *Store) admitAndJoin(ctx context.Context, req AcquireRequest, c *Claim) 
 			if err != nil || answer != answerAdmitted {
 				return answer, sent, err
 			}
-			return s.join(req, c, sqlInPhase, "h.token", lockInShareMode, func(text func() string) (int64, time.Time, error) {
+			return s.join(req, c, sqlInPhase, "h.token", sqlNow, lockInShareMode, func(text func() string) (int64, time.Time, error) {
 				return s.execForAnswer(ctx, conn, command{text: text})
 			})
 		})
@@ -80,7 +95,7 @@ func (s *Store) admitAndJoin(ctx context.Context, req AcquireRequest, c *Claim) 
 		return err
 	})
 	if err == nil && answer == admittedOnly {
-		answer, sent, err = s.join(req, c, sqlInPhase, "h.token", lockInShareMode, func(text func() string) (int64, time.Time, error) {
+		answer, sent, err = s.join(req, c, sqlInPhase, "h.token", sqlNow, lockInShareMode, func(text func() string) (int64, time.Time, error) {
 			return s.takeFirst(ctx, req, *c, text)
 		})
 	}
@@ -96,7 +111,7 @@ func (s *Store) insertShared(ctx context.Context, req AcquireRequest, c *Claim) 
 	switch {
 	case errorNumber(err) == 1062: // ER_DUP_ENTRY
 		// If it was the row of c, as when only that of the name was deleted, use another.
-		c.Name = sharedKey(req.Name, s.self, rand.IntN(sharedRows))
+		c.Name = s.rowOf(req, 1+rand.IntN(sharedTries-1))
 		return 0, sent, nil
 	case err == nil && answer == 0:
 		err = ErrAutocommit
@@ -126,11 +141,11 @@ func admitted(owner string) string { return "*" + owner[1:] }
 // join takes a row of this process for a shared hold, if the condition holds for the row h of
 // the name. send sends the statement that takes the row of c. The answer is the token, or 0 if
 // the condition fails.
-func (s *Store) join(req AcquireRequest, c *Claim, condition, token, lock string, send func(text func() string) (int64, time.Time, error)) (answer int64, sent time.Time, err error) {
+func (s *Store) join(req AcquireRequest, c *Claim, condition, token, acquired, lock string, send func(text func() string) (int64, time.Time, error)) (answer int64, sent time.Time, err error) {
 	const inUse = -1
-	for n := range sharedRows {
-		c.Name = sharedKey(req.Name, s.self, n)
-		answer, sent, err = send(s.sharedText(req, *c, sqlJoin, "condition", condition, "token", token, "lock", lock))
+	for try := range sharedTries {
+		c.Name = s.rowOf(req, try)
+		answer, sent, err = send(s.sharedText(req, *c, sqlJoin, "condition", condition, "token", token, "acquired", acquired, "lock", lock))
 		if err != nil || answer != inUse {
 			return answer, sent, err
 		}
@@ -208,7 +223,7 @@ func (s *Store) downgradeOn(ctx context.Context, conn *sqlx.Conn, from Claim, to
 	}
 	c := Claim{Owner: to.Owner}
 	held := "h.mode = 2 AND h.owner = " + literal(from.Owner)
-	token, sent, err := s.join(to, &c, held, s.query(sqlNextToken, "r", "h."), lock, func(text func() string) (int64, time.Time, error) {
+	token, sent, err := s.join(to, &c, held, s.query(sqlNextToken, "r", "h."), "h.acquired_at", lock, func(text func() string) (int64, time.Time, error) {
 		return s.execForAnswer(ctx, conn, command{text: text})
 	})
 	if err != nil {

@@ -260,7 +260,7 @@ func TestDowngradeThatEnds(t *testing.T) {
 		require.NoError(t, err)
 		defer conn.Close()
 		token, _, err := s.join(AcquireRequest{Claim: Claim{"x", c.Owner}, Lease: time.Minute}, &c,
-			"h.owner = "+literal(g.Claim.Owner), s.query(sqlNextToken, "r", "h."), lockInShareMode, func(text func() string) (int64, time.Time, error) {
+			"h.owner = "+literal(g.Claim.Owner), s.query(sqlNextToken, "r", "h."), sqlNow, lockInShareMode, func(text func() string) (int64, time.Time, error) {
 				return s.execForAnswer(ctx, conn, command{text: text})
 			})
 		require.NoError(t, err)

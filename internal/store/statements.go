@@ -40,6 +40,7 @@ var (
 	sqlAdmit            = load("admit")
 	sqlJoin             = load("join")
 	sqlInsertShared     = load("insert_shared")
+	sqlKeepShared       = load("keep_shared")
 	sqlClaim            = load("claim")
 	sqlPromote          = load("promote")
 	sqlSharedHolds      = load("shared_holds")
@@ -115,6 +116,7 @@ var (
 	sqlPlain            = load("fragments/plain")
 	sqlInPhase          = load("fragments/in_phase")
 	sqlNextToken        = load("fragments/next_token")
+	sqlNow              = load("fragments/now")
 )
 
 //go:embed sql

@@ -35,6 +35,7 @@ type Repository interface {
 	ReleaseAfter(ctx context.Context, c store.Claim, m store.MinHold) (freed bool, next store.Process, err error)
 	Detach(ctx context.Context, req store.DetachRequest) (detached bool, sent time.Time, err error)
 	Attach(ctx context.Context, req store.AttachRequest) (store.Grant, error)
+	KeepShared(ctx context.Context, c store.Claim, id, holder string, m store.MinHold) (kept bool, err error)
 
 	BeginSession(ctx context.Context, id store.SessionID, lease time.Duration) (sent time.Time, err error)
 	RenewSession(ctx context.Context, id store.SessionID, lease time.Duration) (store.SessionRenewal, error)

@@ -190,6 +190,37 @@ var handovers = []clause{
 		require.True(t, freed)
 		require.Greater(t, p.refused("y").Remaining, long-short)
 	}},
+	{"a shared hold keeps the name taken beside others of its process", func(t *testing.T, newProcess func() *process) {
+		p, other := newProcess(), newProcess()
+		keep := func(c store.Claim, id string, m store.MinHold) bool {
+			kept, err := p.KeepShared(ctx, c, id, "", m)
+			require.NoError(t, err)
+			return kept
+		}
+		c, id := p.share("x", long).Claim, store.NewOwnerID(p.self)
+		for range 2 { // the second is a copy
+			require.True(t, keep(c, id, store.MinHold{Held: short}))
+		}
+		freed, _ := p.release(c)
+		require.True(t, freed)
+		require.Greater(t, other.refused("x").Remaining, time.Duration(0))
+		other.share("x", time.Microsecond)
+		start := time.Now()
+		other.takeWhenFree("x", long, nil)
+		require.Less(t, time.Since(start), 2*short)
+		require.False(t, keep(c, id, store.MinHold{Held: long}), "it holds the name no more")
+
+		c = p.share("y", long).Claim
+		require.True(t, keep(c, store.NewOwnerID(p.self), store.MinHold{Until: time.Now().Add(long)}))
+		freed, _ = p.release(c)
+		require.True(t, freed)
+		other.refused("y")
+		freedByForce, _, err := other.ForceUnlock(ctx, "y")
+		require.NoError(t, err)
+		require.Len(t, freedByForce, 1)
+		require.False(t, keep(c, id, store.MinHold{Held: long}))
+		other.take("y", long)
+	}},
 	{"only the owner's row is detached, and only a ticket's attached", func(t *testing.T, newProcess func() *process) {
 		p := newProcess()
 		c, ticket := p.take("x", long), store.NewTicketID(p.self)

@@ -1,5 +1,5 @@
--- Takes the row {key} of a shared hold, if {condition} allows it for the row h of the name.
--- {lock} is LOCK IN SHARE MODE, or FOR UPDATE SKIP LOCKED.
+-- Takes the row {key} of a shared hold, acquired at {acquired}, if {condition} allows it for the
+-- row h of the name. {lock} is LOCK IN SHARE MODE, or FOR UPDATE SKIP LOCKED.
 --
 -- | row {key}                           | {condition} | written                        | answer    |
 -- |-------------------------------------|-------------|--------------------------------|-----------|
@@ -14,14 +14,14 @@
 -- The lock on h makes this statement, and those that claim or promote, wait for each other. A
 -- column is assigned after everything that depends on it.
 INSERT INTO {t} (name, owner, holder, holds, token, acquired_at, expires_at)
-SELECT {key}, {owner}, {label}, 1, LAST_INSERT_ID({token}), {>now}, {>new_lease}
+SELECT {key}, {owner}, {label}, 1, LAST_INSERT_ID({token}), {acquired}, {>new_lease}
 FROM {t} AS h FORCE INDEX (PRIMARY)
 WHERE h.name = {name} AND {condition} AND @@autocommit
 {lock}
 ON DUPLICATE KEY UPDATE
   holds = IF({>joins}, 1, {t}.holds + 0 * LAST_INSERT_ID(-1)),
   holder = IF({>joins}, {label}, {t}.holder),
-  acquired_at = IF({>joins}, {>now}, {t}.acquired_at),
+  acquired_at = IF({>joins}, {acquired}, {t}.acquired_at),
   token = IF({>joins}, LAST_INSERT_ID(IF({t}.owner = {owner}, {t}.token, {token})), {t}.token),
   session = IF({>joins} AND {t}.owner <> {owner}, 0, {t}.session),
   owner = IF({>joins}, {owner}, {t}.owner),

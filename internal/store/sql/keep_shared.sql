@@ -1,0 +1,30 @@
+-- Adds the row {key}, which keeps a name shared although it belongs to nobody: until {held} after
+-- the hold {part} was acquired, or for {left} from now if that ends later. The first comment is
+-- for MariaDB, the second for MySQL: nothing is waited for longer than a second.
+--
+-- | row {part}                     | row {key}                           | written             | answer |
+-- |--------------------------------|-------------------------------------|---------------------|--------|
+-- | owned by {part owner}          | missing, or free                    | the row, taken      | 1      |
+-- | owned by {part owner}          | written by a copy of this statement | the later end       | 1      |
+-- | owned by {part owner}          | another hold of this process        | nothing             | -1     |
+-- | another owner's, or missing    | any                                 | nothing             | 0      |
+-- | any, after the end of its phase | any                                | nothing             | 0      |
+-- | any, while autocommit is off   | any                                 | nothing             | 0      |
+--
+-- The locks are those of join. A column is assigned after everything that depends on it.
+/*M! SET STATEMENT innodb_lock_wait_timeout = 1 FOR */ INSERT /*+ SET_VAR(innodb_lock_wait_timeout = 1) */ INTO {t}
+  (name, owner, holder, token, acquired_at, expires_at)
+SELECT {key}, {owner}, {label}, k.token + 0 * LAST_INSERT_ID(1), k.acquired_at,
+  GREATEST(k.acquired_at + INTERVAL {held} MICROSECOND, {>now} + INTERVAL {left} MICROSECOND)
+FROM {t} AS h FORCE INDEX (PRIMARY)
+STRAIGHT_JOIN {t} AS k FORCE INDEX (PRIMARY) ON k.name = {part} AND k.token = h.token
+WHERE h.name = {name} AND h.mode = 1 AND k.owner = {part owner} AND @@autocommit
+LOCK IN SHARE MODE
+ON DUPLICATE KEY UPDATE
+  holds = IF({>joins}, 0, {t}.holds + 0 * LAST_INSERT_ID(-1)),
+  holder = IF({>joins}, {label}, {t}.holder),
+  acquired_at = IF({>joins}, k.acquired_at, {t}.acquired_at),
+  token = IF({>joins}, k.token, {t}.token),
+  session = IF({>joins}, 0, {t}.session),
+  owner = IF({>joins}, {owner}, {t}.owner),
+  expires_at = IF({>joins}, GREATEST({t}.expires_at, k.acquired_at + INTERVAL {held} MICROSECOND, {>now} + INTERVAL {left} MICROSECOND), {t}.expires_at)
