@@ -147,3 +147,16 @@ func TestLossWhileASetWaits(t *testing.T) {
 		require.Zero(t, f.left("c"))
 	})
 }
+
+// The wait of a set is for all its locks together.
+func TestWaitOfASet(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker(withSignal)
+		f.take("a", 3*time.Second)
+		f.take("b", time.Hour)
+		_, err := l.TryLockAll(bg, []string{"a", "b"}, 5*time.Second, AutoRenew)
+		require.ErrorIs(t, err, ErrNotAcquired)
+		require.ErrorContains(t, err, `acquire "b"`)
+		require.Less(t, f.now(), 6*time.Second)
+	})
+}

@@ -1,7 +1,7 @@
 // Command mutation takes conditions that the library is known to need out of its
 // source, one at a time, and runs the tests that must then fail:
 //
-//	go run ./internal/mutation [-run regexp] [-v]
+//	go run ./internal/mutation [-run regexp] [-timeout duration] [-v]
 //
 // It works on a copy. Its exit code is 1 if a test run passes without the
 // condition, or does not get as far as a test.
@@ -23,6 +23,7 @@ import (
 var (
 	run     = flag.String("run", "", "only the mutations whose description matches the `regexp`")
 	verbose = flag.Bool("v", false, "show what failed")
+	timeout = flag.Duration("timeout", 3*time.Minute, "of the tests of a mutation, which fail after it")
 )
 
 func main() {
@@ -162,7 +163,7 @@ func (m mutation) test(dir string) (failed string, err error) {
 	if err != nil {
 		return "", err
 	}
-	args := []string{"test", "-count=1", "-failfast", "-vet=off", "-timeout=3m", "-run=" + m.pattern()}
+	args := []string{"test", "-count=1", "-failfast", "-vet=off", "-timeout=" + timeout.String(), "-run=" + m.pattern()}
 	cmd := exec.Command("go", append(args, packages...)...)
 	cmd.Dir = dir
 	out, ended := cmd.CombinedOutput()

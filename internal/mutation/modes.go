@@ -43,23 +43,13 @@ var shared = []mutation{
 		"TestContract/./a_repeated_shared_request",
 	},
 	{
-		"a shared request ends the hold that expired", "internal/store/sql/admit.sql",
-		"l.owner = IF(mine.admitted, {admitted}, l.owner)", "l.owner = IF(mine.admitted AND mine.phase, {admitted}, l.owner)",
-		"TestContract/./a_shared_request_ends_an_exclusive",
-	},
-	{
 		"autocommit checked by a shared request", "internal/store/sql/admit.sql",
 		"WHERE p.name = {name} AND @@autocommit", "WHERE p.name = {name}",
-		"TestSharedHoldsWithoutAutocommit",
+		"TestStatementsWithoutAutocommit",
 	},
 	{
 		"no shared hold joins a name that was claimed meanwhile", "internal/store/sql/fragments/in_phase.sql",
 		"h.mode = 1 AND LEFT(h.owner, 1) = _ascii'*'", "h.mode = 1",
-		"TestJoinAfterAChange",
-	},
-	{
-		"no shared hold joins a phase that Purge has ended", "internal/store/sql/fragments/in_phase.sql",
-		"h.mode = 1 AND LEFT(h.owner, 1) = _ascii'*'", "LEFT(h.owner, 1) = _ascii'*'",
 		"TestJoinAfterAChange",
 	},
 	{
@@ -70,7 +60,7 @@ var shared = []mutation{
 	{
 		"autocommit checked by join", "internal/store/sql/join.sql",
 		" AND {condition} AND @@autocommit", " AND {condition}",
-		"TestJoinAfterAChange",
+		"TestStatementsWithoutAutocommit",
 	},
 	{
 		"two shared holds of one process have a row each", "internal/store/sql/fragments/joins.sql",
@@ -105,7 +95,12 @@ var shared = []mutation{
 	{
 		"first shared holds wait for Purge", "internal/store/sql/insert_shared.sql",
 		"WHERE @@autocommit\nLOCK IN SHARE MODE", "WHERE @@autocommit",
-		"TestFirstSharedHoldWaitsForPurge",
+		"TestFirstGrantsWaitForPurge",
+	},
+	{
+		"autocommit checked by a first shared hold", "internal/store/sql/insert_shared.sql",
+		"WHERE @@autocommit\n", "",
+		"TestStatementsWithoutAutocommit",
 	},
 	{
 		"a first shared hold beside a row that Purge left uses another", "internal/store/shared.go",
@@ -113,13 +108,8 @@ var shared = []mutation{
 		"TestFirstSharedHoldBesideItsRow",
 	},
 	{
-		"a shared hold that may have been granted earlier is released", "internal/store/shared.go",
-		"case raced: //", "case raced && s == nil: //",
-		"TestJoinThatWasGrantedEarlier",
-	},
-	{
 		"a claim keeps out requests until it is granted", "internal/store/sql/claim.sql",
-		"IF(mine.claimed, GREATEST(l.expires_at, {>now} + INTERVAL {claimLease} MICROSECOND), l.expires_at)", "l.expires_at",
+		"IF(mine.claimed, GREATEST(l.expires_at, {>now} + INTERVAL {claimLease} MICROSECOND),", "IF(mine.claimed, l.expires_at,",
 		"TestContract/./a_name_that_is_held_shared_is_claimed",
 	},
 	{
@@ -268,6 +258,16 @@ var shared = []mutation{
 		"TestContract/./a_repeated_claim",
 	},
 	{
+		"a copy of promote does not shorten the lease", "internal/store/sql/promote.sql",
+		"IF(mine.granted, GREATEST(l.expires_at, {>new_lease}),", "IF(mine.granted, {>new_lease},",
+		"TestContract/./a_repeated_claim",
+	},
+	{
+		"autocommit checked by promote", "internal/store/sql/promote.sql",
+		" AND p.owner = {owner} AND @@autocommit", " AND p.owner = {owner}",
+		"TestStatementsWithoutAutocommit",
+	},
+	{
 		"a plain request does not take a name that may be held shared", "internal/store/sql/take.sql",
 		" AND waiters = x'' AND mode = 0, 1,", " AND waiters = x'', 1,",
 		"TestContract/./a_request_that_must_not_claim",
@@ -283,6 +283,16 @@ var shared = []mutation{
 		"TestLockedRowOfASharedHold",
 	},
 	{
+		"an owner beside shared holds is not replaced", "internal/store/sql/replace.sql",
+		" AND mode <> 1 AND @@autocommit", " AND @@autocommit",
+		"TestReplacementBesideSharedHolds",
+	},
+	{
+		"nor by a request that skips locked rows", "internal/store/acquire.go",
+		"\"l.waiters\", \" AND p.mode <> 1\"", "\"l.waiters\", \"\"",
+		"TestReplacementBesideSharedHolds",
+	},
+	{
 		"a released shared hold waits for a process that joins the wait queue", "internal/store/sql/release_part.sql",
 		"LIMIT 1 LOCK IN SHARE MODE", "LIMIT 1",
 		"TestReleaseOfAPartWaitsForItsQueue",
@@ -296,6 +306,11 @@ var shared = []mutation{
 		"a release of it that is sent twice recognizes the row", "internal/store/sql/release_part.sql",
 		"WHERE l.owner IN ({owner}, {released}) AND", "WHERE l.owner IN ({owner}) AND '' <> {released} AND",
 		"TestContract/./a_released_part_answers_the_head",
+	},
+	{
+		"autocommit checked by it", "internal/store/sql/release_part.sql",
+		"WHERE l.owner IN ({owner}, {released}) AND @@autocommit", "WHERE l.owner IN ({owner}, {released})",
+		"TestStatementsWithoutAutocommit",
 	},
 	{
 		"a released shared hold or permit is bound to no session", "internal/store/sql/release_part.sql",
@@ -316,6 +331,11 @@ var shared = []mutation{
 		"owner check in a downgrade", "internal/store/sql/prepare_downgrade.sql",
 		"AND owner = {owner} AND mode <> 1", "AND LENGTH({owner}) > 0 AND mode <> 1",
 		"TestContract/./only_the_owner_of_an_exclusive_hold",
+	},
+	{
+		"autocommit checked by a downgrade", "internal/store/sql/prepare_downgrade.sql",
+		" AND mode <> 1 AND @@autocommit", " AND mode <> 1",
+		"TestStatementsWithoutAutocommit",
 	},
 	{
 		"a downgrade does not wait for guards", "internal/store/sql/downgrade.sql",
@@ -363,6 +383,11 @@ var shared = []mutation{
 		"TestPurgeOfSharedHolds",
 	},
 	{
+		"a claim that Purge has ended is not taken for a grant", "internal/store/sql/end_phase.sql",
+		"  l.owner = IF(mine.alone, INSERT(l.owner, 1, 1, _ascii'-'), l.owner),\n", "",
+		"TestClaimAfterPurge",
+	},
+	{
 		"Purge ends phases", "internal/store/purge.go",
 		"if err := s.endPhases(ctx, idle); err != nil {", "if err := ctx.Err(); err != nil {",
 		"TestPurgeOfSharedHolds",
@@ -399,7 +424,7 @@ var shared = []mutation{
 	},
 	{
 		"no hold joins a share that may be lost", "share.go",
-		" || !s.lease.Live() ||", " ||",
+		" || !c.covered(s) ||", " ||",
 		"TestShareThatMayBeLost",
 	},
 	{
@@ -443,23 +468,38 @@ var shared = []mutation{
 		"TestUnlockAfterOfSharedHolds",
 	},
 	{
-		"a guarded lock does not become shared", "share.go",
-		" && !h.guarded.Load() &&", " &&",
-		"TestGuardedLockStaysExclusive",
+		"a lock that was under Guard becomes shared later", "share.go",
+		"\t\tl.downgradeLater(h, pause)\n", "",
+		"TestLockThatBecomesSharedLater",
 	},
 	{
 		"a lock with an exclusive handle does not become shared", "share.go",
-		" && !slices.ContainsFunc(h.handles, exclusive)", " && exclusive != nil",
+		" || slices.ContainsFunc(h.handles, exclusive) {", " || exclusive == nil {",
 		"TestSharedReentry",
 	},
 	{
+		"a downgrade in flight is no loss", "hold.go",
+		"!h.expired() && (h.downgrading || l.watchdog.Alive(h.lease.Load()))", "!h.expired() && l.watchdog.Alive(h.lease.Load())",
+		"TestLossDuringADowngrade",
+	},
+	{
+		"a downgrade in flight is trusted no longer than the shared row", "share.go",
+		"\th.deadline.Store(lease.Instant(lease.TrustedUntil(time.Now(), length)))\n", "",
+		"TestDowngradeThatHangs",
+	},
+	{
+		"a downgrade with unknown outcome is a loss", "share.go",
+		"unknown := err != nil && g.Claim != store.Claim{}", "unknown := err != nil && g.Claim != store.Claim{} && l == nil",
+		"TestDowngradeWithUnknownOutcome",
+	},
+	{
 		"a lock that became shared wakes the next", "share.go",
-		"\tl.waker.Released([]string{h.key.name}, next)", "\t_ = next",
+		"\t\tl.waker.Released([]string{h.key.name}, next)", "\t\t_ = next",
 		"TestLockThatBecomesShared",
 	},
 	{
 		"a lock that became shared lets in those behind it", "share.go",
-		"\tl.leaveQueue(waiter)\n\tl.waker", "\tl.waker",
+		"\tl.leaveQueue(waiter)\n\tswitch {", "\tswitch {",
 		"TestLockThatBecomesShared",
 	},
 	{
@@ -474,7 +514,7 @@ var shared = []mutation{
 	},
 	{
 		"a call that has claimed a name keeps its claim", "acquire.go",
-		"c.contention, c.pause, c.again, c.claim = nil, firstBackoff, true, a.request.Claim", "c.contention, c.pause, c.again = nil, firstBackoff, true",
+		"c.contention, c.again, c.claim = nil, true, a.request.Claim", "c.contention, c.again = nil, true",
 		"TestSharedOrder|TestSharedHeldBack",
 	},
 	{
@@ -513,12 +553,12 @@ var permits = []mutation{
 	},
 	{
 		"all slots are read if processes disagree about the limit", "internal/store/permit.go",
-		"if window == req.Limit || sem.slot != 0 && !sem.others {", "if window == req.Limit || sem.slot != 0 {",
+		"if window == req.Limit || sem.slot != 0 && !sem.beyond {", "if window == req.Limit || sem.slot != 0 {",
 		"TestLimitsOfManySlots",
 	},
 	{
 		"further slots are read if the first are held", "internal/store/permit.go",
-		"if window == req.Limit || sem.slot != 0 && !sem.others {", "if window > 0 {",
+		"if window == req.Limit || sem.slot != 0 && !sem.beyond {", "if window > 0 {",
 		"TestManyPermits",
 	},
 	{
@@ -549,7 +589,7 @@ var permits = []mutation{
 	{
 		"a request for a permit reads again after it has joined the wait queue", "internal/store/permit.go",
 		"\t\t\tif created {\n\t\t\t\tpause = afterFirstWaiter\n\t\t\t}", "\t\t\tif created {\n\t\t\t\tpause = afterFirstWaiter\n\t\t\t}\n\t\t\treturn sem.refusal(req, locked, pause), nil",
-		"TestPermitReleasedWhileAProcessJoins",
+		"TestStatementsOfPermits",
 	},
 	{
 		"the first waiter for a permit reads again soon", "internal/store/permit.go",
@@ -604,7 +644,7 @@ var permits = []mutation{
 	{
 		"autocommit checked by a process that joins it", "internal/store/sql/join_semaphore.sql",
 		" WHERE s.trusted", "",
-		"TestPermitsWithoutAutocommit",
+		"TestStatementsWithoutAutocommit",
 	},
 	{
 		"a listener finds a free slot", "internal/store/permit.go",
@@ -683,7 +723,7 @@ var batches = []mutation{
 	{
 		"a batch takes no name whose token is ahead of the clock", "internal/store/sql/fragments/plain.sql",
 		" AND {r}token + 256 <= {>now_micros}", "",
-		"TestContract/./a_batch_takes_no_name_whose_token",
+		"TestBatchAndTheClock",
 	},
 	{
 		"a batch with new names has a token above those that were purged", "internal/store/sql/insert_all.sql",
@@ -693,7 +733,7 @@ var batches = []mutation{
 	{
 		"a batch with new names waits for Purge", "internal/store/sql/insert_all.sql",
 		" WHERE name = x'' LOCK IN SHARE MODE)", " WHERE name = x'')",
-		"TestFirstBatchWaitsForPurge",
+		"TestFirstGrantsWaitForPurge",
 	},
 	{
 		"a batch that misses a row takes none", "internal/store/sql/insert_all.sql",
@@ -713,37 +753,42 @@ var batches = []mutation{
 	{
 		"a batch that is sent twice recognizes its grant", "internal/store/sql/fragments/pick_plain.sql",
 		"AND ({plain} OR p.owner = {owner})", "AND {plain}",
-		"TestRepeatedBatch",
+		"TestCopiesOfABatch",
 	},
 	{
 		"a copy of a batch leaves its rows bound", "internal/store/sql/take_all.sql",
 		"IF(mine.copied, l.session, 0)", "0",
-		"TestRepeatedBatch",
+		"TestCopiesOfABatch",
 	},
 	{
 		"a copy of a batch does not shorten the leases", "internal/store/sql/take_all.sql",
 		"GREATEST(l.expires_at, {>new_lease})", "{>new_lease}",
-		"TestRepeatedBatch",
+		"TestCopiesOfABatch",
 	},
 	{
 		"autocommit checked by a batch", "internal/store/sql/fragments/pick_plain.sql",
 		" AND @@autocommit", "",
-		"TestBatchWithoutAutocommit",
+		"TestStatementsWithoutAutocommit",
+	},
+	{
+		"autocommit checked by a batch with new names", "internal/store/sql/insert_all.sql",
+		" AND @@autocommit\n", "\n",
+		"TestStatementsWithoutAutocommit",
 	},
 	{
 		"a batch counts the rows that it took", "internal/store/batch.go",
 		"return answer, taken == int64(n), sent, err", "return answer, taken <= int64(n), sent, err",
-		"TestBatchAfterAChange",
+		"TestBatchBesideALockedRow",
 	},
 	{
 		"a batch keeps the names before the first that it did not take", "internal/store/batch.go",
 		"kept < len(owned) && owned[kept] == claims[kept] {", "kept < len(owned) {",
-		"TestBatchAfterAChange",
+		"TestBatchBesideALockedRow",
 	},
 	{
 		"rows that a batch took in vain are released", "internal/store/batch.go",
 		"Unwanted: owned[kept:],", "Unwanted: nil,",
-		"TestBatchAfterAChange",
+		"TestBatchBesideALockedRow",
 	},
 	{
 		"a batch beside a locked row is tried with fewer names", "internal/store/batch.go",
@@ -759,11 +804,6 @@ var batches = []mutation{
 		"a batch without its caller is undone", "batch.go",
 		"\t\tleft.Stop()\n\t\tb.undo()", "\t\tleft.Stop()",
 		"TestBatchWithoutReply",
-	},
-	{
-		"a batch that arrives too late is given back", "multi.go",
-		"if b.err != nil || late {", "if b.err != nil || late && c == nil {",
-		"TestBatchThatComesTooLate",
 	},
 	{
 		"a set keeps its locks while it waits", "multi.go",
@@ -833,5 +873,39 @@ var waitQueues = []mutation{
 		"it is refused behind an exclusive call that waits", "internal/queue/queue.go",
 		"!q.head.Shared && q.head.NoWait //", "!q.head.Shared //",
 		"TestNoWaitAndSharedWaiters",
+	},
+}
+
+// UnlockAfter, Detach and Attach.
+var handovers = []mutation{
+	{
+		"an UnlockAfter that is sent twice recognizes the row", "internal/store/sql/release_after.sql",
+		"owner IN ({owner}, {kept}, {released}) AND", "owner IN ({owner}) AND {kept} <> {released} AND",
+		"TestContract/./a_row_that_is_given_back_stays",
+	},
+	{
+		"an UnlockAfter whose time has passed frees the row", "internal/store/sql/release_after.sql",
+		"IF(mine.taken_until > {>now}, mine.taken_until, TIMESTAMP'1970-01-01 00:00:00')", "GREATEST(mine.taken_until, {>now} + INTERVAL 1 SECOND)",
+		"TestContract/./a_row_whose_minimum_has_passed",
+	},
+	{
+		"an UnlockAfter signals the next", "internal/store/sql/release_after.sql",
+		"LAST_INSERT_ID(IF({r}waiters = x'', 1, {>head}))", "LAST_INSERT_ID(1)",
+		"TestContract/./the_head_of_the_wait_queue_is_known",
+	},
+	{
+		"a Detach that is sent twice recognizes the row", "internal/store/sql/detach.sql",
+		"OR owner = {ticket} AND expires_at > {>now})", "OR owner = {ticket} AND expires_at IS NULL)",
+		"TestContract/./a_detached_row_is_attached_once",
+	},
+	{
+		"the time of a detached lock counts from its handoff", "internal/store/sql/detach.sql",
+		"GREATEST(l.acquired_at, {>now} - INTERVAL {age} MICROSECOND)", "l.acquired_at",
+		"TestContract/./a_minimum_counts_from_the_acquire",
+	},
+	{
+		"an Attach that is sent twice recognizes its grant", "internal/store/sql/attach.sql",
+		"owner IN ({ticket}, {owner}) AND", "owner IN ({ticket}) AND '' <> {owner} AND",
+		"TestContract/./a_detached_row_is_attached_once",
 	},
 }

@@ -517,3 +517,130 @@ func TestPurgeOfPermits(t *testing.T) {
 		require.EqualValues(t, 3, n, "%v, a slot and the wait queue", kept.Claim)
 	})
 }
+
+// permitRequest is a request for a permit of the semaphore x.
+func permitRequest(s *Store, limit int) AcquireRequest {
+	return AcquireRequest{Claim: Claim{QueueName(Permit, "x"), NewOwnerID(s.self)}, Mode: Permit, Limit: limit, Lease: time.Minute}
+}
+
+// A permit is given back if processes with a greater limit have taken others since the slots were
+// read.
+func TestPermitBeyondTheLimit(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		all := stores(2)
+		s, other := all[0], all[1]
+		freed(t, other, granted(t, other, SlotKey("x", 5), time.Minute)) // lately, its limit was greater
+		req := permitRequest(s, 2)
+		sem, err := s.readSemaphore(ctx, req, nil)
+		require.NoError(t, err)
+		require.NotZero(t, sem.slot)
+		for _, slot := range []int{3, 4} {
+			granted(t, other, SlotKey("x", slot), time.Minute)
+		}
+		g, err := s.takeSlot(ctx, req, sem)
+		require.NoError(t, err)
+		require.Zero(t, g.Token)
+		rows, _, err := s.Look(ctx, []string{SlotKey("x", sem.slot)})
+		require.NoError(t, err)
+		require.Negative(t, rows[SlotKey("x", sem.slot)].Remaining)
+	})
+}
+
+// All slots are read if processes disagree about the limit: those that are read first show too
+// few permits.
+func TestLimitsOfManySlots(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		s := stores(1)[0]
+		const limit = firstSlots + 100
+		freed(t, s, granted(t, s, "warm", time.Minute))
+		var rows []string
+		for i := firstSlots; i < firstSlots+limit; i++ {
+			rows = append(rows, fmt.Sprintf("(%s, %d, '%s', UTC_TIMESTAMP(6) + INTERVAL 1 HOUR)", literal(SlotKey("x", i)), i, NewOwnerID(s.self)))
+		}
+		_, err := s.db.Exec("INSERT INTO mysqllock (name, token, owner, expires_at) VALUES " + strings.Join(rows, ","))
+		require.NoError(t, err)
+		before := s.Statements()
+		g, err := tryPermit(s, limit, time.Minute, 0)
+		require.NoError(t, err)
+		require.Zero(t, g.Token)
+		require.EqualValues(t, 2, s.Statements()-before)
+	})
+}
+
+// A slot that has a row is taken before one that has none.
+func TestSlotsWithARow(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		s := stores(1)[0]
+		slot := 0
+		for range 6 {
+			g := takePermit(t, s, 30, time.Minute)
+			freed(t, s, g.Claim)
+			if slot == 0 {
+				slot = SlotOf(g.Claim.Name)
+			}
+			require.Equal(t, slot, SlotOf(g.Claim.Name))
+		}
+	})
+}
+
+// The first process that waits for a permit asks again soon: a release that did not find it may
+// not have been committed when it looked.
+func TestFirstWaiterForAPermit(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		all := stores(2)
+		s, other := all[0], all[1]
+		takePermit(t, s, 1, time.Minute)
+		for i, q := range []*Store{s, other} {
+			g, err := tryPermit(q, 1, time.Minute, q.self)
+			require.NoError(t, err)
+			require.Zero(t, g.Token)
+			require.Equal(t, i == 0, g.Remaining <= afterFirstWaiter)
+		}
+	})
+}
+
+// A copy of the statement that joins the wait queue does not join it again, and a full queue
+// takes no more.
+func TestWaitQueueOfPermits(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		s := stores(1)[0]
+		length := func() (n int) {
+			require.NoError(t, s.db.Get(&n, "SELECT LENGTH(waiters) FROM mysqllock WHERE name = "+literal(QueueName(Permit, "x"))))
+			return n
+		}
+		req := permitRequest(s, 1)
+		req.EnlistAs = s.self
+		for i := range 3 {
+			created, err := s.joinSemaphore(ctx, req)
+			require.NoError(t, err)
+			require.Equal(t, i == 0, created)
+			require.Equal(t, len(s.self.String()), length())
+		}
+		_, err := s.db.Exec("UPDATE mysqllock SET waiters = REPEAT('4', 1007) WHERE name = " + literal(QueueName(Permit, "x")))
+		require.NoError(t, err)
+		_, err = s.joinSemaphore(ctx, req)
+		require.NoError(t, err)
+		require.Equal(t, 1007, length())
+	})
+}
+
+// A process is not woken for a slot while as many permits as its own limit are held, in whatever
+// slots.
+func TestListenerBeyondTheLimit(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		all := stores(2)
+		s, other := all[0], all[1]
+		held := granted(t, other, SlotKey("x", 3), time.Minute)
+		granted(t, other, SlotKey("x", 4), time.Minute)
+		g, err := tryPermit(s, 2, time.Minute, s.self)
+		require.NoError(t, err)
+		require.Zero(t, g.Token)
+		defer s.CloseListener()
+		for _, want := range []Wakeup{{}, {Name: QueueName(Permit, "x")}} {
+			w, err := s.Listen(ctx, []string{QueueName(Permit, "x")}, 10*time.Millisecond)
+			require.NoError(t, err)
+			require.Equal(t, want, w)
+			s.Release(ctx, held)
+		}
+	})
+}

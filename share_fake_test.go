@@ -1,0 +1,232 @@
+package mysqllock
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mysqllock/mysqllock/internal/fakestore"
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+// A faultyStore is a fake store whose looks and downgrades can fail.
+type faultyStore struct {
+	*fakestore.Store
+	noLooks    atomic.Bool
+	downgrade  func(calls int) error // called before Downgrade, or, if it returns NotSent, instead; may be nil
+	downgrades int                   // calls of Downgrade
+}
+
+func (s *faultyStore) Look(ctx context.Context, names []string) (map[string]store.Row, time.Time, error) {
+	if s.noLooks.Load() {
+		return nil, time.Now(), errors.New("no reply")
+	}
+	return s.Store.Look(ctx, names)
+}
+
+func (s *faultyStore) Downgrade(ctx context.Context, from store.Claim, to store.AcquireRequest) (store.Grant, store.Process, error) {
+	if s.downgrade == nil {
+		return s.Store.Downgrade(ctx, from, to)
+	}
+	s.downgrades++
+	err := s.downgrade(s.downgrades)
+	if errors.As(err, new(store.NotSent)) {
+		return store.Grant{}, 0, err
+	}
+	g, next, _ := s.Store.Downgrade(ctx, from, to)
+	if err != nil {
+		return store.Grant{Claim: g.Claim}, 0, err
+	}
+	return g, next, nil
+}
+
+// onFakeStore runs a test in a bubble. locker returns a Locker of a process of its own.
+func onFakeStore(t *testing.T, test func(t *testing.T, locker func() (*Locker, *faultyStore))) {
+	synctest.Test(t, func(t *testing.T) {
+		table := fakestore.NewTable()
+		test(t, func() (*Locker, *faultyStore) {
+			self := store.NewProcess()
+			s := &faultyStore{Store: table.NewStore(self)}
+			c := config{lease: DefaultLease, poll: time.Second, signal: true, handoff: true, log: slog.New(slog.DiscardHandler)}
+			l := newLocker(s, self, c)
+			t.Cleanup(func() { l.Close() })
+			return l, s
+		})
+	})
+}
+
+// No hold joins a share whose lease has ended, even if the timers are late.
+func TestShareThatMayBeLost(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, _ := locker()
+		k, err := l.TryRLock(bg, "x", 0, 30*time.Second)
+		require.NoError(t, err)
+		k.hold.lease.Load().StopTimer()
+		k.hold.timer.Stop()
+		time.Sleep(29 * time.Second)
+		next, err := l.TryRLock(bg, "x", 0, AutoRenew)
+		require.NoError(t, err)
+		require.NoError(t, next.Err())
+		require.ErrorIs(t, k.Err(), ErrLost)
+	})
+}
+
+// No hold joins a share if the database does not say that no exclusive request waits.
+func TestShareWithoutALook(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, s := locker()
+		other, _ := locker()
+		k, err := l.TryRLock(bg, "x", 0, AutoRenew)
+		require.NoError(t, err)
+		acquired := make(chan *Lock, 1)
+		go func() {
+			k, _ := other.TryLock(bg, "x", time.Minute, AutoRenew)
+			acquired <- k
+		}()
+		time.Sleep(time.Second)
+		s.noLooks.Store(true)
+		_, err = l.TryRLock(bg, "x", 0, AutoRenew)
+		require.ErrorIs(t, err, ErrNotAcquired)
+		s.noLooks.Store(false)
+		require.NoError(t, k.Unlock())
+		require.NoError(t, (<-acquired).Err())
+	})
+}
+
+// A name that several hold shared stays taken for the longest of the minimum times.
+func TestUnlockAfterOfSharedHolds(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, _ := locker()
+		other, _ := locker()
+		start := time.Now()
+		var all []*Lock
+		for range 3 {
+			k, err := l.TryRLock(bg, "x", 0, AutoRenew)
+			require.NoError(t, err)
+			all = append(all, k)
+		}
+		require.NoError(t, all[0].UnlockAfter(20*time.Second))
+		require.NoError(t, all[1].UnlockAfter(10*time.Second))
+		require.NoError(t, all[2].Unlock())
+		_, err := other.TryLock(bg, "x", time.Minute, AutoRenew)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, time.Since(start), 20*time.Second)
+		require.Less(t, time.Since(start), 22*time.Second)
+	})
+}
+
+// both acquires a lock exclusively, and shared by the same owner.
+func both(t *testing.T, l *Locker) (exclusive, shared *Lock) {
+	t.Helper()
+	owner := WithOwner(bg)
+	exclusive, err := l.TryLock(owner, "x", 0, AutoRenew)
+	require.NoError(t, err)
+	shared, err = l.TryRLock(owner, "x", 0, AutoRenew)
+	require.NoError(t, err)
+	return exclusive, shared
+}
+
+// A lock whose row is locked, by a transaction under Guard, becomes shared later.
+func TestLockThatBecomesSharedLater(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, s := locker()
+		other, _ := locker()
+		s.downgrade = func(calls int) error {
+			if calls < 5 {
+				return store.NotSent{Err: store.ErrRowLocked}
+			}
+			return nil
+		}
+		exclusive, shared := both(t, l)
+		require.NoError(t, exclusive.Unlock())
+		_, err := other.TryRLock(bg, "x", 0, AutoRenew)
+		require.ErrorIs(t, err, ErrNotAcquired)
+		_, err = other.TryRLock(bg, "x", 10*time.Second, AutoRenew)
+		require.NoError(t, err)
+		require.NoError(t, shared.Err())
+	})
+}
+
+// If the outcome of a downgrade is unknown, the lock is lost, and both rows are released.
+func TestDowngradeWithUnknownOutcome(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, s := locker()
+		other, _ := locker()
+		s.downgrade = func(int) error { return io.ErrUnexpectedEOF }
+		exclusive, shared := both(t, l)
+		require.NoError(t, exclusive.Unlock())
+		require.ErrorIs(t, shared.Err(), ErrLost)
+		_, err := other.TryLock(bg, "x", 10*time.Second, AutoRenew)
+		require.NoError(t, err)
+	})
+}
+
+// While a downgrade waits for its reply, a statement that does not find the hold's row is no loss.
+func TestLossDuringADowngrade(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, s := locker()
+		exclusive, shared := both(t, l)
+		s.downgrade = func(int) error {
+			l.watchdog.OwnerChanged(exclusive.hold.lease.Load().Claim)
+			time.Sleep(time.Second)
+			return nil
+		}
+		require.NoError(t, exclusive.Unlock())
+		require.NoError(t, shared.Err())
+		require.NoError(t, shared.Unlock())
+	})
+}
+
+// A hold whose downgrade has no reply is trusted no longer than the shared lease lasts.
+func TestDowngradeThatHangs(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, s := locker()
+		owner := WithOwner(bg)
+		exclusive, err := l.TryLock(owner, "x", 0, time.Minute)
+		require.NoError(t, err)
+		shared, err := l.TryRLock(owner, "x", 0, time.Second)
+		require.NoError(t, err)
+		s.downgrade = func(int) error {
+			time.Sleep(2 * time.Second)
+			return nil
+		}
+		time.AfterFunc(1500*time.Millisecond, func() {
+			if err := shared.Err(); !errors.Is(err, ErrLost) {
+				t.Errorf("it is trusted: %v", err)
+			}
+		})
+		exclusive.Unlock()
+	})
+}
+
+// Those who wait for a lock shared, in the same process and in another, acquire it as soon as it
+// has become shared.
+func TestLockThatBecomesShared(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, _ := locker()
+		other, _ := locker()
+		exclusive, shared := both(t, l)
+		errs := make(chan error)
+		for _, in := range []*Locker{l, other} {
+			go func() {
+				_, err := in.TryRLock(bg, "x", time.Minute, AutoRenew)
+				errs <- err
+			}()
+		}
+		time.Sleep(10 * time.Second)
+		start := time.Now()
+		require.NoError(t, exclusive.Unlock())
+		for range 2 {
+			require.NoError(t, <-errs)
+			require.Less(t, time.Since(start), 100*time.Millisecond)
+		}
+		require.NoError(t, shared.Err())
+	})
+}
