@@ -64,6 +64,7 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 			l.endHold(h, ErrClosed)
 			held = append(held, h)
 			if l.leaveShareLocked(h) {
+				l.released.Add(1)
 				continue
 			}
 			ls := h.lease.Load()

@@ -17,9 +17,18 @@ import (
 // token is theirs, and their guards lock its entry. So an exclusive request closes the phase,
 // by a claim, and then waits until no such row is held any more (see claim.go).
 
-// sharedRows is how many rows a process may have for shared holds of one name. It rarely needs
-// more than one.
-const sharedRows = 100
+// maxJoins is how many rows of this process a shared hold tries to take. A process rarely needs
+// more than one for a name; each detached hold needs one of its own.
+const maxJoins = 14
+
+// rowNumber returns the number of the row for a try to join: the first ones, so that there are
+// few rows, and then one of twice as many each time.
+func rowNumber(try int) int {
+	if try < 4 {
+		return try
+	}
+	return rand.IntN(1 << try)
+}
 
 // acquireShared acquires a name together with others that hold it shared: it is admitted by the
 // row of the name, and joins with a row of its own. It sends two statements if nobody holds the
@@ -32,16 +41,21 @@ func (s *Store) acquireShared(ctx context.Context, req AcquireRequest) (g Grant,
 	for try := 1; try <= maxTries && answer == 0 && err == nil; try++ {
 		answer, g.Sent, err = s.admitAndJoin(ctx, req, &c)
 		if err == nil && answer == answerAbsent {
+			if try > 1 { // the row of c exists, as when only that of the name was deleted
+				c.Name = sharedKey(req.Name, s.self, rowNumber(maxJoins-1))
+			}
 			answer, g.Sent, err = s.insertShared(ctx, req, &c)
 		}
 		raced = raced || answer == 0
 	}
 	switch {
+	case err != nil && raced: // an earlier copy of join may have been granted
+		return Grant{Claim: c}, PartlySent{err}
 	case err != nil:
 		return Grant{Claim: c}, err
 	case isToken(answer):
 		s.sharedNames.add(req.Name)
-	case raced: // an earlier copy of join may have been granted
+	case raced: // likewise
 		if _, _, err := s.change(ctx, false, s.releaseCommand(c)); err != nil {
 			return Grant{Claim: c}, PartlySent{err}
 		}
@@ -95,8 +109,6 @@ func (s *Store) insertShared(ctx context.Context, req AcquireRequest, c *Claim) 
 	answer, sent, err = s.takeFirst(ctx, req, *c, s.sharedText(req, *c, sqlInsertShared))
 	switch {
 	case errorNumber(err) == 1062: // ER_DUP_ENTRY
-		// If it was the row of c, as when only that of the name was deleted, use another.
-		c.Name = sharedKey(req.Name, s.self, rand.IntN(sharedRows))
 		return 0, sent, nil
 	case err == nil && answer == 0:
 		err = ErrAutocommit
@@ -128,8 +140,8 @@ func admitted(owner string) string { return "*" + owner[1:] }
 // the condition fails.
 func (s *Store) join(req AcquireRequest, c *Claim, condition, token, lock string, send func(text func() string) (int64, time.Time, error)) (answer int64, sent time.Time, err error) {
 	const inUse = -1
-	for n := range sharedRows {
-		c.Name = sharedKey(req.Name, s.self, n)
+	for try := range maxJoins {
+		c.Name = sharedKey(req.Name, s.self, rowNumber(try))
 		answer, sent, err = send(s.sharedText(req, *c, sqlJoin, "condition", condition, "token", token, "lock", lock))
 		if err != nil || answer != inUse {
 			return answer, sent, err
