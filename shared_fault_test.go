@@ -3,9 +3,11 @@ package mysqllock_test
 import (
 	"database/sql"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/mysqllock/mysqllock"
@@ -184,5 +186,35 @@ func TestDowngradeBehindALockedRow(t *testing.T) {
 		requireOver(t, r, mysqllock.ErrLost)
 		require.ErrorIs(t, r.Unlock(), mysqllock.ErrLost)
 		require.NoError(t, acquire(t, e.locker(t), "x", auto).Unlock())
+	})
+}
+
+// A claim whose row is locked when the request is sent again is still the claim of the call: it
+// goes on with it, and releases it when it gives up.
+func TestClaimWhoseRowIsLocked(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		proxy := wire.New(t, e.server.Addr())
+		db := e.through(t, proxy)
+		db.SetMaxOpenConns(1) // no statement may wait for a row
+		l, other := newLocker(t, db, mysqllock.WithoutSignal()), e.locker(t)
+		require.NoError(t, rlock(t, l, "x", auto).Unlock())
+		tx := begin(t, e)
+		var once sync.Once
+		proxy.Interfere(func(query string) (i wire.Interference) {
+			if strings.Contains(query, "AS alone") {
+				once.Do(func() {
+					_, err := tx.Exec("SELECT 1 FROM mysqllock WHERE name = 'x' FOR UPDATE")
+					assert.NoError(t, err)
+					i = wire.Interference{Error: 1205, NotSent: true}
+				})
+			}
+			return i
+		})
+		_, err := l.TryLock(ctx, "x", 300*time.Millisecond, auto)
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+		require.NoError(t, tx.Rollback())
+		k, err := other.TryLock(ctx, "x", 2*time.Second, auto)
+		require.NoError(t, err)
+		require.NoError(t, k.Unlock())
 	})
 }

@@ -48,6 +48,9 @@ func (s *Store) claimAndPromote(ctx context.Context, conn *sqlx.Conn, req Acquir
 			if err == nil && answer == 0 {
 				answer, err = s.whyNothing(ctx, conn, req, skip)
 			}
+			if err == nil && answer == answerLocked && *claimed {
+				answer = answerClaimedLocked
+			}
 			if err != nil || answer != answerClaimed {
 				return answer, sent, err
 			}
