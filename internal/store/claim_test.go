@@ -25,7 +25,7 @@ func admitOnly(t *testing.T, s *Store, req AcquireRequest) {
 func joinOnly(s *Store, req AcquireRequest) (answer int64, err error) {
 	c := Claim{Owner: req.Owner}
 	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
-		answer, _, err = s.join(req, &c, sqlInPhase, "h.token", lockInShareMode, func(text func() string) (int64, time.Time, error) {
+		answer, _, err = s.join(req, &c, sqlInPhase, "h.token", sqlNow, lockInShareMode, func(text func() string) (int64, time.Time, error) {
 			return s.execForAnswer(ctx, conn, command{text: text})
 		})
 		return err
