@@ -209,6 +209,10 @@ func (l *Locker) releaseClaim(claim store.Claim) {
 // doubles it.
 const firstPause = 10 * time.Millisecond
 
+// maxGuardPause is the longest delay before a request for a name that nobody holds, but for which
+// a guard of a shared hold is open, is sent again.
+const maxGuardPause = 100 * time.Millisecond
+
 var firstBackoff = background.Backoff{Delay: firstPause, Max: 50 * firstPause}
 
 // waitAfter waits, after an attempt without a hold, until another may succeed. It returns an
@@ -232,8 +236,9 @@ func (c *call) waitAfter(a *attempt) error {
 		return nil
 	case a.grant.Claimed:
 		c.contention, c.again, c.claim = nil, true, a.request.Claim
-		if a.grant.Locked {
-			c.contention, a.grant.Remaining = store.ErrRowLocked, c.pause.Next()
+		if a.grant.Locked { // by a guard, whose end wakes nobody
+			c.contention = store.ErrRowLocked
+			a.grant.Remaining = min(c.pause.Next(), maxGuardPause)
 		} else {
 			c.pause = firstBackoff
 		}

@@ -48,7 +48,7 @@ func (l *Locker) enterShare(h *hold, s *share) {
 }
 
 // joinShare adds a hold to the share of this process, without a statement. It returns nil if
-// there is none that can be trusted, if the last look is too old, or if requests wait; those
+// there is none that can be trusted for long enough, if the last look is too old, or if requests wait; those
 // behind the head do not matter.
 func (c *call) joinShare(head bool) *Lock {
 	if c.mode != store.Shared {
@@ -57,7 +57,7 @@ func (c *call) joinShare(head bool) *Lock {
 	l := c.l
 	l.mu.Lock()
 	s, now := l.shares[c.name], time.Now()
-	if s == nil || l.closed || !c.covered(s) || now.Sub(s.looked) > lookInterval ||
+	if s == nil || l.closed || s.lease.Remaining() < c.renewable() || now.Sub(s.looked) > lookInterval ||
 		c.ctx.Err() != nil || l.holds[c.key()] != nil || !head && l.queues.Has(c.name) {
 		l.mu.Unlock()
 		return nil
@@ -70,13 +70,14 @@ func (c *call) joinShare(head bool) *Lock {
 	return k
 }
 
-// renewalTime is what must be left of a lease that is renewed because another hold joins.
-const renewalTime = 500 * time.Millisecond
-
-// covered reports whether the lease of a share lasts for the call, or can be renewed in time.
-func (c *call) covered(s *share) bool {
-	left := s.lease.Remaining()
-	return left >= renewalTime || c.lease != AutoRenew && left >= c.lease
+// renewable returns how much of its lease a share must have left to be joined: enough for a
+// renewal to write what the call requests.
+func (c *call) renewable() time.Duration {
+	length := c.lease
+	if length == AutoRenew {
+		length = c.l.lease
+	}
+	return min(length/2, time.Second)
 }
 
 // lookForRequests looks, as the head, whether a request of another process waits for the name
@@ -191,9 +192,13 @@ func (l *Locker) releaseLost(h *hold) {
 	if l.leaveShare(h) {
 		return
 	}
-	ls := h.lease.Load()
+	ls, m := h.lease.Load(), h.minimum()
 	live := ls.Live()
-	if span := l.watchdog.Stop(ls); live {
+	switch span := l.watchdog.Stop(ls); {
+	case !live:
+	case m != store.MinHold{}:
+		l.releaser.AddAfter(ls.Claim, m, time.Now())
+	default:
 		l.releaser.Add(ls.Claim, span, false, time.Now())
 	}
 	l.repo.HoldEnded()
@@ -256,7 +261,9 @@ func (l *Locker) downgrade(h *hold, pause background.Backoff) {
 	if all.Auto {
 		length = max(length, l.lease)
 	}
-	h.deadline.Store(lease.Instant(lease.TrustedUntil(time.Now(), length)))
+	deadline := lease.TrustedUntil(time.Now(), length)
+	h.deadline.Store(lease.Instant(deadline))
+	h.timer = time.AfterFunc(time.Until(deadline), h.LeaseLost)
 	l.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(l.background, unlockTimeout)
@@ -280,16 +287,21 @@ func (l *Locker) downgrade(h *hold, pause background.Backoff) {
 		l.startShare(h, g, length, time.Time{})
 	} else {
 		h.deadline.Store(0)
+		h.timer.Stop()
 		waiter = nil
 	}
 	unused := h.share == nil && g.Claim != store.Claim{}
+	gone := unknown || h.ended == ErrLost // since the deadline: the row may still be renewed
+	if gone {
+		l.watchdog.Stop(ls)
+	}
 	lost := l.checkLoss(h)
 	l.mu.Unlock()
 	close(h.downgraded)
 	if unused {
 		l.releaser.Add(g.Claim, length, unknown, time.Now())
 	}
-	if unknown {
+	if gone {
 		l.releaser.Add(ls.Claim, lease.UntilReleased, false, time.Now())
 	}
 	l.finishLoss(h, lost)

@@ -246,8 +246,10 @@ func (h *history) byName() map[string][]*term {
 // tenure that was voided may pass on inside its process before it is told.
 func (h *history) checkTokens() (found []violation) {
 	shared, exclusive := h.byMode()
+	for name, terms := range shared {
+		found = append(found, h.checkSharedTokens(name, terms, exclusive[name])...)
+	}
 	for name, terms := range exclusive {
-		found = append(found, h.checkSharedTokens(name, shared[name], terms)...)
 		earliest := never // return of a grant with a higher token
 		var its *term
 		for i := len(terms) - 1; i >= 0; i-- {
@@ -360,44 +362,6 @@ func (h *history) checkSignals() (m margin, found []violation) {
 	return m, found
 }
 
-// successor is the first of later terms, by token, that exclude t.
-func (t *term) successor(later []*term) (next *term) {
-	for _, u := range later {
-		if u.token > t.token && !(t.shared && u.shared) && (next == nil || u.ret < next.ret) {
-			next = u
-		}
-	}
-	return next
-}
-
-// checkTaken finds locks that were granted to another while they had to stay taken: after
-// UnlockAfter, or for the lease of a ticket; and tickets that were refused in that time.
-func (h *history) checkTaken() (found []violation) {
-	for name, terms := range h.byName() {
-		for i, t := range terms {
-			until := t.granted().call.add(t.after - slew)
-			switch {
-			case t.after == 0 || t.void || t.next != nil:
-				continue
-			case t.outcome == "detached":
-				until = t.unlock.from.add(t.after - slew)
-				if t.refusedAt != 0 && t.refusedAt < until {
-					found = append(found, violation{"ticket refused", name, fmt.Sprintf("%v, at %d, good until %d", t, t.refusedAt, until)})
-				}
-				if t.refused > 0 {
-					continue // what is refused may have been released
-				}
-			case t.outcome != "unlocked":
-				continue
-			}
-			if next := t.successor(terms[i+1:]); next != nil && next.ret < until {
-				found = append(found, violation{"freed early", name, fmt.Sprintf("%v, to stay taken until %d: %v", t, until, next)})
-			}
-		}
-	}
-	return found
-}
-
 // stood tells whether the process of a term, which should have told a loss
 // before an instant, stood still around it.
 func (h *history) stood(t *term, before instant) bool {
@@ -428,62 +392,6 @@ func (h *history) served(restart instant, bound time.Duration) (longest time.Dur
 		}
 	}
 	return longest, found
-}
-
-// A write is one line of a log that a transaction wrote with what it changed:
-// the order of the lines is the order of the commits.
-type write struct {
-	name  string
-	token uint64
-	value uint64 // what it made of the guarded row, or has read there
-	read  bool
-}
-
-// A written is what the last write to a row left.
-type written struct {
-	token, value uint64
-	read         uint64 // the highest token of a reader
-}
-
-// checkRegister finds writes to the fenced register with a token below one that
-// it had seen. It brings state up to date.
-func checkRegister(log []write, state map[string]written) (found []violation) {
-	for _, w := range log {
-		if last := state[w.name]; w.token < last.token {
-			found = append(found, violation{"stale write", w.name, fmt.Sprintf("token %d, after %d", w.token, last.token)})
-		}
-		state[w.name] = written{token: w.token}
-	}
-	return found
-}
-
-// checkGuarded finds guarded transactions of stale holders, and lost updates: each adds one to
-// what it has read, or, of those that hold the lock shared, reads alone.
-func checkGuarded(log []write, rows map[string]uint64, state map[string]written) (found []violation) {
-	for _, w := range log {
-		last := state[w.name]
-		if w.read {
-			if w.token < last.token || w.value != last.value {
-				found = append(found, violation{"stale read", w.name, fmt.Sprintf("token %d read %d, after token %d had made it %d", w.token, w.value, last.token, last.value)})
-			}
-			last.read = max(last.read, w.token)
-			state[w.name] = last
-			continue
-		}
-		if w.token < max(last.token, last.read) {
-			found = append(found, violation{"stale commit", w.name, fmt.Sprintf("token %d, after %d", w.token, max(last.token, last.read))})
-		}
-		if w.value != last.value+1 {
-			found = append(found, violation{"lost update", w.name, fmt.Sprintf("token %d made it %d, after token %d had made it %d", w.token, w.value, last.token, last.value)})
-		}
-		state[w.name] = written{token: w.token, value: w.value, read: last.read}
-	}
-	for name, value := range rows {
-		if last := state[name]; value != last.value {
-			found = append(found, violation{"lost update", name, fmt.Sprintf("it is %d, after token %d had made it %d", value, last.token, last.value)})
-		}
-	}
-	return found
 }
 
 // A held is a row that the table says is held.

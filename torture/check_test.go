@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -128,22 +129,26 @@ func TestPlanted(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			var events []event
-			for _, es := range test.events {
-				events = append(events, es...)
-			}
-			h, found := newHistory(events)
-			h.tokens = test.tokens
-			found = append(found, h.checkOverlap()...)
-			found = append(found, h.checkTokens()...)
-			_, late := h.checkSignals()
-			found = append(found, late...)
-			require.ElementsMatch(t, test.plain, rules(found))
-			wrong, unknown := h.checkModel("", time.Minute)
-			require.Equal(t, test.illegal, len(wrong) > 0, "the model")
-			require.Zero(t, unknown)
+			plain, illegal := judge(t, slices.Concat(test.events...), test.tokens)
+			require.ElementsMatch(t, test.plain, plain)
+			require.Equal(t, test.illegal, illegal, "the model")
 		})
 	}
+}
+
+// judge returns the rules that a history breaks, and whether it is illegal by the model.
+func judge(t *testing.T, events []event, tokens map[string]uint64) (plain []string, illegal bool) {
+	h, found := newHistory(events)
+	h.tokens, h.exclusives = tokens, tokens
+	found = append(found, h.checkOverlap()...)
+	found = append(found, h.checkTokens()...)
+	found = append(found, h.checkTaken()...)
+	found = append(found, h.checkPermits()...)
+	_, late := h.checkSignals()
+	found = append(found, late...)
+	wrong, unknown := h.checkModel("", time.Minute)
+	require.Zero(t, unknown)
+	return rules(found), len(wrong) > 0
 }
 
 // A long history is cut, and what is wrong is found in every piece.
@@ -176,6 +181,12 @@ func TestPlantedWrites(t *testing.T) {
 	require.Equal(t, []string{"stale commit"}, rules(checkGuarded([]write{{"n", 6, 13, false}}, nil, state)))
 	require.Equal(t, []string{"lost update"}, rules(checkGuarded([]write{{"n", 8, 13, false}}, nil, state)))
 	require.Equal(t, []string{"lost update"}, rules(checkGuarded(nil, map[string]uint64{"n": 12}, state)))
+
+	state = map[string]written{"n": {5, 10, 0}}
+	require.Empty(t, checkGuarded([]write{{"n", 9, 10, true}, {"n", 5, 10, true}, {"n", 12, 11, false}}, nil, state))
+	require.Equal(t, []string{"stale read"}, rules(checkGuarded([]write{{"n", 14, 10, true}}, nil, state)))
+	require.Equal(t, []string{"stale read"}, rules(checkGuarded([]write{{"n", 9, 11, true}}, nil, state)))
+	require.Equal(t, []string{"stale commit"}, rules(checkGuarded([]write{{"n", 13, 12, false}}, nil, state)))
 }
 
 func TestPlantedLeftovers(t *testing.T) {

@@ -31,9 +31,9 @@ func (n names) pick(r *rand.Rand) string {
 // pickLock picks no semaphore.
 func (n names) pickLock(r *rand.Rand) string {
 	switch k := r.IntN(100); {
-	case k < 25:
+	case k < 20:
 		return n.name("hot", r.IntN(n.Hot))
-	case k < 50:
+	case k < 55:
 		return n.name("rw", r.IntN(n.RW))
 	case k < 80:
 		return n.name("warm", r.IntN(n.Warm))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
@@ -336,6 +335,10 @@ func (h *hold) use(lease time.Duration) {
 		return
 	}
 	switch n := r.IntN(100); {
+	case n < 15 && isRW(h.event.Name):
+		h.change()
+	case n < 30 && isRW(h.event.Name):
+		h.guarded()
 	case n < 50:
 	case n < 70:
 		h.keep(rand.N(10 * time.Millisecond))
@@ -402,90 +405,4 @@ func (h *hold) extend() {
 		h.c.count("extensions")
 	}
 	h.keep(rand.N(10 * time.Millisecond))
-}
-
-// rejected tells that the database refused the token while Err says nil.
-func (h *hold) rejected(by string) {
-	h.c.count("refused by the " + by)
-	at := now()
-	if h.k.Err() == nil {
-		h.trusted(at)
-		h.c.count("refused by the " + by + ", not told yet")
-	}
-}
-
-// register writes to the fenced register, as a resource that knows the token
-// alone would be written to.
-func (h *hold) register() {
-	if h.event.Mode == shared {
-		return // others may write at the same time
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), appBound)
-	defer cancel()
-	tx, err := h.c.db.BeginTx(ctx, nil)
-	if err != nil {
-		return
-	}
-	defer tx.Rollback()
-	name, token := h.event.Name, h.event.Token
-	res, err := tx.ExecContext(ctx, "UPDATE register SET token = ?, writes = writes + 1 WHERE name = ? AND token <= ?", token, name, token)
-	if err != nil {
-		return
-	}
-	if n, err := res.RowsAffected(); err != nil {
-		return
-	} else if n == 0 {
-		h.rejected("register")
-		return
-	}
-	if _, err := tx.ExecContext(ctx, "INSERT INTO register_log (name, token) VALUES (?, ?)", name, token); err != nil {
-		return
-	}
-	if tx.Commit() == nil {
-		h.c.count("register writes")
-	}
-}
-
-// guarded adds one to the guarded row, reading it without a lock: nothing but
-// Guard keeps two of these apart.
-func (h *hold) guarded() {
-	if h.event.Mode == shared {
-		h.guardedRead()
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), appBound)
-	defer cancel()
-	tx, err := h.c.db.BeginTx(ctx, nil)
-	if err != nil {
-		return
-	}
-	defer tx.Rollback()
-	name, token := h.event.Name, h.event.Token
-	if err := h.k.Guard(ctx, tx); err != nil {
-		if errors.Is(err, mysqllock.ErrLost) {
-			h.rejected("guard")
-		}
-		return
-	}
-	var value uint64
-	if err := tx.QueryRowContext(ctx, "SELECT value FROM guarded WHERE name = ?", name).Scan(&value); err != nil {
-		return
-	}
-	switch n := h.r.IntN(100); {
-	case n < 2:
-		h.c.sleep(ctx, rand.N(2*time.Second)) // maybe longer than the lease
-	case n < 20:
-		h.c.sleep(ctx, rand.N(5*time.Millisecond))
-	}
-	if _, err := tx.ExecContext(ctx, "UPDATE guarded SET value = ? WHERE name = ?", value+1, name); err != nil {
-		return
-	}
-	if _, err := tx.ExecContext(ctx, "INSERT INTO guarded_log (name, token, value) VALUES (?, ?, ?)", name, token, value+1); err != nil {
-		return
-	}
-	if err := tx.Commit(); err == nil {
-		h.c.count("guarded commits")
-	} else if strings.Contains(err.Error(), "1213") {
-		h.c.count("deadlocks in guarded transactions")
-	}
 }

@@ -114,8 +114,8 @@ func (q *queue[S, H]) refuse() {
 }
 
 // Leave removes w from its queue. If it was the head, the next waiter becomes the head and
-// gets the offer that w has not taken. Without a next waiter, Leave returns that offer, and
-// last is true.
+// gets the offer that w has not taken, which Leave returns if that waiter takes none. Without a
+// next waiter, last is true.
 func (w *Waiter[S, H]) Leave() (offer H, last bool) {
 	qs := w.queues
 	qs.mu.Lock()
@@ -131,6 +131,10 @@ func (w *Waiter[S, H]) Leave() (offer H, last bool) {
 		return none, false
 	}
 	offer, w.offer = w.offer, none
+	if e := q.next.Front(); e != nil && e.Value.(*Waiter[S, H]).Shared {
+		q.pass(none)
+		return offer, false
+	}
 	if q.pass(offer) {
 		return none, false
 	}

@@ -156,3 +156,16 @@ func TestNoWaitAndSharedWaiters(t *testing.T) {
 		require.True(t, isClosed(exclusive.Refused))
 	}
 }
+
+// An offer that the head has not taken is not passed on to a waiter that takes none.
+func TestOfferNotTakenBeforeASharedWaiter(t *testing.T) {
+	s := New[int, string]()
+	a, b := join(t, s, 1, false), join(t, s, 2, false)
+	c, _ := s.Join(Request{Name: "x", Owner: 3, Shared: true})
+	require.True(t, a.Offer("lease"))
+	offer, last := b.Leave()
+	require.Equal(t, "lease", offer)
+	require.False(t, last)
+	require.True(t, isClosed(c.Head))
+	require.Empty(t, c.TakeOffer())
+}

@@ -48,6 +48,9 @@ func (s *Store) claimAndPromote(ctx context.Context, conn *sqlx.Conn, req Acquir
 			if err == nil && answer == 0 {
 				answer, err = s.whyNothing(ctx, conn, req, skip)
 			}
+			if answer == answerLocked && *claimed {
+				answer = answerClaimedLocked // by an earlier try, whose claim may still be there
+			}
 			if err != nil || answer != answerClaimed {
 				return answer, sent, err
 			}

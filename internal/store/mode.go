@@ -31,7 +31,7 @@ func (m Mode) String() string {
 // a zero byte, which names cannot contain, and a suffix:
 //
 //	name                    an exclusive lock, and the wait queue of the name
-//	name 00 r process nn    the shared hold of a process; nn is almost always 00
+//	name 00 r process nn    the shared hold of a process; nn, up to four digits, is almost always 00
 //	name 00 s               the wait queue of a semaphore, never held
 //	name 00 s nnnnn         a slot of a semaphore
 //	00 process              the session of a process

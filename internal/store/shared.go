@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"math/rand/v2"
 	"strconv"
 	"sync"
 	"time"
@@ -47,16 +46,21 @@ func (s *Store) acquireShared(ctx context.Context, req AcquireRequest) (g Grant,
 	for try := 1; try <= maxTries && answer == 0 && err == nil; try++ {
 		answer, g.Sent, err = s.admitAndJoin(ctx, req, &c)
 		if err == nil && answer == answerAbsent {
+			if try > 1 { // the row of c exists, as when only that of the name was deleted
+				c.Name = s.rowOf(req, try)
+			}
 			answer, g.Sent, err = s.insertShared(ctx, req, &c)
 		}
 		raced = raced || answer == 0
 	}
 	switch {
+	case err != nil && raced: // an earlier copy of join may have been granted
+		return Grant{Claim: c}, PartlySent{err}
 	case err != nil:
 		return Grant{Claim: c}, err
 	case isToken(answer):
 		s.sharedNames.add(req.Name)
-	case raced: // an earlier copy of join may have been granted
+	case raced: // likewise
 		if _, _, err := s.change(ctx, false, s.releaseCommand(c)); err != nil {
 			return Grant{Claim: c}, PartlySent{err}
 		}
@@ -110,8 +114,6 @@ func (s *Store) insertShared(ctx context.Context, req AcquireRequest, c *Claim) 
 	answer, sent, err = s.takeFirst(ctx, req, *c, s.sharedText(req, *c, sqlInsertShared))
 	switch {
 	case errorNumber(err) == 1062: // ER_DUP_ENTRY
-		// If it was the row of c, as when only that of the name was deleted, use another.
-		c.Name = s.rowOf(req, 1+rand.IntN(sharedTries-1))
 		return 0, sent, nil
 	case err == nil && answer == 0:
 		err = ErrAutocommit

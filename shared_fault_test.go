@@ -1,0 +1,220 @@
+package mysqllock_test
+
+import (
+	"database/sql"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mysqllock/mysqllock"
+	"github.com/mysqllock/mysqllock/internal/wire"
+)
+
+// begin begins a transaction, which ends with the test.
+func begin(t *testing.T, e env) *sql.Tx {
+	t.Helper()
+	tx, err := e.db(t, "").Begin()
+	require.NoError(t, err)
+	t.Cleanup(func() { tx.Rollback() })
+	return tx
+}
+
+// bothModes acquires a lock exclusively and then shared, for one owner.
+func bothModes(t *testing.T, l *mysqllock.Locker, name string) (w, r *mysqllock.Lock) {
+	t.Helper()
+	owner := mysqllock.WithOwner(ctx)
+	w, err := l.TryLock(owner, name, 0, auto)
+	require.NoError(t, err)
+	r, err = l.TryRLock(owner, name, 0, auto)
+	require.NoError(t, err)
+	return w, r
+}
+
+// A transaction may be under Guard after its shared hold has ended. An exclusive request waits for
+// it with pauses.
+func TestExclusiveRequestBehindAGuardOfASharedHold(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		a, b := e.locker(t), e.locker(t)
+		r, tx := rlock(t, a, "x", auto), begin(t, e)
+		require.NoError(t, r.Guard(ctx, tx))
+		require.NoError(t, r.Unlock())
+		w := try(func() (*mysqllock.Lock, error) { return b.Lock(ctx, "x", auto) })
+		requireWaiting(t, b, 1)
+		before := b.Stats().Statements
+		w.requireWaits(t, 2*time.Second)
+		require.Less(t, b.Stats().Statements-before, int64(60))
+		require.NoError(t, tx.Rollback())
+		start := time.Now()
+		require.NoError(t, w.lock(t).Unlock())
+		require.Less(t, time.Since(start), time.Second)
+	})
+}
+
+// The minimum time of one shared hold does not end with another of the same process.
+func TestUnlockAfterBesideASharedHoldThatExpires(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		a, b := e.locker(t), e.locker(t)
+		for _, lease := range []time.Duration{auto, 250 * time.Millisecond} {
+			r1, r2 := rlock(t, a, "x", lease), rlock(t, a, "x", 300*time.Millisecond)
+			start := time.Now()
+			require.NoError(t, r1.UnlockAfter(1500*time.Millisecond))
+			requireOver(t, r2, mysqllock.ErrLost)
+			k, err := b.TryLock(ctx, "x", 10*time.Second, auto)
+			require.NoError(t, err)
+			require.Greater(t, time.Since(start), 1300*time.Millisecond)
+			require.NoError(t, k.Unlock())
+		}
+	})
+}
+
+// A shared hold does not depend on the lease of another that is about to end.
+func TestSharedHoldBesideOneThatEnds(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l := e.locker(t)
+		require.NoError(t, rlock(t, l, "x", auto).Unlock())
+		for range 20 {
+			short := rlock(t, l, "x", 30*time.Millisecond)
+			for short.Remaining() > time.Millisecond {
+				time.Sleep(100 * time.Microsecond)
+			}
+			k := rlock(t, l, "x", auto)
+			time.Sleep(20 * time.Millisecond)
+			require.NoError(t, k.Err())
+			require.NoError(t, k.Unlock())
+			short.Unlock()
+		}
+	})
+}
+
+// Each detached hold keeps a row of its process, which the next ones need not search for.
+func TestManyDetachedSharedHolds(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l := e.locker(t)
+		for i := range 120 {
+			before := l.Stats().Statements
+			k := rlock(t, l, "x", auto)
+			require.LessOrEqual(t, l.Stats().Statements-before, int64(20), "%d", i)
+			_, err := k.Detach(ctx, time.Minute)
+			require.NoError(t, err)
+		}
+	})
+}
+
+func TestStatsOfSharedHoldsThatCloseReleases(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l := e.locker(t)
+		for range 5 {
+			rlock(t, l, "x", auto)
+		}
+		require.NoError(t, l.Close())
+		s := l.Stats()
+		require.Equal(t, int64(5), s.Acquired)
+		require.Equal(t, int64(5), s.Released)
+		require.Zero(t, s.Held)
+	})
+}
+
+// A transaction that was under Guard does not keep a hold from becoming shared. One that still is
+// does, and loses nothing.
+func TestDowngradeAndGuard(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l, other := e.locker(t, mysqllock.WithLease(time.Second)), e.locker(t)
+		w, r := bothModes(t, l, "x")
+		tx := begin(t, e)
+		require.NoError(t, w.Guard(ctx, tx))
+		require.NoError(t, tx.Commit())
+		require.NoError(t, w.Unlock())
+		require.NoError(t, rlock(t, other, "x", auto).Unlock())
+		require.NoError(t, r.Unlock())
+
+		w, r = bothModes(t, l, "x")
+		tx = begin(t, e)
+		require.NoError(t, w.Guard(ctx, tx))
+		require.NoError(t, w.Unlock())
+		for start := time.Now(); time.Since(start) < 1500*time.Millisecond; time.Sleep(5 * time.Millisecond) {
+			require.NoError(t, r.Err())
+		}
+		_, err := other.TryRLock(ctx, "x", 0, auto)
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+		require.NoError(t, tx.Rollback())
+		require.NoError(t, r.Unlock())
+		require.NoError(t, acquire(t, other, "x", auto).Unlock())
+	})
+}
+
+// The loss of a hold that is becoming shared needs no reply.
+func TestLossDuringADowngrade(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		proxy := wire.New(t, e.server.Addr())
+		l := newLocker(t, e.through(t, proxy), mysqllock.WithLease(time.Second))
+		w, r := bothModes(t, l, "x")
+		// This blocks all statements.
+		proxy.Interfere(func(query string) wire.Interference {
+			if strings.Contains(query, "SET l.mode = 2") {
+				time.Sleep(2 * time.Second)
+				return wire.Interference{Error: 1205, NotSent: true}
+			}
+			return wire.Interference{}
+		})
+		start := time.Now()
+		unlocked := make(chan error, 1)
+		go func() { unlocked <- w.Unlock() }()
+		requireOver(t, r, mysqllock.ErrLost)
+		require.Less(t, time.Since(start), time.Second)
+		require.NoError(t, <-unlocked)
+		proxy.Interfere(nil)
+		require.ErrorIs(t, r.Unlock(), mysqllock.ErrLost)
+		require.NoError(t, acquire(t, e.locker(t), "x", auto).Unlock())
+	})
+}
+
+// A hold whose downgrade has taken too long is lost, and leaves no lock behind.
+func TestDowngradeBehindALockedRow(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l := e.locker(t, mysqllock.WithLease(time.Second))
+		w, r := bothModes(t, l, "x")
+		time.Sleep(700 * time.Millisecond) // until a session keeps the row
+		tx := begin(t, e)
+		_, err := tx.Exec("SELECT 1 FROM mysqllock WHERE name = 'x' FOR UPDATE")
+		require.NoError(t, err)
+		require.NoError(t, w.Unlock())
+		require.NoError(t, tx.Rollback())
+		requireOver(t, r, mysqllock.ErrLost)
+		require.ErrorIs(t, r.Unlock(), mysqllock.ErrLost)
+		require.NoError(t, acquire(t, e.locker(t), "x", auto).Unlock())
+	})
+}
+
+// A claim whose row is locked when the request is sent again is still the claim of the call: it
+// goes on with it, and releases it when it gives up.
+func TestClaimWhoseRowIsLocked(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		proxy := wire.New(t, e.server.Addr())
+		db := e.through(t, proxy)
+		db.SetMaxOpenConns(1) // no statement may wait for a row
+		l, other := newLocker(t, db, mysqllock.WithoutSignal()), e.locker(t)
+		require.NoError(t, rlock(t, l, "x", auto).Unlock())
+		tx := begin(t, e)
+		var once sync.Once
+		proxy.Interfere(func(query string) (i wire.Interference) {
+			if strings.Contains(query, "AS alone") {
+				once.Do(func() {
+					_, err := tx.Exec("SELECT 1 FROM mysqllock WHERE name = 'x' FOR UPDATE")
+					assert.NoError(t, err)
+					i = wire.Interference{Error: 1205, NotSent: true}
+				})
+			}
+			return i
+		})
+		_, err := l.TryLock(ctx, "x", 300*time.Millisecond, auto)
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+		require.NoError(t, tx.Rollback())
+		k, err := other.TryLock(ctx, "x", 2*time.Second, auto)
+		require.NoError(t, err)
+		require.NoError(t, k.Unlock())
+	})
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// settle waits until nothing is held any more, and finds what is in the end.
+func (t *torture) settle(ctx context.Context, kind string) (left []violation, err error) {
+	longest := longestLease + time.Second
+	if kind == stepped {
+		longest += time.Hour
+	}
+	start := now()
+	for {
+		asked := now()
+		rows, err := t.held(ctx)
+		if err != nil {
+			return nil, err
+		}
+		t.mu.Lock()
+		left = checkLeftovers(rows, func(holder string) bool { return t.dead[workerOf(holder)] || t.dead[holder] }, longest)
+		t.mu.Unlock()
+		if len(left) == 0 {
+			t.report.settled = max(t.report.settled, asked.sub(start))
+			return nil, nil
+		}
+		if asked.sub(start) > t.settled {
+			return left, nil
+		}
+		sleep(ctx, 50*time.Millisecond)
+	}
+}
+
+// held are the rows that are held, as the library tells, and those that a lease keeps, as are
+// claims of names that are held shared.
+func (t *torture) held(ctx context.Context) (rows []held, err error) {
+	infos, err := t.locker.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range infos {
+		rows = append(rows, held{i.Name, i.Holder, i.ExpiresIn})
+	}
+	kept, err := t.db.QueryContext(ctx, `SELECT REPLACE(name, x'00', '/'), holder, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at)
+FROM mysqllock WHERE name > x'01' AND RIGHT(name, 2) <> x'0073' AND expires_at > UTC_TIMESTAMP(6)`)
+	if err != nil {
+		return nil, err
+	}
+	defer kept.Close()
+	for kept.Next() {
+		var h held
+		var micros int64
+		if err := kept.Scan(&h.name, &h.holder, &micros); err != nil {
+			return nil, err
+		}
+		h.left = time.Duration(micros) * time.Microsecond
+		rows = append(rows, h)
+	}
+	return rows, kept.Err()
+}
+
+// rows are those of the table now, as text.
+func (t *torture) rows() string {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	rows, err := t.db.QueryContext(ctx, `SELECT CONCAT_WS(' ', REPLACE(name, x'00', '/'), 'mode', mode, owner, holder, 'token', token, 'session', session,
+  'acquired', acquired_at, 'expires', expires_at, 'released', released_at, 'waiters', waiters, 'now', UTC_TIMESTAMP(6)) FROM mysqllock ORDER BY name`)
+	if err != nil {
+		return err.Error()
+	}
+	defer rows.Close()
+	var b strings.Builder
+	for rows.Next() {
+		var row string
+		if rows.Scan(&row) == nil {
+			fmt.Fprintln(&b, row)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,59 @@
+package main
+
+import "fmt"
+
+// A write is one line of a log that a transaction wrote with what it changed:
+// the order of the lines is the order of the commits.
+type write struct {
+	name  string
+	token uint64
+	value uint64 // what it made of the guarded row, or has read there
+	read  bool
+}
+
+// A written is what the last write to a row left.
+type written struct {
+	token, value uint64
+	read         uint64 // the highest token of a reader
+}
+
+// checkRegister finds writes to the fenced register with a token below one that
+// it had seen. It brings state up to date.
+func checkRegister(log []write, state map[string]written) (found []violation) {
+	for _, w := range log {
+		if last := state[w.name]; w.token < last.token {
+			found = append(found, violation{"stale write", w.name, fmt.Sprintf("token %d, after %d", w.token, last.token)})
+		}
+		state[w.name] = written{token: w.token}
+	}
+	return found
+}
+
+// checkGuarded finds guarded transactions of stale holders, and lost updates: each adds one to
+// what it has read, or, of those that hold the lock shared, reads alone.
+func checkGuarded(log []write, rows map[string]uint64, state map[string]written) (found []violation) {
+	for _, w := range log {
+		last := state[w.name]
+		if w.read {
+			if w.token < last.token || w.value != last.value {
+				found = append(found, violation{"stale read", w.name, fmt.Sprintf("token %d read %d, after token %d had made it %d", w.token, w.value, last.token, last.value)})
+			}
+			last.read = max(last.read, w.token)
+			state[w.name] = last
+			continue
+		}
+		if w.token < max(last.token, last.read) {
+			found = append(found, violation{"stale commit", w.name, fmt.Sprintf("token %d, after %d", w.token, max(last.token, last.read))})
+		}
+		if w.value != last.value+1 {
+			found = append(found, violation{"lost update", w.name, fmt.Sprintf("token %d made it %d, after token %d had made it %d", w.token, w.value, last.token, last.value)})
+		}
+		state[w.name] = written{token: w.token, value: w.value, read: last.read}
+	}
+	for name, value := range rows {
+		if last := state[name]; value != last.value {
+			found = append(found, violation{"lost update", name, fmt.Sprintf("it is %d, after token %d had made it %d", value, last.token, last.value)})
+		}
+	}
+	return found
+}
