@@ -90,7 +90,7 @@ var shared = []mutation{
 	{
 		"a first shared hold has a token above those that were purged", "internal/store/sql/insert_shared.sql",
 		"GREATEST(COALESCE(`high water`.token, 0) + 256, {>now_micros})", "{>now_micros}",
-		"TestContract/./tokens_rise_after_a_purge",
+		"TestFirstGrantsWaitForPurge",
 	},
 	{
 		"first shared holds wait for Purge", "internal/store/sql/insert_shared.sql",
@@ -110,7 +110,7 @@ var shared = []mutation{
 	{
 		"a claim keeps out requests until it is granted", "internal/store/sql/claim.sql",
 		"IF(mine.claimed, GREATEST(l.expires_at, {>now} + INTERVAL {claimLease} MICROSECOND),", "IF(mine.claimed, l.expires_at,",
-		"TestContract/./a_name_that_is_held_shared_is_claimed",
+		"TestClaimKeepsOthersOut",
 	},
 	{
 		"each attempt prolongs the claim", "internal/store/sql/promote.sql",
@@ -150,7 +150,7 @@ var shared = []mutation{
 	{
 		"autocommit checked by a claim", "internal/store/sql/claim.sql",
 		"WHERE p.name = {name} AND @@autocommit", "WHERE p.name = {name}",
-		"TestSharedHoldsWithoutAutocommit",
+		"TestStatementsWithoutAutocommit",
 	},
 	{
 		"a request that must not claim reads the shared holds first", "internal/store/claim.go",
@@ -184,8 +184,8 @@ var shared = []mutation{
 	},
 	{
 		"shared holds that are over are ended before a grant", "internal/store/claim.go",
-		"if err != nil || left > 0 {\n\t\t\t\treturn answerClaimed", "if err != nil || left >= 0 {\n\t\t\t\treturn answerClaimed",
-		"TestStatementsOfSharedHolds",
+		"if rest <= 0 {\n\t\t\tif rest, err", "if rest < -time.Hour {\n\t\t\tif rest, err",
+		"TestContract/./a_claimed_name_is_granted_when_the_leases",
 	},
 	{
 		"the session of a shared hold is read before the hold is ended", "internal/store/claim.go",
@@ -463,9 +463,9 @@ var shared = []mutation{
 		"TestSharedLeases",
 	},
 	{
-		"a share keeps the longest minimum time of its holds", "share.go",
-		"h.minHold > 0 && until.After(s.minHold) {", "h.minHold > 0 && until.Before(s.minHold) {",
-		"TestUnlockAfterOfSharedHolds",
+		"an UnlockAfter of one of several shared holders keeps the name", "minhold.go",
+		"if alone || m == (store.MinHold{}) {", "if alone || m != (store.MinHold{}) {",
+		"TestUnlockAfterByOneOfSeveralSharedHolders",
 	},
 	{
 		"a lock that was under Guard becomes shared later", "share.go",
@@ -728,7 +728,7 @@ var batches = []mutation{
 	{
 		"a batch with new names has a token above those that were purged", "internal/store/sql/insert_all.sql",
 		"COALESCE(high.token, 0) + 256", "0 * high.token",
-		"TestContract/./tokens_rise_after_a_purge",
+		"TestFirstGrantsWaitForPurge",
 	},
 	{
 		"a batch with new names waits for Purge", "internal/store/sql/insert_all.sql",
@@ -907,5 +907,15 @@ var handovers = []mutation{
 		"an Attach that is sent twice recognizes its grant", "internal/store/sql/attach.sql",
 		"owner IN ({ticket}, {owner}) AND", "owner IN ({ticket}) AND '' <> {owner} AND",
 		"TestContract/./a_detached_row_is_attached_once",
+	},
+	{
+		"only a holder keeps a shared name", "internal/store/sql/keep_shared.sql",
+		" AND k.owner = {part owner} AND", " AND LENGTH({part owner}) > 0 AND",
+		"TestContract/./a_shared_hold_keeps_the_name_taken",
+	},
+	{
+		"another owner id keeps it", "internal/store/handover.go",
+		"Claim{NameOf(c.Name), kept(id)}", "Claim{NameOf(c.Name), id}",
+		"TestContract/./a_shared_hold_keeps_the_name_taken",
 	},
 }

@@ -99,7 +99,9 @@ func TestClaimOfAPlainName(t *testing.T) {
 		}
 		s.db.SetMaxOpenConns(3) // has no slots
 		req := request(s, "x", Exclusive)
+		req.Claimed = true // but its claim has ended
 		require.True(t, acquire(req).Locked)
+		req.Claimed = false
 		require.NoError(t, tx.Commit())
 		s.db.SetMaxOpenConns(0)
 		g := acquire(req)
@@ -222,6 +224,25 @@ func TestReplacementBesideSharedHolds(t *testing.T) {
 	})
 }
 
+// From its first statement on, a claim keeps other requests out.
+func TestClaimKeepsOthersOut(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		all := stores(2)
+		s, other := all[0], all[1]
+		freed(t, other, shared(t, other, "x").Claim)
+		require.NoError(t, s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+			answer, _, err := s.execForAnswer(ctx, conn, command{text: s.claimText(request(s, "x", Exclusive), sqlClaim, "")})
+			require.EqualValues(t, answerClaimed, answer)
+			return err
+		}))
+		for _, m := range []Mode{Shared, Exclusive} {
+			g, _ := acquired(t, other, request(other, "x", m))
+			require.Zero(t, g.Token)
+			require.False(t, g.Claimed)
+		}
+	})
+}
+
 // A process that was paused after its claim claims the name again if Purge has ended the phase.
 func TestClaimAfterPurge(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
@@ -315,8 +336,9 @@ func TestStatementsWithoutAutocommit(t *testing.T) {
 		joins := request(s, "x", Shared)
 		for what, c := range map[string]command{
 			"admit":             {text: s.sharedText(joins, joins.Claim, sqlAdmit, "skip", "", "r", "p.")},
-			"join":              {text: s.sharedText(joins, Claim{sharedKey("x", s.self, 7), joins.Owner}, sqlJoin, "condition", sqlInPhase, "token", "h.token", "lock", lockInShareMode)},
+			"join":              {text: s.sharedText(joins, Claim{sharedKey("x", s.self, 7), joins.Owner}, sqlJoin, "condition", sqlInPhase, "token", "h.token", "acquired", sqlNow, "lock", lockInShareMode)},
 			"insert_shared":     {text: s.sharedText(first, Claim{sharedKey("new", s.self, 0), first.Owner}, sqlInsertShared)},
+			"claim":             {text: s.claimText(request(s, "x", Exclusive), sqlClaim, "")},
 			"promote":           {text: s.claimText(claim, sqlPromote, "")},
 			"release_part":      s.releaseCommand(a.Claim),
 			"prepare_downgrade": s.command(sqlPrepareDowngrade, "name", literal("held"), "owner", literal(held.Owner), "skip", ""),

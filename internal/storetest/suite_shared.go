@@ -341,6 +341,7 @@ var claims = []clause{
 			change(&b)
 			require.True(t, writer.acquire(b).Claimed)
 			require.Equal(t, writer.self, p.row("x").Next)
+			require.Equal(t, 1, p.inspect("x").Waiters)
 			require.LessOrEqual(t, p.row("x").Lease, store.ClaimLease)
 			require.True(t, p.owns(a.Claim))
 		}
