@@ -151,7 +151,7 @@ func TestClaimThatIsAbandoned(t *testing.T) {
 	})
 }
 
-// A claim is to be released after an error, even one that proves that the statement changed
+// A claim must be released after an error, even one that proves that the statement changed
 // nothing: an earlier statement has claimed the name.
 func TestClaimWithAnError(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
