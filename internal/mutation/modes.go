@@ -190,7 +190,7 @@ var shared = []mutation{
 	{
 		"the session of a shared hold is read before the hold is ended", "internal/store/claim.go",
 		"if h.Session != 0 && h.Session != req.dead {", "if h.Session != 0 && h.Session != req.dead && s == nil {",
-		"TestContract/./a_session_keeps_shared_holds",
+		"TestEndOfASharedHold",
 	},
 	{
 		"a shared hold that was extended meanwhile is not ended", "internal/store/sql/end_shared.sql",
@@ -424,7 +424,7 @@ var shared = []mutation{
 	},
 	{
 		"no hold joins a share that may be lost", "share.go",
-		" || !c.covered(s) ||", " ||",
+		" || s.lease.Remaining() < c.renewable() ||", " ||",
 		"TestShareThatMayBeLost",
 	},
 	{
@@ -439,12 +439,12 @@ var shared = []mutation{
 	},
 	{
 		"a shared hold has a deadline of its own", "share.go",
-		"h.deadline.Store(lease.Instant(deadline))", "_ = deadline",
+		"\tif !all.Auto {\n\t\th.deadline.Store(lease.Instant(deadline))\n", "\tif !all.Auto {\n",
 		"TestSharedLeases",
 	},
 	{
 		"a timer ends a shared hold at its deadline", "share.go",
-		"h.timer = time.AfterFunc(time.Until(deadline), h.LeaseLost)", "h.timer = time.AfterFunc(time.Hour, h.LeaseLost)",
+		"\t\th.timer = time.AfterFunc(time.Until(deadline), h.LeaseLost)", "\t\th.timer = time.AfterFunc(time.Hour, h.LeaseLost)",
 		"TestSharedLeases",
 	},
 	{
@@ -459,7 +459,7 @@ var shared = []mutation{
 	},
 	{
 		"the last shared hold that is lost releases its row", "share.go",
-		"ls := h.lease.Load()\n\tlive := ls.Live()", "ls := h.lease.Load()\n\tlive := ls == nil",
+		"h.minimum()\n\tlive := ls.Live()", "h.minimum()\n\tlive := ls == nil",
 		"TestSharedLeases",
 	},
 	{
@@ -484,7 +484,7 @@ var shared = []mutation{
 	},
 	{
 		"a downgrade in flight is trusted no longer than the shared row", "share.go",
-		"\th.deadline.Store(lease.Instant(lease.TrustedUntil(time.Now(), length)))\n", "",
+		"length)\n\th.deadline.Store(lease.Instant(deadline))\n", "length)\n",
 		"TestDowngradeThatHangs",
 	},
 	{

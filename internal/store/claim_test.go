@@ -169,7 +169,8 @@ func TestClaimWithAnError(t *testing.T) {
 	})
 }
 
-// A shared hold that was extended or bound to a session since it was read is not ended.
+// A shared hold that was extended, or bound to a session, since it was read is not ended, nor one
+// whose session was renewed.
 func TestEndOfASharedHold(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
 		all := stores(2)
@@ -177,7 +178,7 @@ func TestEndOfASharedHold(t *testing.T) {
 		id := s.self.FirstSession()
 		_, err := s.BeginSession(ctx, id, time.Minute)
 		require.NoError(t, err)
-		for name, bind := range map[string]SessionID{"extended": 0, "bound": id} {
+		for name, bind := range map[string]SessionID{"extended": 0, "bound": id, "renewed": id} {
 			req := request(s, name, Shared)
 			req.Lease = time.Microsecond
 			g, _ := acquired(t, s, req)
@@ -189,9 +190,13 @@ func TestEndOfASharedHold(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, owned)
 			time.Sleep(time.Millisecond)
+			read := sharedHold{Name: g.Claim.Name, Owner: g.Claim.Owner}
+			if name == "renewed" {
+				read.Session = id
+			}
 			var left time.Duration
 			require.NoError(t, other.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
-				left, err = other.endShared(ctx, conn, new(AcquireRequest), sharedHold{Name: g.Claim.Name, Owner: g.Claim.Owner})
+				left, err = other.endShared(ctx, conn, new(AcquireRequest), read)
 				return err
 			}))
 			require.Positive(t, left, name)
