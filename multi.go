@@ -373,8 +373,9 @@ func (c *setCall) adopt(b *batch) error {
 			l: l, waiter: one.waiter, request: store.AcquireRequest{Claim: claim, Lease: b.req.Lease},
 			grant: store.Grant{Token: b.grant.Token, Claim: claim, Sent: b.grant.Sent},
 		})
-		if k == nil {
-			b.giveBack(i)
+		if k == nil { // beginHold releases that one
+			l.leaveQueue(one.waiter)
+			b.giveBack(i + 1)
 			return err
 		}
 		l.observers.acquireEnd(one.observed, one.name, k, nil)

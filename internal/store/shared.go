@@ -185,6 +185,9 @@ func (s *Store) Downgrade(ctx context.Context, from Claim, to AcquireRequest) (g
 			token, g.Sent, err = s.join(ctx, conn, to, &c, held, s.query(sqlNextToken, "r", "h."), "h.acquired_at")
 			if err != nil {
 				g.Claim = c
+				if number := errorNumber(err); number != 0 && rejected(number) {
+					g.Claim, err = s.notDowngraded(ctx, conn, c, err)
+				}
 				return err
 			}
 		}
@@ -206,10 +209,8 @@ func (s *Store) Downgrade(ctx context.Context, from Claim, to AcquireRequest) (g
 			if refusal == nil {
 				refusal = s.whyNotDowngraded(ctx, conn, from)
 			}
-			if _, _, err = s.freeOn(ctx, conn, s.releaseCommand(c)); err == nil {
-				g = Grant{}
-				return NotSent{refusal}
-			}
+			g.Claim, err = s.notDowngraded(ctx, conn, c, refusal)
+			return err
 		}
 		return PartlySent{err}
 	})
@@ -217,6 +218,15 @@ func (s *Store) Downgrade(ctx context.Context, from Claim, to AcquireRequest) (g
 		s.sharedNames.add(from.Name)
 	}
 	return g, next, err
+}
+
+// notDowngraded releases the shared hold of a downgrade that failed with refusal. Without a claim,
+// the exclusive hold goes on.
+func (s *Store) notDowngraded(ctx context.Context, conn *sqlx.Conn, c Claim, refusal error) (Claim, error) {
+	if _, _, err := s.freeOn(ctx, conn, s.releaseCommand(c)); err != nil {
+		return c, PartlySent{err}
+	}
+	return Claim{}, NotSent{refusal}
 }
 
 // whyNotDowngraded returns the reason why a statement did not match the row of an exclusive hold.
