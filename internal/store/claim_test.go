@@ -237,7 +237,7 @@ func TestClaimKeepsOthersOut(t *testing.T) {
 		freed(t, other, shared(t, other, "x").Claim)
 		require.NoError(t, s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 			answer, _, err := s.execForAnswer(ctx, conn, command{text: s.claimText(request(s, "x", Exclusive), sqlClaim, "")})
-			require.EqualValues(t, answerClaimed, answer)
+			require.EqualValues(t, int64(answerClaimed), answer)
 			return err
 		}))
 		for _, m := range []Mode{Shared, Exclusive} {
