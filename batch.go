@@ -14,8 +14,8 @@ import (
 	"github.com/mysqllock/mysqllock/internal/undo"
 )
 
-// A batch is the statements that acquire several names. Like an attempt, it goes on if its
-// caller returns, and is undone when the reply arrives.
+// A batch sends the statements that acquire several names. Like an attempt, it continues if its
+// caller returns, and is then undone when the reply arrives.
 type batch struct {
 	l       *Locker
 	req     store.BatchRequest
@@ -56,16 +56,17 @@ func (b *batch) run() {
 	}
 	b.mu.Lock()
 	b.answered = true
-	left := b.detached
+	cutoff := b.detached
 	b.mu.Unlock()
 	close(b.done)
-	if left != nil {
-		left.Stop()
+	if cutoff != nil {
+		cutoff.Stop()
 		b.undo()
 	}
 }
 
-// probe finds out whether the database replies, and whether a name is held or being added.
+// probe finds out whether the database replies, and whether a name is held or being added. It
+// returns after how long to probe again, or 0.
 func (b *batch) probe() (again time.Duration) {
 	if !b.l.enter() {
 		return 0
@@ -92,7 +93,7 @@ func (b *batch) probe() (again time.Duration) {
 	return outage.ProbeInterval
 }
 
-// detach lets the batch go on without its caller. It returns false if the reply has arrived.
+// detach lets the batch continue without its caller. It returns false if the reply has arrived.
 func (b *batch) detach() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -187,7 +188,7 @@ func (l *Locker) releaseRows(held []*hold) []error {
 		switch row := rows[c.Name]; {
 		case lookErr == nil && row.ReleasedBy(c):
 		case lookErr == nil && row.Owner != c.Owner:
-			if err == nil { // otherwise another owner may have followed the release
+			if err == nil { // otherwise the row may have been released and then acquired by another owner
 				errs[i] = ErrLost
 			}
 		default:

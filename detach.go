@@ -17,16 +17,16 @@ import (
 const handoverTimeout = unlockTimeout
 
 // Detach ends the handle without releasing the lock, which stays held for lease (at least 10 ms)
-// from now, and returns a Ticket, by which [Locker.Attach] makes it a handle again, in any
-// process that uses the same table. End transactions that are under [Lock.Guard] first: the
-// lock keeps its token, so Attach does not wait for them.
+// from now. It returns a Ticket, for which [Locker.Attach] returns a new handle, in any process
+// that uses the same table. End transactions that are under [Lock.Guard] first: the lock keeps
+// its token, so Attach does not wait for them.
 //
 // Detach blocks for one round trip, for at most 3 s, or until ctx ends. It returns an error and
-// changes nothing if lease is too short ([ErrInvalidLease]), if the owner has further handles
-// of the lock, if ctx has ended, if the handle was unlocked ([ErrNotHeld]), or after Close
-// ([ErrClosed]). Otherwise it ends the handle and its Context, whose cause is [ErrNotHeld]: after
-// [ErrLost] the lock was lost before; after the error of ctx or of the database, it is released,
-// in the background if necessary.
+// changes nothing if lease is too short ([ErrInvalidLease]), if the owner has further handles of
+// the lock, if ctx has ended, if the handle was unlocked ([ErrNotHeld]), or after Close
+// ([ErrClosed]). Otherwise it ends the handle and its Context, whose cause is [ErrNotHeld]. Then
+// [ErrLost] means that the lock was lost before; after the error of ctx or of the database, the
+// lock is released, in the background if necessary.
 func (k *Lock) Detach(ctx context.Context, lease time.Duration) (Ticket, error) {
 	if lease < minLease {
 		return "", opError("detach", k.Name(), fmt.Errorf("%w: %v; want at least %v", ErrInvalidLease, lease, minLease))
@@ -42,7 +42,7 @@ var errOtherHandles = errors.New("the lock has other handles, which must be unlo
 
 func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error) {
 	l, h := k.locker, k.hold
-	l.lockSettled(h)
+	l.lockAfterDowngrade(h)
 	lost := l.checkLoss(h)
 	defer l.finishLoss(h, lost)
 	err := k.state()
@@ -62,7 +62,7 @@ func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error)
 	l.endHold(h, ErrNotHeld)
 	h.handles = nil
 	l.leaveShareLocked(h)
-	l.working.Add(1) // Close would have ended this handle
+	l.working.Add(1) // safe: Close ends all handles before it waits for working
 	defer l.working.Done()
 	ls := h.lease.Load()
 	l.mu.Unlock()
@@ -87,13 +87,13 @@ func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error)
 	return t.encode(), err
 }
 
-// detachRow gives a row to a ticket. If that fails, the releaser releases the row, which may
-// belong to the claim or to the ticket.
+// detachRow gives a row to a ticket. If that fails, the releaser releases the row, whether it
+// belongs to the claim or to the ticket by then.
 func (l *Locker) detachRow(ctx context.Context, req store.DetachRequest, span time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, handoverTimeout)
 	defer cancel()
 	defer context.AfterFunc(l.background, cancel)()
-	maybe := false // a statement may have given the row to the ticket, or may do so yet
+	maybe := false // a statement may have given the row to the ticket, or may yet do so
 	for pause := firstBackoff; ; {
 		tryCtx, cancel := context.WithTimeout(limited, handoverTimeout/2)
 		detached, sent, err := l.repo.Detach(tryCtx, req)
@@ -124,7 +124,7 @@ func (l *Locker) detachRow(ctx context.Context, req store.DetachRequest, span ti
 	}
 }
 
-// handoverError describes the error of a Detach or an Attach that gives up: because of ctx, of
+// handoverError adds to the error of a Detach or an Attach why it gave up: because of ctx, of
 // Close, or of its own time limit.
 func (l *Locker) handoverError(ctx context.Context, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
@@ -149,18 +149,18 @@ func (l *Locker) isClosed() bool {
 	}
 }
 
-// Attach makes the lock that t stands for a handle again, with the token that it had. It can be
-// called once, in any process that uses the same table, while the lease that [Lock.Detach] was
-// given runs. From then on, lease is as for [Locker.TryLock]. The owner is that of ctx, or a new
+// Attach returns a new handle for the lock that t stands for; the lock keeps its token. It succeeds
+// once, in any process that uses the same table, and only while the lease that was passed to
+// [Lock.Detach] runs. The new lease is as for [Locker.TryLock]. The owner is that of ctx, or a new
 // one, and ctx is the parent of [Lock.Context].
 //
 // Attach does not wait for other owners. It blocks for one round trip, for at most 3 s, or until
-// ctx ends. It returns [ErrLost] if the lease had ended, if the lock was attached before or taken
-// by force, or if the owner has a lock of this name that was lost and not unlocked. It returns
-// [ErrNotAcquired] if a transaction has the row locked, [ErrUnavailable] with the database's
-// error if the database did not reply, the cause of ctx, an error if t is no Ticket,
-// [ErrInvalidLease], [ErrClosed], or the database's error. If the outcome is unknown, the lock
-// is released in the background; otherwise the Ticket can be used again.
+// ctx ends. It returns [ErrLost] if the lease had ended, if the lock was attached before or
+// taken by force, or if the owner has lost a lock of this name and not unlocked it yet. It
+// returns [ErrNotAcquired] if a transaction has the row locked, [ErrUnavailable] with the
+// database's error if the database did not reply, the cause of ctx, an error if t is not a
+// Ticket, [ErrInvalidLease], [ErrClosed], or the database's error. If the outcome is unknown,
+// the lock is released in the background; otherwise the Ticket can be used again.
 func (l *Locker) Attach(ctx context.Context, t Ticket, lease time.Duration) (*Lock, error) {
 	parsed, err := t.parse()
 	if err != nil {
@@ -215,8 +215,8 @@ func (l *Locker) attach(ctx context.Context, t ticket, length time.Duration, o *
 
 var errHeld = errors.New("the owner holds the lock already")
 
-// requireNoHold returns an error if the owner has a hold of the name, or has lost one and not
-// unlocked it.
+// requireNoHold returns an error if the owner has a hold of the name, even a lost one that is not
+// unlocked yet.
 func (l *Locker) requireNoHold(key holdKey) error {
 	l.mu.Lock()
 	h := l.holds[key]
@@ -237,7 +237,7 @@ func (l *Locker) attachRow(ctx context.Context, req store.AttachRequest) (store.
 	limited, cancel := context.WithTimeout(ctx, handoverTimeout)
 	defer cancel()
 	defer context.AfterFunc(l.background, cancel)()
-	maybe := false // a statement may have taken the row, or may do so yet
+	maybe := false // a statement may have taken the row, or may yet do so
 	for pause := firstBackoff; ; {
 		tryCtx, cancel := context.WithTimeout(limited, handoverTimeout/2)
 		g, err := l.repo.Attach(tryCtx, req)
@@ -299,7 +299,7 @@ func (c *call) beginAttached(h *hold, g store.Grant, granted time.Duration, o *o
 	}
 	defer l.mu.Unlock()
 	k := c.addHandle(h, g.Sent)
-	l.startLease(c.mode, h, k, g, granted, time.Time{}) // no statement has looked
+	l.startLease(c.mode, h, k, g, granted, time.Time{}) // no look for exclusive requests yet
 	l.addHold(h, o)
 	return k, nil
 }

@@ -34,7 +34,7 @@ type Queryer interface {
 // a later Guard may fail.
 func (k *Lock) Guard(ctx context.Context, tx Queryer) error {
 	l, h := k.locker, k.hold
-	l.lockSettled(h)
+	l.lockAfterDowngrade(h)
 	h.guarded.Store(true) // from now on, Unlock does not hand the lock over
 	claim, token := h.lease.Load().Claim, h.tokens.token
 	l.mu.Unlock()

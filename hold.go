@@ -258,7 +258,7 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 		if err := k.Err(); err != nil {
 			return err
 		}
-		l.lockSettled(h)
+		l.lockAfterDowngrade(h)
 		holds, ls := len(h.handles), h.lease.Load()
 		l.mu.Unlock()
 		if !l.watchdog.Extending(ls, lease) {

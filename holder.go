@@ -13,11 +13,11 @@ type holderLabel struct {
 	err   error
 }
 
-// WithHolder returns a context under which operators see label (a request id, a job) as the
-// holder of the locks that are acquired, instead of that of [WithIdentity]. The label has 1 to
-// 255 bytes of UTF-8 without control characters; otherwise every call that acquires under the
-// context returns an error that says so. Re-entry does not change the holder. A lock is handed
-// over within the process without a statement only if its holder stays the same.
+// WithHolder returns a context for acquiring locks whose holder operators then see as label (a
+// request id, a job), instead of the label of [WithIdentity]. The label has 1 to 255 bytes of
+// UTF-8 without control characters; otherwise every call that acquires under the context returns
+// an error that says so. Re-entry does not change the holder. A lock is handed over within the
+// process without a statement only if its holder stays the same.
 func WithHolder(ctx context.Context, label string) context.Context {
 	h := holderLabel{label: label}
 	if err := checkText(label); err != nil {
@@ -26,7 +26,7 @@ func WithHolder(ctx context.Context, label string) context.Context {
 	return context.WithValue(ctx, holderKey{}, h)
 }
 
-// holderOf returns the label of ctx, "" if it has none.
+// holderOf returns the label of ctx, or "" if it has none.
 func holderOf(ctx context.Context) (label string, err error) {
 	h, _ := ctx.Value(holderKey{}).(holderLabel)
 	return h.label, h.err

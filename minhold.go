@@ -7,18 +7,18 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// UnlockAfter gives the handle back like [Lock.Unlock], but the name stays taken until held
-// after it was acquired, by the database's clock, even if this process ends: of a fleet in
-// which each process has a job to run, at most one runs it in that time. If that time has
-// passed, or held <= 0, UnlockAfter is Unlock.
+// UnlockAfter ends the handle like [Lock.Unlock], but the name stays taken until the time held has
+// passed since it was acquired, by the database's clock, even if this process ends. So if every
+// process of a fleet tries to run the same job, at most one of them runs it in that time. If held
+// has already passed, or is not positive, UnlockAfter is Unlock.
 //
 // If the owner has further handles of the lock, this happens when the last of them is
-// unlocked, by whichever method, with the longest time that was given. A lock that was taken
-// over from another goroutine of this process counts as acquired then; re-entry and
-// [Locker.Attach] acquire nothing.
+// unlocked, by whichever method, with the longest time that was given. A lock that another
+// goroutine of this process handed over counts as acquired at that moment; re-entry and
+// [Locker.Attach] do not count as acquiring.
 //
 // Until the time is over, [Locker.Inspect] shows the name as held, and until when, and nobody
-// can acquire it, nor can this process; only [Locker.ForceUnlock] ends it sooner. Waiters
+// can acquire it, not even this process; only [Locker.ForceUnlock] ends it sooner. Waiters
 // acquire the lock when the time is over.
 //
 // UnlockAfter blocks, and returns errors, as Unlock does. After an error that leaves the
@@ -31,19 +31,19 @@ func (k *Lock) UnlockAfter(held time.Duration) error {
 	return nil
 }
 
-// minimum returns for how long the row stays taken when the hold has ended.
+// minimum returns how long the row stays taken after the hold has ended.
 func (h *hold) minimum() store.MinHold {
 	switch {
 	case h.minHold == 0:
 		return store.MinHold{}
 	case h.handedOver.IsZero():
 		return store.MinHold{Held: h.minHold}
-	default: // the row has the time of an earlier hold
+	default: // acquired_at in the row is that of an earlier hold
 		return store.MinHold{Until: h.handedOver.Add(h.minHold)}
 	}
 }
 
-// rowMinimum is minimum for the last hold of a row, which others may have shared.
+// rowMinimum is minimum for the last hold of a row, including the holds that shared it before.
 func (h *hold) rowMinimum() store.MinHold {
 	if h.share != nil {
 		return h.share.minHold
@@ -51,14 +51,14 @@ func (h *hold) rowMinimum() store.MinHold {
 	return h.minimum()
 }
 
-// releaseHold releases the row of a hold that has ended, until end.
+// releaseHold releases the row of a hold that has ended. It gives up at end.
 func (l *Locker) releaseHold(end time.Time, h *hold) error {
 	ls := h.lease.Load()
 	c, span, m := ls.Claim, l.watchdog.Stop(ls), h.rowMinimum()
 	if m == (store.MinHold{}) {
 		return l.releaseBy(end, c, span, m)
 	}
-	l.releaser.AddAfter(c, m, end) // before anything else can have the row released
+	l.releaser.AddAfter(c, m, end) // first, so that nothing frees the row too early
 	err := l.releaseBy(end, c, span, m)
 	if err == nil || err == ErrLost {
 		l.releaser.Forget(c)
@@ -66,8 +66,8 @@ func (l *Locker) releaseHold(end time.Time, h *hold) error {
 	return err
 }
 
-// keepShared makes the name stay taken for the minimum time of a hold that has ended, if other
-// holders of this process share its row: whatever becomes of them, and of this process.
+// keepShared keeps the name taken for the minimum time of a hold that has ended, if other holds of
+// this process share its row. It does so with a further row, which outlasts them and the process.
 func (l *Locker) keepShared(end time.Time, h *hold) error {
 	l.mu.Lock()
 	alone := h.share == nil || len(h.share.holds) == 1
@@ -92,7 +92,7 @@ func (l *Locker) keepShared(end time.Time, h *hold) error {
 			err = ErrLost
 		case err == nil:
 			l.mu.Lock()
-			h.minHold = 0 // the row of the others need not stay taken
+			h.minHold = 0 // the row that the others share need not stay taken
 			l.mu.Unlock()
 		case store.Transient(err) && pause.Wait(ctx):
 			cancel()
@@ -103,7 +103,7 @@ func (l *Locker) keepShared(end time.Time, h *hold) error {
 	}
 }
 
-// sendRelease releases a row, which stays taken for a minimum time.
+// sendRelease releases a row, which stays taken for the minimum time m, if there is one.
 func (l *Locker) sendRelease(ctx context.Context, c store.Claim, m store.MinHold) (freed bool, next store.Process, err error) {
 	if m == (store.MinHold{}) {
 		return l.repo.Release(ctx, c)

@@ -13,29 +13,30 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A LockSet is the locks that one [Locker.TryLockAll] acquired. It needs one
+// A LockSet contains the locks that one call of [Locker.TryLockAll] acquired. It needs one
 // [LockSet.Unlock], and is safe for concurrent use.
 type LockSet struct {
 	locker   *Locker
-	locks    []*Lock // by name
+	locks    []*Lock // sorted by name
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	unlocked bool // protected by the Locker's mu
 }
 
-// TryLockAll acquires the locks of all names, or none, within one wait. Duplicates count once,
-// and 800 different names are the limit. See [Locker.TryLock] for wait, lease and ctx. All locks
-// have the same owner, that of ctx or a new one; names that it holds already are re-entered.
+// TryLockAll acquires the locks of all names, or none, within one wait. Duplicates count once;
+// at most 800 different names are allowed. See [Locker.TryLock] for wait, lease and ctx. All
+// locks have the same owner, that of ctx or a new one; names that it holds already are
+// re-entered.
 //
-// Callers of TryLockAll never deadlock with each other, in whatever order they list the names:
-// a caller that waits for a name holds only names that sort before it, and those that its owner
+// Callers of TryLockAll never deadlock with each other, in whatever order they list the names: a
+// caller that waits for a name holds only names that sort before it, and those that its owner
 // held before. If all names are free, TryLockAll sends at most two statements, whatever their
-// number. While it waits for a name, it keeps the ones that it has acquired; fixed leases count
-// from when the last one is acquired.
+// number. While it waits for a name, it keeps the locks that it has acquired; fixed leases count
+// from the moment when the last lock is acquired.
 //
-// It returns the errors of TryLock, with the name of the lock that was in the way, and
-// [ErrLost] if a lock was lost while it waited for another one. Then the locks that it had
-// acquired are released in the background.
+// It returns the errors of TryLock, with the name of the lock that it could not acquire, and
+// [ErrLost] if a lock was lost while it waited for another one. After an error, the locks that it
+// had acquired are released in the background.
 func (l *Locker) TryLockAll(ctx context.Context, names []string, wait, lease time.Duration) (*LockSet, error) {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	switch {
@@ -54,7 +55,7 @@ func (l *Locker) TryLockAll(ctx context.Context, names []string, wait, lease tim
 	}
 	defer l.working.Done()
 	c := &setCall{l: l, ctx: ctx, began: time.Now(), wait: wait, lease: lease, names: names}
-	if c.owner, c.shared = ctx.Value(ownerKey{}).(*owner); !c.shared {
+	if c.owner, c.reentrant = ctx.Value(ownerKey{}).(*owner); !c.reentrant {
 		c.owner = new(owner)
 		c.ctx = context.WithValue(ctx, ownerKey{}, c.owner)
 	}
@@ -73,8 +74,8 @@ func (l *Locker) TryLockAll(ctx context.Context, names []string, wait, lease tim
 	return c.set(), nil
 }
 
-// Lock returns the handle of a name, or nil if the name is not in the set. It may be unlocked
-// by itself, and then no longer counts for the set.
+// Lock returns the handle of a name, or nil if the name is not in the set. It may be unlocked on
+// its own; from then on, the set ignores it.
 func (s *LockSet) Lock(name string) *Lock {
 	i, found := slices.BinarySearchFunc(s.locks, name, func(k *Lock, name string) int { return cmp.Compare(k.Name(), name) })
 	if !found {
@@ -84,11 +85,11 @@ func (s *LockSet) Lock(name string) *Lock {
 }
 
 // Context returns the context that TryLockAll was given, with the owner added. It ends with that
-// context, and when one of the locks is lost (cause [ErrLost]), the set unlocked (cause
-// [ErrNotHeld]) or the Locker closed (cause [ErrClosed]).
+// context, and when one of the locks is lost (cause [ErrLost]), the set is unlocked (cause
+// [ErrNotHeld]) or the Locker is closed (cause [ErrClosed]).
 func (s *LockSet) Context() context.Context { return s.ctx }
 
-// Err returns nil if the leases of all locks can be trusted at this very moment; else
+// Err returns nil if the leases of all locks can be trusted at this very moment; otherwise
 // [ErrLost], [ErrNotHeld] if the set was unlocked, or [ErrClosed]. It never blocks on the
 // database.
 func (s *LockSet) Err() error {
@@ -132,29 +133,29 @@ func (s *LockSet) Unlock() error {
 	held, others := l.endHandles(s.locks)
 	var errs []error
 	for _, k := range others {
-		if err := k.unlock(0); err != nil && err != ErrNotHeld { // not unlocked by itself
+		if err := k.unlock(0); err != nil && err != ErrNotHeld { // unless unlocked on its own
 			errs = append(errs, opError("unlock", k.Name(), err))
 		}
 	}
 	return errors.Join(append(errs, l.releaseAll(held))...)
 }
 
-// A setCall is one TryLockAll in progress. It acquires names in their order.
+// A setCall is one TryLockAll in progress. It acquires the names in sorted order.
 type setCall struct {
 	l           *Locker
 	ctx         context.Context // with the owner
 	began       time.Time
 	wait, lease time.Duration
 	owner       *owner
-	shared      bool     // the owner is from the caller's context
-	holder      string   // as of WithHolder; "" if not set
+	reentrant   bool     // the owner is from the caller's context, and may hold names already
+	holder      string   // label from WithHolder; "" if not set
 	names       []string // not acquired yet
 	locks       []*Lock
-	waited      bool // the locks are kept until all are acquired
+	waited      bool // from then on, the locks request AutoRenew until all are acquired
 }
 
 func (c *setCall) acquire() error {
-	if c.shared {
+	if c.reentrant {
 		if err := c.reenter(); err != nil {
 			return err
 		}
@@ -194,13 +195,13 @@ func (c *setCall) reenter() (err error) {
 	return err
 }
 
-// acquireNext acquires the first of the remaining names by itself, and waits for it. A batch
+// acquireNext acquires the first of the remaining names with TryLock, and waits for it. A batch
 // waits for no lock.
 func (c *setCall) acquireNext() error {
 	name, lease := c.names[0], c.lease
 	if !c.waited && (len(c.locks) > 0 || len(c.names) > 1) {
 		c.waited = true
-		c.request(true)
+		c.setAutoRenew(true)
 	}
 	if c.waited {
 		lease = AutoRenew
@@ -220,8 +221,9 @@ func (c *setCall) left() time.Duration {
 	return max(c.wait-time.Since(c.began), time.Millisecond)
 }
 
-// request makes the handles request AutoRenew, or else the lease of the call from now on.
-func (c *setCall) request(auto bool) {
+// setAutoRenew makes the locks acquired so far request AutoRenew, or, if auto is false, the fixed
+// lease of the call, counted from now.
+func (c *setCall) setAutoRenew(auto bool) {
 	if c.lease == AutoRenew {
 		return
 	}
@@ -241,12 +243,13 @@ func (c *setCall) request(auto bool) {
 	}
 }
 
-// finish returns an error if a lock was lost while the call waited for another.
+// finish ends the AutoRenew of a call that has waited, and returns an error if a lock was lost
+// meanwhile.
 func (c *setCall) finish() error {
 	if !c.waited {
 		return nil
 	}
-	c.request(false)
+	c.setAutoRenew(false)
 	for _, k := range c.locks {
 		if err := k.Err(); err != nil {
 			return opError("acquire", k.Name(), err)
@@ -255,7 +258,8 @@ func (c *setCall) finish() error {
 	return nil
 }
 
-// failed records that a batch failed with err, for the first of its names.
+// failed records that a batch failed with err. It attributes the error to the first of the
+// remaining names.
 func (c *setCall) failed(err error) error {
 	l, name := c.l, c.names[0]
 	switch {
@@ -269,7 +273,7 @@ func (c *setCall) failed(err error) error {
 	return err
 }
 
-// observe begins an observed acquire.
+// observe reports the start of an acquire to the observers.
 func (c *setCall) observe(name string) *observed {
 	o := c.l.observers.acquireStart(c.ctx, name, store.Exclusive)
 	if o != nil {
@@ -292,8 +296,8 @@ func (c *setCall) set() *LockSet {
 	return s
 }
 
-// acquireFree acquires the first of the remaining names, up to one that is not free or that has
-// waiters in this process. It returns an error if the call must end. After a failed statement,
+// acquireFree acquires the first of the remaining names, up to one that is not free or for which
+// this process waits already. It returns an error if the call must end. After a failed statement,
 // acquireNext finds out whether the database replies.
 func (c *setCall) acquireFree() error {
 	b := c.join()
@@ -323,7 +327,7 @@ func (c *setCall) acquireFree() error {
 	return c.adopt(b)
 }
 
-// join joins the queues of the remaining names, up to one that has a head.
+// join joins the queues of the remaining names, up to the first that already has a head.
 func (c *setCall) join() *batch {
 	l := c.l
 	b := &batch{l: l, done: make(chan struct{})}
@@ -346,13 +350,13 @@ func (c *setCall) join() *batch {
 		b.req.Names = append(b.req.Names, name)
 		b.calls = append(b.calls, &call{
 			request: request{name: name, lease: requested}, l: l, ctx: c.ctx, queueName: name,
-			owner: c.owner, reentrant: c.shared, waiter: w, holder: c.holder,
+			owner: c.owner, reentrant: c.reentrant, waiter: w, holder: c.holder,
 		})
 	}
 	return b
 }
 
-// adopt begins the holds that a batch was granted.
+// adopt begins a hold for each name that a batch was granted.
 func (c *setCall) adopt(b *batch) error {
 	l := c.l
 	late := b.err == nil && !time.Now().Before(lease.TrustedUntil(b.grant.Sent, b.req.Lease))
@@ -383,8 +387,9 @@ func (c *setCall) adopt(b *batch) error {
 	return nil
 }
 
-// endHandles ends handles whose holds have no other handle, and these holds, which releaseAll
-// must release. It returns the other handles, which must be unlocked one by one.
+// endHandles ends those of the handles that are the only one of their hold, and these holds, whose
+// rows the caller must release with releaseAll. It returns the other handles, which must be
+// unlocked one by one.
 func (l *Locker) endHandles(locks []*Lock) (held []*hold, others []*Lock) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -401,7 +406,7 @@ func (l *Locker) endHandles(locks []*Lock) (held []*hold, others []*Lock) {
 		held = append(held, h)
 	}
 	if len(held) > 0 {
-		l.working.Add(1) // Close would have ended these handles
+		l.working.Add(1) // safe: Close ends all handles before it waits for working
 	}
 	return held, others
 }

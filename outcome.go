@@ -31,7 +31,7 @@ func (c *call) canceled() error {
 	return canceled(c.ctx)
 }
 
-// canceled returns the error of a call whose context has ended while the database replied.
+// canceled returns the error of a call whose context has ended, if there is no outage.
 func canceled(ctx context.Context) error { return fmt.Errorf("%w: %w", ErrNotAcquired, causeOf(ctx)) }
 
 func causeOf(ctx context.Context) error {
@@ -57,8 +57,8 @@ func (c *call) timedOut() error {
 	return ErrNotAcquired
 }
 
-// lastErr returns why the holder of the lock is unknown, or nil if it is known. That is an
-// outage, unless the database replies, but slowly.
+// lastErr returns why the holder of the lock is unknown, or nil if it is known. outage is set for
+// an error, unless the database replies, but slowly.
 func (c *call) lastErr() (err error, outage bool) {
 	if c.waiter == nil {
 		return nil, false

@@ -8,26 +8,28 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A Semaphore limits how many permits are held at the same time, in all processes. Its name has
-// nothing to do with the lock of that name. It is safe for concurrent use, and needs no Close.
+// A Semaphore limits how many permits are held at the same time, across all processes. It is
+// independent of the lock of the same name. It is safe for concurrent use, and needs no Close.
 type Semaphore struct {
 	locker *Locker
 	name   string
 	limit  int
 }
 
-// Semaphore returns the semaphore name with a limit of 1 to 10,000 permits. It sends nothing.
+// Semaphore returns the semaphore name with a limit of 1 to 10,000 permits. It sends no
+// statement.
 //
-// The limit is the caller's: if processes disagree, each gets no permit while as many as its own
-// limit are held.
+// The limit is the caller's and is not stored: if processes disagree about it, each is refused
+// while as many permits are held as its own limit allows.
 func (l *Locker) Semaphore(name string, limit int) *Semaphore {
 	return &Semaphore{locker: l, name: name, limit: limit}
 }
 
 // TryAcquire acquires a permit: a lock on one slot, whose number no other permit of the
-// semaphore has while it is held (see [Lock.Slot]). wait, lease, ctx and the errors are those of
-// [Locker.TryLock]; TryAcquire also returns [ErrInvalidLimit]. Waiters are served in order of
-// arrival. Permits are not re-entrant: each call acquires another one, whatever its owner holds.
+// semaphore has while this one is held (see [Lock.Slot]). wait, lease, ctx and the errors are
+// those of [Locker.TryLock]; TryAcquire also returns [ErrInvalidLimit]. Waiters are served in
+// order of arrival. Permits are not re-entrant: each call acquires another one, whatever its
+// owner holds.
 //
 // It costs two statements while permits are free.
 func (s *Semaphore) TryAcquire(ctx context.Context, wait, lease time.Duration) (*Lock, error) {
@@ -39,8 +41,8 @@ func (s *Semaphore) Acquire(ctx context.Context, lease time.Duration) (*Lock, er
 	return s.TryAcquire(ctx, WaitForever, lease)
 }
 
-// Slot returns which permit of a [Semaphore] the lock is, from 1 to the limit, and 0 for other
-// locks. Tokens rise from holder to holder of a slot.
+// Slot returns the number of the slot that a permit of a [Semaphore] holds, from 1 to the limit. It
+// returns 0 for other locks. Tokens rise from one holder of a slot to the next.
 func (k *Lock) Slot() int { return store.SlotOf(k.hold.lease.Load().Claim.Name) }
 
 // Holders returns one Info for each permit that is held, in order of slots. It blocks for one
@@ -63,9 +65,9 @@ func (s *Semaphore) Holders(ctx context.Context) (infos []Info, err error) {
 }
 
 // ForceUnlock frees all permits that are held, whatever the limit of s, and reports whether it
-// freed any. Their holders learn of it, and it waits for guarded transactions, as with
-// [Locker.ForceUnlock]; after an error, some permits may have been freed. Its errors are those of
-// that method.
+// freed any. As with [Locker.ForceUnlock], the holders learn of it, and it waits for guarded
+// transactions. It returns the errors of that method; after an error, some permits may have been
+// freed.
 func (s *Semaphore) ForceUnlock(ctx context.Context) (held bool, err error) {
 	permits, err := s.Holders(ctx)
 	for _, permit := range permits {

@@ -12,8 +12,9 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A share is the row by which this process holds a name shared. Its holds have the lease of the
-// row, and those with a fixed lease a deadline of their own. Locker.mu protects its fields.
+// A share is the row through which this process holds a name shared. All its holds depend on the
+// lease of the row; a hold with a fixed lease also has its own deadline. Locker.mu protects the
+// fields.
 type share struct {
 	locker  *Locker
 	name    string
@@ -22,16 +23,17 @@ type share struct {
 	holds   map[*hold]struct{}
 	autos   int           // holds that request AutoRenew
 	until   time.Time     // the latest end that any hold has requested
-	minHold store.MinHold // for which the row stays taken, by UnlockAfter
+	minHold store.MinHold // how long the row stays taken after UnlockAfter
 	looked  time.Time     // when the last statement that found no exclusive request was sent
 }
 
-// lookInterval is how long holds join a share without a look for exclusive requests of other
-// processes. Such a request waits that much longer, at most, for the holders of shared locks.
+// lookInterval is how long holds may join a share before the process looks again for exclusive
+// requests of other processes. It is the most by which joining holds delay such a request.
 const lookInterval = 50 * time.Millisecond
 
-// startShare begins a share with a first hold, by a grant of the given length. looked is when the
-// last statement that found no exclusive request was sent, zero if none did. The caller holds mu.
+// startShare begins a share with its first hold, from a grant whose lease has the given length.
+// looked is when the last statement that found no exclusive request was sent, or zero if none
+// did. The caller holds mu.
 func (l *Locker) startShare(h *hold, g store.Grant, length time.Duration, looked time.Time) {
 	s := &share{locker: l, name: h.key.name, token: g.Token, looked: looked, holds: map[*hold]struct{}{}}
 	s.lease = l.watchdog.Start(g.Claim, g.Sent, length, h.request(), s)
@@ -47,9 +49,10 @@ func (l *Locker) enterShare(h *hold, s *share) {
 	l.shareChanged(h)
 }
 
-// joinShare adds a hold to the share of this process, without a statement. It returns nil if
-// there is none that can be trusted for long enough, if the last look is too old, or if requests wait; those
-// behind the head do not matter.
+// joinShare adds a hold to the share of this process, without a statement. It returns nil if the
+// process has no share that can be trusted for long enough, if the last look is too old, or if
+// other requests of the process wait. head means that the call is the head of the queue, so the
+// requests behind it do not matter.
 func (c *call) joinShare(head bool) *Lock {
 	if c.mode != store.Shared {
 		return nil
@@ -57,7 +60,7 @@ func (c *call) joinShare(head bool) *Lock {
 	l := c.l
 	l.mu.Lock()
 	s, now := l.shares[c.name], time.Now()
-	if s == nil || l.closed || s.lease.Remaining() < c.renewable() || now.Sub(s.looked) > lookInterval ||
+	if s == nil || l.closed || s.lease.Remaining() < c.minRemaining() || now.Sub(s.looked) > lookInterval ||
 		c.ctx.Err() != nil || l.holds[c.key()] != nil || !head && l.queues.Has(c.name) {
 		l.mu.Unlock()
 		return nil
@@ -70,9 +73,9 @@ func (c *call) joinShare(head bool) *Lock {
 	return k
 }
 
-// renewable returns how much of its lease a share must have left to be joined: enough for a
-// renewal to write what the call requests.
-func (c *call) renewable() time.Duration {
+// minRemaining returns how much of its lease a share must have left for the call to join it:
+// enough time for a renewal to write the lease that the call requests.
+func (c *call) minRemaining() time.Duration {
 	length := c.lease
 	if length == AutoRenew {
 		length = c.l.lease
@@ -80,8 +83,9 @@ func (c *call) renewable() time.Duration {
 	return min(length/2, time.Second)
 }
 
-// lookForRequests looks, as the head, whether a request of another process waits for the name
-// that this process holds shared. If so, or if there is no reply, no further hold joins.
+// lookForRequests checks, for the head of the queue, whether a request of another process waits
+// for a name that this process holds shared. If one does, or if the check fails, it closes the
+// share.
 func (c *call) lookForRequests() error {
 	if c.mode != store.Shared {
 		return nil
@@ -117,8 +121,8 @@ func (l *Locker) closeShare(s *share) {
 	}
 }
 
-// shareChanged makes a share cover what the handles of a hold request, and sets the deadline of
-// the hold. The caller holds mu.
+// shareChanged makes a share cover the leases that the handles of a hold request, and sets the
+// deadline of the hold. The caller holds mu.
 func (l *Locker) shareChanged(h *hold) {
 	s, all := h.share, h.request()
 	if all.Auto != h.auto {
@@ -147,13 +151,14 @@ func (l *Locker) shareChanged(h *hold) {
 	}
 }
 
-// renewShare makes the lease of a share cover what its holds request. The caller holds mu.
+// renewShare makes the lease of a share cover the leases that its holds request. The caller holds
+// mu.
 func (l *Locker) renewShare(s *share) {
 	l.watchdog.Change(s.lease, lease.Request{Auto: s.autos > 0, Until: s.until}, len(s.holds))
 }
 
-// leaveShare removes a hold from its share, and reports whether others hold that. Otherwise no
-// other hold joins it any more.
+// leaveShare removes a hold from its share, and reports whether other holds remain. If none do, it
+// closes the share.
 func (l *Locker) leaveShare(h *hold) (others bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -186,8 +191,8 @@ func (l *Locker) leaveShareLocked(h *hold) (others bool) {
 	return true
 }
 
-// releaseLost removes a hold that was lost from its share, and releases the row if it was the
-// last one and the row was not lost as well.
+// releaseLost removes a lost hold from its share. If no hold remains, and the row itself was not
+// lost, it releases the row.
 func (l *Locker) releaseLost(h *hold) {
 	if l.leaveShare(h) {
 		return
@@ -204,7 +209,8 @@ func (l *Locker) releaseLost(h *hold) {
 	l.repo.HoldEnded()
 }
 
-// LeaseLost is called by the watchdog when the lease of a share can no longer be trusted.
+// LeaseLost ends all holds of the share. The watchdog calls it when the lease of the row can no
+// longer be trusted.
 func (s *share) LeaseLost() {
 	l := s.locker
 	l.mu.Lock()
@@ -216,20 +222,21 @@ func (s *share) LeaseLost() {
 	}
 }
 
-// startDowngrade begins to make a hold shared if its exclusive handles were unlocked before its
-// shared ones, and reports whether it did: then the caller, which holds mu, must unlock it and
-// call downgrade.
+// startDowngrade marks a hold for a downgrade if all its exclusive handles are unlocked and shared
+// ones remain, and reports whether it did. The caller holds mu; after a result of true, it must
+// unlock mu and call downgrade.
 func (l *Locker) startDowngrade(h *hold) bool {
 	exclusive := func(k *Lock) bool { return !k.shared }
 	if h.share != nil || h.downgrading || len(h.handles) == 0 || slices.ContainsFunc(h.handles, exclusive) {
 		return false
 	}
-	l.working.Add(1) // Close would have ended the handles
+	l.working.Add(1) // safe: Close ends all handles before it waits for working
 	h.downgrading, h.downgraded = true, make(chan struct{})
 	return true
 }
 
-// downgradeLater tries again to make a hold shared: a transaction under Guard has its row locked.
+// downgradeLater retries a downgrade that failed because a transaction had the row locked, such as
+// one under Guard.
 func (l *Locker) downgradeLater(h *hold, pause background.Backoff) {
 	time.AfterFunc(pause.Next(), func() {
 		l.mu.Lock()
@@ -241,18 +248,18 @@ func (l *Locker) downgradeLater(h *hold, pause background.Backoff) {
 	})
 }
 
-// lockSettled locks mu when no downgrade of the hold is in flight.
-func (l *Locker) lockSettled(h *hold) {
+// lockAfterDowngrade locks mu, as soon as no downgrade of the hold is in flight.
+func (l *Locker) lockAfterDowngrade(h *hold) {
 	for l.mu.Lock(); h.downgrading; l.mu.Lock() {
 		l.mu.Unlock()
 		<-h.downgraded
 	}
 }
 
-// downgrade makes an exclusive hold shared. If that fails, the lock stays exclusive until its
-// last handle is unlocked, or is lost if the outcome is unknown. Until the reply, a statement
-// that does not find the hold's row proves no loss, but the hold is trusted no longer than either
-// row lasts.
+// downgrade turns an exclusive hold into a shared one. If that fails, the lock stays exclusive
+// until its last handle is unlocked; if the outcome is unknown, it is lost. While the downgrade is
+// in flight, a renewal that does not match the hold's row is no proof of a loss, but the hold is
+// trusted no longer than the shorter of the leases of its two rows.
 func (l *Locker) downgrade(h *hold, pause background.Backoff) {
 	defer l.working.Done()
 	l.mu.Lock()
@@ -291,7 +298,7 @@ func (l *Locker) downgrade(h *hold, pause background.Backoff) {
 		waiter = nil
 	}
 	unused := h.share == nil && g.Claim != store.Claim{}
-	gone := unknown || h.ended == ErrLost // since the deadline: the row may still be renewed
+	gone := unknown || h.ended == ErrLost // after its deadline, the row may still be renewed
 	if gone {
 		l.watchdog.Stop(ls)
 	}

@@ -7,17 +7,17 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// TryRLock acquires the lock name shared: any number of owners hold it so at the same time, but
-// none beside an owner that holds it exclusively, by [Locker.TryLock]. wait, lease, ctx and the
-// errors are those of TryLock.
+// TryRLock acquires the lock name in shared mode: any number of owners can hold it at the same
+// time, but not while another owner holds it exclusively, through [Locker.TryLock]. wait, lease,
+// ctx and the errors are those of TryLock.
 //
-// Requests of both modes are served in order of arrival: one for the lock exclusively holds back
-// shared ones that come after it. An owner that holds the lock, in either mode, re-enters it; if
-// it unlocks its exclusive handles first, the lock becomes shared and is at no moment free. An
-// owner that holds it shared cannot acquire it exclusively (see [ErrUpgrade]).
+// Requests of both modes are served in order of arrival: an exclusive request holds back the
+// shared ones that arrive after it. An owner that holds the lock, in either mode, re-enters it; if
+// it unlocks its exclusive handles first, the lock becomes shared without being free in between.
+// An owner that holds it shared cannot acquire it exclusively (see [ErrUpgrade]).
 //
-// The first shared hold of a process costs two statements. Further ones cost none, while no
-// exclusive request waits, and begin at once.
+// The first shared hold of a process costs two statements. While no exclusive request waits,
+// further ones cost none and begin at once.
 func (l *Locker) TryRLock(ctx context.Context, name string, wait, lease time.Duration) (*Lock, error) {
 	return l.acquire(ctx, request{name: name, mode: store.Shared, wait: wait, lease: lease})
 }

@@ -14,22 +14,23 @@ import (
 )
 
 // A Ticket stands for a lock that [Lock.Detach] has detached. It is opaque text of letters,
-// digits, - and _, which is safe in a URL, in JSON, in a header and in a queue message. Any process that
-// has it can attach the lock, so do not publish it.
+// digits, - and _, which is safe in a URL, in JSON, in a header and in a queue message. Any process
+// that has it can attach the lock, so do not publish it.
 type Ticket string
 
 // A ticket is the content of a Ticket.
 type ticket struct {
-	claim        store.Claim // the row, and its owner id while it is detached
-	token, first uint64      // of the hold, and the first of the row's range; a hold that became shared has an earlier token
-	minHold      time.Duration
+	claim   store.Claim // the row, and its owner id while it is detached
+	token   uint64      // of the hold; if the hold became shared, it is less than first
+	first   uint64      // the first token of the row's range
+	minHold time.Duration
 }
 
-// ticketVersion is the first byte of a Ticket. A change of the content needs another one.
+// ticketVersion is the first byte of a Ticket. A change of the format needs another one.
 const ticketVersion = "1"
 
-// The content of a Ticket, in base64: a CRC-32 of the rest, the owner id, the first token of
-// the range, the hold's token, the minimum hold in microseconds, and the key of the row.
+// encode returns the version, followed in base64 by a CRC-32 of the rest, the owner id, the first
+// token of the range, the hold's token, the minimum hold in microseconds, and the key of the row.
 func (t ticket) encode() Ticket {
 	b := append(make([]byte, 4), t.claim.Owner...)
 	b = binary.AppendUvarint(b, t.first)
@@ -66,8 +67,8 @@ func (t Ticket) parse() (parsed ticket, err error) {
 	key := b[len(b)-r.Len():]
 	parsed.claim.Name = string(key)
 	parsed.first, parsed.token = numbers[0], numbers[1]
-	const mostMicros = uint64(1<<63-1) / uint64(time.Microsecond)
-	if numbers[1] >= numbers[0] && numbers[1]-numbers[0] >= store.TokenRange || numbers[2] > mostMicros || checkName(store.NameOf(string(key))) != nil {
+	const maxMicros = uint64(1<<63-1) / uint64(time.Microsecond)
+	if numbers[1] >= numbers[0] && numbers[1]-numbers[0] >= store.TokenRange || numbers[2] > maxMicros || checkName(store.NameOf(string(key))) != nil {
 		return ticket{}, errNoTicket
 	}
 	parsed.minHold = time.Duration(numbers[2]) * time.Microsecond

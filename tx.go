@@ -11,10 +11,11 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// DoTx calls fn under the lock, in a transaction under [Lock.Guard]: no other owner can acquire
-// the lock before the transaction has ended. DoTx begins the transaction, with opts, on the pool
-// of the Locker, commits it if fn returns nil, rolls it back if fn returns an error or panics,
-// and then unlocks. fn gets the context of the handle, and must not end the transaction itself.
+// DoTx holds the lock while it calls fn in a transaction under [Lock.Guard]: no other owner can
+// acquire the lock before the transaction has ended. DoTx begins the transaction, with opts, on
+// the pool of the Locker, commits it if fn returns nil, rolls it back if fn returns an error or
+// panics, and then unlocks. fn gets the context of the handle, and must not end the transaction
+// itself.
 //
 // If DoTx returns nil, the transaction is committed. If it returns an error, nothing is
 // committed, unless the error says that the outcome of the commit is unknown, because the
@@ -38,18 +39,18 @@ func (l *Locker) DoTx(ctx context.Context, name string, wait, lease time.Duratio
 	return err
 }
 
-// inTx calls fn in a transaction under Guard. It returns true if that was committed.
+// inTx calls fn in a transaction under Guard, and reports whether it was committed.
 func (k *Lock) inTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx context.Context, tx *sql.Tx) error) (committed bool, err error) {
 	// Until Guard has returned, the loss of the lock ends the wait for a connection, too.
 	txCtx, end := context.WithCancel(ctx)
 	defer end()
-	keep := context.AfterFunc(k.Context(), end)
+	stop := context.AfterFunc(k.Context(), end)
 	tx, err := k.locker.db.BeginTx(txCtx, opts)
 	if err != nil {
 		return false, k.beginFailed(ctx, err)
 	}
 	defer tx.Rollback() // also if fn panics; it does nothing after a commit
-	if err = k.Guard(txCtx, tx); err != nil || !keep() {
+	if err = k.Guard(txCtx, tx); err != nil || !stop() {
 		return false, k.beginFailed(ctx, err)
 	}
 	if err = fn(k.Context(), tx); err != nil {
@@ -63,7 +64,7 @@ func (k *Lock) inTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx contex
 		err = fmt.Errorf("rolled back: %w", causeOf(ctx))
 	case errors.Is(err, sql.ErrTxDone):
 		err = fmt.Errorf("fn ended the transaction: %w", err)
-	case errors.Is(err, driver.ErrBadConn) || !store.OutcomeUnknown(err): // the first: nothing was sent
+	case errors.Is(err, driver.ErrBadConn) || !store.OutcomeUnknown(err): // ErrBadConn: nothing was sent
 	default:
 		err = fmt.Errorf("the outcome of the commit is unknown: %w", err)
 	}
@@ -72,8 +73,8 @@ func (k *Lock) inTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx contex
 
 // beginFailed returns why a transaction could not be begun and guarded.
 func (k *Lock) beginFailed(ctx context.Context, err error) error {
-	if now := k.Err(); now != nil {
-		return opError("begin", k.Name(), now)
+	if lost := k.Err(); lost != nil {
+		return opError("begin", k.Name(), lost)
 	}
 	if ctx.Err() != nil {
 		return opError("begin", k.Name(), causeOf(ctx))

@@ -424,7 +424,7 @@ var shared = []mutation{
 	},
 	{
 		"no hold joins a share that may be lost", "share.go",
-		" || s.lease.Remaining() < c.renewable() ||", " ||",
+		" || s.lease.Remaining() < c.minRemaining() ||", " ||",
 		"TestShareThatMayBeLost",
 	},
 	{
@@ -802,17 +802,17 @@ var batches = []mutation{
 	},
 	{
 		"a batch without its caller is undone", "batch.go",
-		"\t\tleft.Stop()\n\t\tb.undo()", "\t\tleft.Stop()",
+		"\t\tcutoff.Stop()\n\t\tb.undo()", "\t\tcutoff.Stop()",
 		"TestBatchWithoutReply",
 	},
 	{
 		"a set keeps its locks while it waits", "multi.go",
-		"\t\tc.waited = true\n\t\tc.request(true)", "\t\tc.waited = true",
+		"\t\tc.waited = true\n\t\tc.setAutoRenew(true)", "\t\tc.waited = true",
 		"TestFixedLeasesOfASet",
 	},
 	{
 		"the fixed leases of a set end", "multi.go",
-		"\tc.request(false)\n", "",
+		"\tc.setAutoRenew(false)\n", "",
 		"TestFixedLeasesOfASet",
 	},
 	{
@@ -827,7 +827,7 @@ var batches = []mutation{
 	},
 	{
 		"a set re-enters the locks of its owner", "multi.go",
-		"if c.shared {\n\t\tif err", "if c == nil {\n\t\tif err",
+		"if c.reentrant {\n\t\tif err", "if c == nil {\n\t\tif err",
 		"TestTryLockAllReenters",
 	},
 	{

@@ -790,7 +790,7 @@ var general = []mutation{
 	},
 	{
 		"a loss does not roll DoTx back", "tx.go",
-		"err != nil || !keep() {", "err != nil || keep == nil {",
+		"err != nil || !stop() {", "err != nil || stop == nil {",
 		"TestDoTxAfterALoss",
 	},
 }

@@ -13,7 +13,7 @@ import (
 
 // A BatchRequest is the argument of AcquireAll.
 type BatchRequest struct {
-	Names  []string // of locks: different, at most BatchSize, and sorted
+	Names  []string // of locks: sorted, without duplicates, at most BatchSize
 	Owner  string   // of each claim; unique together with the name
 	Holder string   // label for operators; "" for that of the process
 	Lease  time.Duration
@@ -32,7 +32,7 @@ func (req BatchRequest) Claims(n int) []Claim {
 type BatchGrant struct {
 	Granted  int     // how many of the names, from the first one on
 	Token    uint64  // of each of them
-	Unwanted []Claim // granted as well, but after a name that was not; the caller must release them
+	Unwanted []Claim // granted, but after a name that was not; the caller must release them
 	Sent     time.Time
 }
 
@@ -51,7 +51,7 @@ const answerPart = 1
 // It sends two statements if all names are free. It waits in the server only for statements that
 // add a row. After an error with an unknown outcome, any of the names may be granted.
 func (s *Store) AcquireAll(ctx context.Context, req BatchRequest) (g BatchGrant, err error) {
-	for n := len(req.Names); n > 0; n /= 2 { // a locked row may refuse all: try fewer
+	for n := len(req.Names); n > 0; n /= 2 { // a locked row may make it take none: try fewer
 		var existing []string
 		var answer int64
 		all := true
@@ -113,7 +113,7 @@ func (s *Store) keepFirst(ctx context.Context, claims []Claim, sent time.Time, a
 		s.HoldEnded()
 	}
 	if err != nil {
-		// Not wrapped, because the outcome is unknown, whatever the class of err.
+		// Not wrapped: the outcome is unknown, whatever the class of err.
 		return BatchGrant{}, fmt.Errorf("some of the locks were taken, and which is unknown: %v", err)
 	}
 	return BatchGrant{Granted: kept, Token: uint64(answer), Unwanted: owned[kept:], Sent: sent}, nil

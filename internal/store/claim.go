@@ -8,11 +8,11 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// maxClaimWait is after how long a request that has claimed a name is sent again, at the latest:
-// well within ClaimLease.
+// maxClaimWait is the longest pause before a request that has claimed a name is sent again. It is
+// well below ClaimLease.
 const maxClaimWait = time.Second
 
-// claim acquires a name exclusively that may be held shared. It claims the row of the name, and
+// claim acquires exclusively a name that may be held shared. It claims the row of the name, and
 // then promotes the claim if no shared hold is left. It never waits for a guard.
 func (s *Store) claim(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, skip string) (answer int64, sent time.Time, err error) {
 	s.sharedNames.add(req.Name)
@@ -38,7 +38,7 @@ func (s *Store) claim(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, 
 	return answer, sent, err
 }
 
-// claimAndPromote sets claimed when the request has claimed the name.
+// claimAndPromote does the work of claim, and sets *claimed once the request has claimed the name.
 func (s *Store) claimAndPromote(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, skip string, claimed *bool) (answer int64, sent time.Time, err error) {
 	const maxTries = 3
 	claim, promote := command{text: s.claimText(req, sqlClaim, skip)}, command{text: s.claimText(req, sqlPromote, skip)}
@@ -74,7 +74,7 @@ func (s *Store) claimAndPromote(ctx context.Context, conn *sqlx.Conn, req Acquir
 	return answerClaimedLocked, sent, nil
 }
 
-// claimText inserts a request into a statement that claims or promotes.
+// claimText fills in claim.sql or promote.sql with a request.
 func (s *Store) claimText(req AcquireRequest, statement, skip string) func() string {
 	return func() string {
 		return s.query(statement, append(sharedKeys(req.Name), "name", literal(req.Name), "owner", literal(req.Owner), "label", s.labelOf(req.Holder),
@@ -82,14 +82,14 @@ func (s *Store) claimText(req AcquireRequest, statement, skip string) func() str
 	}
 }
 
-// sharedKeys returns the placeholders of the keys between which those of a name's shared holds
-// are.
+// sharedKeys returns the placeholders {first} and {last}: the keys of a name's shared holds lie
+// between them.
 func sharedKeys(name string) []string {
 	return []string{"first", literal(name + sharedSuffix), "last", literal(name + semaphoreSuffix)}
 }
 
-// sharedLeft returns when the first shared hold of a name will end, or maxClaimWait if that is
-// less, and 0 if there is none. It ends those that are over.
+// sharedLeft returns how long it takes until the first shared hold of a name may end, but at most
+// maxClaimWait, or 0 if the name is not held shared. It ends the holds that are over.
 func (s *Store) sharedLeft(ctx context.Context, conn *sqlx.Conn, req *AcquireRequest) (left time.Duration, err error) {
 	var holds []sharedHold
 	s.statements.Add(1)
@@ -116,8 +116,8 @@ type sharedHold struct {
 	Micros      int64
 }
 
-// endShared ends a shared hold whose lease and session seem to be over. Otherwise left is
-// positive.
+// endShared ends a shared hold whose lease is over, unless its session is alive. left is positive
+// if the hold has not ended.
 func (s *Store) endShared(ctx context.Context, conn *sqlx.Conn, req *AcquireRequest, h sharedHold) (left time.Duration, err error) {
 	if h.Session != 0 && h.Session != req.dead {
 		row := AcquireRequest{Claim: Claim{h.Name, h.Owner}}
@@ -136,8 +136,7 @@ func (s *Store) endShared(ctx context.Context, conn *sqlx.Conn, req *AcquireRequ
 }
 
 // abandonClaim releases the claim of a request that must not keep it, and signals the process
-// that has begun to wait meanwhile. It returns the answer of a refusal instead of that of a
-// claim.
+// that has begun to wait meanwhile. It turns the answer of a claim into that of a refusal.
 func (s *Store) abandonClaim(ctx context.Context, conn *sqlx.Conn, c Claim, answer int64) (int64, error) {
 	_, next, err := s.freeOn(ctx, conn, s.releaseCommand(c))
 	if err != nil {

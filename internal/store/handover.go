@@ -10,17 +10,17 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// A MinHold is the least time for which a row stays taken: for Held after it was acquired, by
-// the database's clock, and until Until, by that of this process. The zero value is none.
+// A MinHold is the minimum time for which a row stays taken: for Held after it was acquired, by
+// the database's clock, and until Until, by that of this process. The zero value is no minimum.
 type MinHold struct {
 	Held  time.Duration
 	Until time.Time
 }
 
 // ReleaseAfter is Release for a row that stays taken for a minimum time. If that has passed,
-// it frees the row. Otherwise the row is bound to no session, belongs to nobody, and is free
-// when the time ends. Only ForceUnlock, and a copy of this statement, change that. next is to
-// be signalled in either case: it learns how long the row stays taken.
+// it frees the row. Otherwise the row is bound to no session, belongs to nobody, and becomes free
+// when the time ends. Only ForceUnlock, and a copy of this statement, can change that. The caller
+// must signal next in either case: that process then learns how long the row stays taken.
 func (s *Store) ReleaseAfter(ctx context.Context, c Claim, m MinHold) (freed bool, next Process, err error) {
 	left := time.Duration(0)
 	if !m.Until.IsZero() {
@@ -44,10 +44,10 @@ func (s *Store) ReleaseAfter(ctx context.Context, c Claim, m MinHold) (freed boo
 	return true, next, nil
 }
 
-// KeepShared makes a name stay taken, for a minimum time, by a shared hold that goes on for other
-// holders of this process: by a row of its own, which belongs to nobody. kept is false if c does
-// not own its row, or the statement was killed. Repeated with the same id, from NewOwnerID, it
-// does not add another row. Like Downgrade, it waits for no row longer than a second.
+// KeepShared keeps a name shared for the minimum time of one of the holders of c, while others of
+// this process still use c: it adds a row that belongs to nobody. wasKept is false if c does not
+// own its row, or if the statement was killed. Repeated with the same id, from NewOwnerID,
+// KeepShared does not add another row. It waits at most a second for a locked row.
 func (s *Store) KeepShared(ctx context.Context, c Claim, id, holder string, m MinHold) (wasKept bool, err error) {
 	left := time.Duration(0)
 	if !m.Until.IsZero() {
@@ -103,7 +103,7 @@ type DetachRequest struct {
 
 // Detach gives the row from the claim to a ticket. The token does not change. No statement of
 // the claim, such as a renewal that arrives late, matches the row any more. Detach waits for a
-// locked row as Release does. Repeated while the new lease runs, it lengthens that.
+// locked row as Release does. Repeated while the new lease runs, it extends that lease.
 func (s *Store) Detach(ctx context.Context, req DetachRequest) (detached bool, sent time.Time, err error) {
 	age := req.Age
 	if age > 0 {
@@ -117,7 +117,7 @@ func (s *Store) Detach(ctx context.Context, req DetachRequest) (detached bool, s
 // An AttachRequest is the argument of Attach.
 type AttachRequest struct {
 	Claim         // the new one
-	Ticket string // the owner id that it replaces
+	Ticket string // the owner id that the new one replaces
 	Holder string // label for operators; "" for that of the process
 	Lease  time.Duration
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Mode is what a request asks of a name.
+// A Mode is how a request wants to hold a name.
 type Mode uint8
 
 const (
@@ -27,8 +27,8 @@ func (m Mode) String() string {
 	}
 }
 
-// The keys of rows. A lock's row has the name of the lock, and its wait queue. Other rows add
-// a zero byte, which names cannot contain, and a suffix:
+// The keys of rows. The key of a lock's row is the name of the lock. The keys of other rows add a
+// zero byte, which names cannot contain, and a suffix:
 //
 //	name                    an exclusive lock, and the wait queue of the name
 //	name 00 r process nn    the shared hold of a process; nn, up to four digits, is almost always 00
@@ -41,13 +41,13 @@ const (
 )
 
 // ClaimLease is how long a name stays claimed for an exclusive request that waits for the
-// holders of shared locks, after its last attempt (see Grant.Claimed).
+// holders of shared locks, counted from its last attempt (see Grant.Claimed).
 const ClaimLease = 5 * time.Second
 
 // MaxPermits is the greatest limit of a semaphore. Slots have numbers of five digits.
 const MaxPermits = 10_000
 
-// QueueName returns the key of the row that has the wait queue for requests of a mode.
+// QueueName returns the key of the row that has the wait queue for requests of mode m.
 func QueueName(m Mode, name string) string {
 	if m == Permit {
 		return name + semaphoreSuffix
@@ -64,7 +64,7 @@ func QueueOf(key string) string {
 	return name
 }
 
-// NameOf returns the name that a caller gave to what the row key is part of.
+// NameOf returns the name of the lock or semaphore to which the row key belongs.
 func NameOf(key string) string {
 	name, _, _ := strings.Cut(key, "\x00")
 	return name
@@ -83,7 +83,7 @@ func ModeOf(key string) Mode {
 	}
 }
 
-// sharedKey returns the key of a shared hold of a process; n tells apart several of one name.
+// sharedKey returns the key of a shared hold of a process; n distinguishes several of one name.
 func sharedKey(name string, p Process, n int) string {
 	return fmt.Sprintf("%s%s%s%02d", name, sharedSuffix, p, n)
 }
@@ -91,7 +91,7 @@ func sharedKey(name string, p Process, n int) string {
 // isSemaphore reports whether key is that of the row that has the wait queue of a semaphore.
 func isSemaphore(key string) bool { return strings.HasSuffix(key, semaphoreSuffix) }
 
-// SlotKey returns the key of a slot, from 1 on.
+// SlotKey returns the key of a slot. The first slot is 1.
 func SlotKey(name string, slot int) string {
 	return fmt.Sprintf("%s%s%05d", name, semaphoreSuffix, slot)
 }

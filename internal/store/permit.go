@@ -19,17 +19,17 @@ const (
 	permitTries = 5
 	// firstSlots is how many slots are read first, in 1 to 2 ms. All 10,000 would take 30 ms.
 	firstSlots = 512
-	// firstTakes is among how many slots without a row a request picks one. A semaphore has few
-	// rows more than permits that were held at the same time.
+	// firstTakes is how many slots without a row a request picks one from. Few choices keep the
+	// number of rows close to the number of permits that were held at the same time.
 	firstTakes = 32
-	// afterFirstWaiter is when a request reads again that has added the row of the wait queue.
-	// A release that did not find the row may not have been committed when it read.
+	// afterFirstWaiter is how soon a request that has added the row of the wait queue reads again:
+	// a release that did not find that row may not have been committed at the last read.
 	afterFirstWaiter = 20 * time.Millisecond
 )
 
-// acquirePermit acquires a free slot of a semaphore. It reads the slots, and takes one of those
-// that are free by a statement that fails if another process was faster. Uncontended that is two
-// statements. A request that waited sends one more to leave the wait queue, and another if
+// acquirePermit acquires a free slot of a semaphore. It reads the slots, and takes a free one by a
+// statement that fails if another process was faster. Without contention, these are two
+// statements. A request that has waited sends one more to leave the wait queue, and another if
 // further processes wait.
 //
 // A request that is refused joins the wait queue before it reads for the last time, so either
@@ -37,8 +37,8 @@ const (
 func (s *Store) acquirePermit(ctx context.Context, req AcquireRequest) (g Grant, err error) {
 	var locked slotSet // slots that transactions have locked
 	joined := false
-	var pause time.Duration // at most, if the request is refused; 0 for no limit
-	var next Process        // that waits for a slot that was given back
+	var pause time.Duration // limits the pause after a refusal; 0 for no limit
+	var next Process        // waits for a slot that was given back
 	for tries := 0; ; {
 		sem, err := s.readSemaphore(ctx, req, locked)
 		if err != nil {
@@ -130,7 +130,7 @@ func (s *Store) nextForPermit(ctx context.Context, req AcquireRequest, sem semap
 	return next
 }
 
-// joinSemaphore joins the wait queue of a semaphore. created is set if it had no row.
+// joinSemaphore joins the wait queue of a semaphore. created means that it had no row yet.
 func (s *Store) joinSemaphore(ctx context.Context, req AcquireRequest) (created bool, err error) {
 	answer, err := s.changeQueue(ctx, req, command{text: s.acquireText(req, sqlJoinSemaphore, s.name+".")})
 	switch {
@@ -162,19 +162,22 @@ func (s *Store) changeQueue(ctx context.Context, req AcquireRequest, c command) 
 	})
 }
 
-// A semaphore is what a request has read of it.
+// A semaphore is the state of a semaphore as a request has read it.
 type semaphore struct {
-	present, live, open slotSet       // slots with a row; slots that are held; slots with a row that this process may take
-	slot                int           // that may be taken; 0 if there is none
-	left                time.Duration // until the first live slot may be free
-	beyond              bool          // another process has a greater limit
-	next                Process       // head of the wait queue
-	headed              bool          // by this process
-	listed, full        bool          // this process is in the wait queue; that takes no more
+	present slotSet       // slots that have a row
+	live    slotSet       // slots that are held
+	open    slotSet       // slots with a row that this process may take
+	slot    int           // the one to take; 0 if there is none
+	left    time.Duration // until the first live slot may be free
+	beyond  bool          // another process has a greater limit
+	next    Process       // head of the wait queue
+	headed  bool          // this process is the head
+	listed  bool          // this process is in the wait queue
+	full    bool          // the wait queue has no room
 }
 
-// readSemaphore reads a semaphore and picks a slot. It reads all slots only if the first have
-// none, or if processes disagree about the limit.
+// readSemaphore reads a semaphore and picks a slot. It reads all slots only if none of the first
+// can be taken, or if processes disagree about the limit.
 func (s *Store) readSemaphore(ctx context.Context, req AcquireRequest, locked slotSet) (sem semaphore, err error) {
 	for _, window := range []int{min(req.Limit, firstSlots), req.Limit} {
 		sem, err = s.readSlots(ctx, req, window)
@@ -225,7 +228,7 @@ func (s *Store) readSlots(ctx context.Context, req AcquireRequest, window int) (
 	return sem, err
 }
 
-// slotRange returns the placeholders of the fragment slots.
+// slotRange returns the placeholders of slots.sql.
 func slotRange(queue string, window, limit int) []string {
 	name := NameOf(queue)
 	return []string{
@@ -234,8 +237,8 @@ func slotRange(queue string, window, limit int) []string {
 	}
 }
 
-// pick returns a slot that may be taken, or 0. It prefers slots that have a row. Requests that
-// pick at the same time probably pick different ones.
+// pick returns a slot that may be taken, or 0. It prefers slots that have a row, and picks one at
+// random, so that concurrent requests are unlikely to pick the same one.
 func (sem *semaphore) pick(window int, locked slotSet) int {
 	var open, missing []int
 	for i := 1; i <= window; i++ {
@@ -257,7 +260,7 @@ func (sem *semaphore) pick(window int, locked slotSet) int {
 }
 
 // refusal returns the answer to a request that acquires no slot.
-func (sem *semaphore) refusal(req AcquireRequest, locked slotSet, most time.Duration) (g Grant) {
+func (sem *semaphore) refusal(req AcquireRequest, locked slotSet, limit time.Duration) (g Grant) {
 	switch {
 	case sem.live.count() >= req.Limit:
 		g.Remaining = sem.left
@@ -268,8 +271,8 @@ func (sem *semaphore) refusal(req AcquireRequest, locked slotSet, most time.Dura
 	default:
 		g.Remaining, g.Reserved = ReservedFor, true
 	}
-	if most > 0 {
-		g.Remaining = min(g.Remaining, most)
+	if limit > 0 {
+		g.Remaining = min(g.Remaining, limit)
 	}
 	return g
 }
@@ -290,7 +293,7 @@ func (s *Store) expectPermit(req AcquireRequest) {
 	s.limits[req.Name] = req.Limit
 }
 
-// forgetLimits records that this process does not wait for permits of semaphores any more.
+// forgetLimits records that this process no longer waits for permits of these semaphores.
 func (s *Store) forgetLimits(queues []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -299,8 +302,8 @@ func (s *Store) forgetLimits(queues []string) {
 	}
 }
 
-// openSemaphores returns a condition of listen: the row l is that of a semaphore with a slot that
-// this process may take.
+// openSemaphores returns a condition for listen.sql, which holds if the row l is that of a
+// semaphore with a slot that this process may take.
 func (s *Store) openSemaphores(names []string) (condition string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -312,7 +315,7 @@ func (s *Store) openSemaphores(names []string) (condition string) {
 	return condition
 }
 
-// A slotSet is a set of slots, with wordSize to a word, as in the statement semaphore.
+// A slotSet is a bit set of slots, with words of wordSize bits, as in semaphore.sql.
 type slotSet []uint32
 
 const wordSize = 32

@@ -13,20 +13,20 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// A name is held shared by rows of its own, one a process. Such a row is added, or taken, only
-// while the row of the name is in a phase (see admit.sql), which all shared holds depend on: its
-// token is theirs, and their guards lock its entry. So an exclusive request closes the phase,
-// by a claim, and then waits until no such row is held any more (see claim.go).
+// Each process that holds a name shared has a row of its own for it. Such a row is added, or
+// taken, only during a shared phase of the name's row (see admit.sql). All shared holds of a phase
+// have the token of the name's row, and their guards lock its index entry. An exclusive request
+// closes the phase by a claim, and then waits until no shared row is held (see claim.go).
 
 // sharedTries is how many rows one request tries for its hold, until it finds one that this
-// process does not use. It rarely needs more than one: others are detached, or kept for a minimum
-// time.
+// process does not use. It rarely needs more than one: the usual exceptions are rows that are
+// detached, or kept for a minimum time.
 const sharedTries = 10
 
-// rowOf returns the key of the row for a shared hold that a request tries next. Each of its
-// copies tries the same rows.
+// rowOf returns the key of the row that a request for a shared hold uses in a try, from 0 on. All
+// copies of the request try the same rows.
 func (s *Store) rowOf(req AcquireRequest, try int) string {
-	rows := uint64(1) // enough for the rows in use, and few more
+	rows := uint64(1) // from which the try picks: more with each try, so that a process has few rows
 	for range try {
 		rows *= 8
 	}
@@ -35,9 +35,9 @@ func (s *Store) rowOf(req AcquireRequest, try int) string {
 	return sharedKey(req.Name, s.self, int(random.Sum64()%rows))
 }
 
-// acquireShared acquires a name together with others that hold it shared: it is admitted by the
-// row of the name, and joins with a row of its own. It sends two statements if nobody holds the
-// name exclusively or waits for it.
+// acquireShared acquires a name together with others that hold it shared: the name's row admits
+// the request, which then joins with a row of its own. It sends two statements if nobody holds
+// the name exclusively or waits for it.
 func (s *Store) acquireShared(ctx context.Context, req AcquireRequest) (g Grant, err error) {
 	const maxTries = 5
 	var answer int64
@@ -46,7 +46,7 @@ func (s *Store) acquireShared(ctx context.Context, req AcquireRequest) (g Grant,
 	for try := 1; try <= maxTries && answer == 0 && err == nil; try++ {
 		answer, g.Sent, err = s.admitAndJoin(ctx, req, &c)
 		if err == nil && answer == answerAbsent {
-			if try > 1 { // the row of c exists, as when only that of the name was deleted
+			if try > 1 { // the row of c may exist: Purge may have deleted only the name's
 				c.Name = s.rowOf(req, try)
 			}
 			answer, g.Sent, err = s.insertShared(ctx, req, &c)
@@ -60,7 +60,7 @@ func (s *Store) acquireShared(ctx context.Context, req AcquireRequest) (g Grant,
 		return Grant{Claim: c}, err
 	case isToken(answer):
 		s.sharedNames.add(req.Name)
-	case raced: // likewise
+	case raced: // as above
 		if _, _, err := s.change(ctx, false, s.releaseCommand(c)); err != nil {
 			return Grant{Claim: c}, PartlySent{err}
 		}
@@ -71,10 +71,10 @@ func (s *Store) acquireShared(ctx context.Context, req AcquireRequest) (g Grant,
 	return g.answered(req, c, answer)
 }
 
-// admitAndJoin acquires a row of this process for a name that may be held shared. c gets its key.
-// The answer is 0 if the name has changed after the request was admitted.
+// admitAndJoin acquires a row of this process for a name that may be held shared, and sets c.Name
+// to its key. The answer is 0 if the name's row changed after it had admitted the request.
 func (s *Store) admitAndJoin(ctx context.Context, req AcquireRequest, c *Claim) (answer int64, sent time.Time, err error) {
-	const admittedOnly = -1 // without a slot, join must not be cut off
+	const admittedOnly = -1 // not joined yet: without a slot, only takeFirst may send join
 	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		if !s.rowWaits.enter(acquireWaits, req.Name, s.slots(acquireWaits)) {
 			answer, sent, err = s.withSessionCheck(ctx, conn, req, s.admitter(skipLocked))
@@ -109,7 +109,7 @@ func (s *Store) admitAndJoin(ctx context.Context, req AcquireRequest, c *Claim) 
 // lockInShareMode makes a statement with {lock} wait for a locked row.
 const lockInShareMode = "LOCK IN SHARE MODE"
 
-// insertShared acquires a name that has no row yet. The answer is 0 if it has one by now.
+// insertShared acquires a name that has no row yet. The answer is 0 if one was added meanwhile.
 func (s *Store) insertShared(ctx context.Context, req AcquireRequest, c *Claim) (answer int64, sent time.Time, err error) {
 	answer, sent, err = s.takeFirst(ctx, req, *c, s.sharedText(req, *c, sqlInsertShared))
 	switch {
@@ -121,11 +121,11 @@ func (s *Store) insertShared(ctx context.Context, req AcquireRequest, c *Claim) 
 	return answer, sent, err
 }
 
-// answerAdmitted is the answer of admit.
+// answerAdmitted means that admit has admitted the request, which may now join.
 const answerAdmitted = 1
 
-// admitter returns a function that asks for a place among those that hold a name shared. The
-// answer is answerAdmitted, or the reason for the refusal.
+// admitter returns a function that sends admit. The answer is answerAdmitted, or the reason for
+// the refusal.
 func (s *Store) admitter(skip string) acquirer {
 	return func(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
 		answer, sent, err = s.execForAnswer(ctx, conn, command{text: s.sharedText(req, req.Claim, sqlAdmit, "skip", skip, "r", "p.")})
@@ -136,8 +136,8 @@ func (s *Store) admitter(skip string) acquirer {
 	}
 }
 
-// admitted returns the owner id of a name in a phase, after the last request that was admitted:
-// no acquisition has such an id.
+// admitted returns the owner id that admit writes to the name's row, given that of the request. No
+// acquisition has such an id.
 func admitted(owner string) string { return "*" + owner[1:] }
 
 // join takes a row of this process for a shared hold, if the condition holds for the row h of
@@ -155,7 +155,7 @@ func (s *Store) join(req AcquireRequest, c *Claim, condition, token, acquired, l
 	return 0, sent, err
 }
 
-// sharedText inserts a request, and the claim of a shared hold, into a statement.
+// sharedText fills in a statement with a request and the claim of its shared hold.
 func (s *Store) sharedText(req AcquireRequest, c Claim, statement string, pairs ...string) func() string {
 	return func() string {
 		return s.query(statement, append(pairs, "name", literal(req.Name), "key", literal(c.Name), "owner", literal(c.Owner), "admitted", literal(admitted(c.Owner)),
@@ -185,11 +185,11 @@ func (s *Store) whyNothing(ctx context.Context, conn *sqlx.Conn, req AcquireRequ
 	return answer, err
 }
 
-// Downgrade makes the exclusive hold from, of this process, a shared one, of to.Owner: the name
-// is free at no moment. The grant is that of to. It is still one hold, which needs one
-// HoldEnded. Without a grant from goes on; Downgrade does not wait for locked rows or for guards
-// of from, but returns ErrRowLocked. If the outcome is unknown, Grant.Claim is set, and both
-// claims must be released.
+// Downgrade turns the exclusive hold from, of this process, into a shared one of to.Owner, without
+// freeing the name in between. The grant is that of to. It is still one hold, which needs one
+// HoldEnded. Without a grant, from is unchanged. Downgrade never waits for guards of from, but
+// returns ErrRowLocked; it does the same for a locked row for which this process must not wait. If
+// the outcome is unknown, Grant.Claim is set, and both claims must be released.
 func (s *Store) Downgrade(ctx context.Context, from Claim, to AcquireRequest) (g Grant, next Process, err error) {
 	to.Name = from.Name
 	// Renewals need the only connection of a pool, so that one must not wait for a row.
@@ -278,8 +278,8 @@ func (s *Store) whyNotDowngraded(ctx context.Context, conn *sqlx.Conn, from Clai
 	}
 }
 
-// sharedNames are the names that this process has found to be of another mode than 0: a request
-// need not find that out again. A name that is missing, or wrongly there, costs one statement.
+// sharedNames are the names that this process has found in a mode other than 0, so that the next
+// request need not find that out again. A missing or outdated entry costs one statement.
 type sharedNames struct {
 	mu    sync.Mutex // protects names
 	names map[string]struct{}

@@ -1,6 +1,6 @@
--- Admits a request for a name to be held shared, after which join adds the row of its hold, or
--- lets the process join the wait queue. The first request after an exclusive hold opens a phase,
--- whose holders have the same token. {skip} is empty, or SKIP LOCKED.
+-- Admits a request to hold a name shared, so that join may add the row of its hold; or else adds
+-- the process to the wait queue. The first request after an exclusive hold opens a shared phase,
+-- whose holds all have the same token. {skip} is empty, or SKIP LOCKED.
 --
 -- | row                                  | written                               | answer       |
 -- |--------------------------------------|---------------------------------------|--------------|
@@ -12,11 +12,11 @@
 -- | locked, with SKIP LOCKED             | nothing                               | 0            |
 -- | missing, or autocommit is off        | nothing                               | 0            |
 --
--- The new owner id, which no acquisition has, ends the last hold for good, and tells join that
--- nobody has claimed the name since. A new token waits for the guards of exclusive holders. The
--- row is reserved for the next of the wait queue, as after a release. An entry of the guard index
--- is locked even if the rest of a condition fails, so NULL prevents that. An UPDATE of two
--- tables may assign in any order, so mine has what depends on other columns.
+-- The new owner id, which no acquisition has, ends the last hold for good; while it is there, join
+-- knows that nobody has claimed the name. A new token waits for the guards of exclusive holders.
+-- The row is reserved for the head of the wait queue, as after a release. A read of the guard
+-- index would lock an entry even if the rest of the condition fails; a key of NULL prevents that.
+-- An UPDATE of two tables may assign in any order, so mine has what depends on other columns.
 {>no_safe_updates} UPDATE (
   SELECT
     p.name, p.mode = 1 AS phase,

@@ -3,9 +3,9 @@
 --
 -- | row                                    | written                                    | answer    |
 -- |----------------------------------------|--------------------------------------------|-----------|
--- | of {ticket}, and its lease runs        | {owner}, holder, a handle, the new end     | its token |
+-- | of {ticket}, and its lease runs        | {owner}, {label}, one handle, the new end  | its token |
 -- | of {ticket}, and its lease has ended   | nothing                                    | -1        |
--- | owned by {owner}, by a copy            | holder, a handle, the later end            | its token |
+-- | owned by {owner}, by a copy            | {label}, one handle, the later end         | its token |
 -- | another owner's, or missing            | nothing                                    | 0         |
 -- | locked, with SKIP LOCKED               | nothing                                    | 0         |
 -- | any, while autocommit is off           | nothing                                    | 0         |

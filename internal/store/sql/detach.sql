@@ -1,6 +1,6 @@
--- Gives a row to a ticket: an owner that no process is, and that one process may replace. {skip}
--- is empty, or SKIP LOCKED. {age} is 0, or the microseconds since the lock was acquired, if that
--- was not by a statement.
+-- Gives a row to a ticket: an owner id that no process has, and that one process may replace. {age}
+-- is the microseconds since the lock was acquired, if no statement acquired it; otherwise 0.
+-- {skip} is empty, or SKIP LOCKED.
 --
 -- | row                                         | written                                     | answer |
 -- |---------------------------------------------|---------------------------------------------|--------|

@@ -1,5 +1,5 @@
--- Ends an exclusive hold, and begins a phase in which the name is held shared, with {token},
--- which is that of the owner's shared hold by now. {skip} is empty, or SKIP LOCKED.
+-- Ends an exclusive hold, and opens a shared phase of the name with {token}, which the owner's
+-- shared hold already has. {skip} is empty, or SKIP LOCKED.
 --
 -- | row                                     | written                      | answer                         |
 -- |-----------------------------------------|------------------------------|--------------------------------|
@@ -10,7 +10,7 @@
 -- | locked, with SKIP LOCKED                | nothing                      | 0                              |
 -- | any, while autocommit is off            | nothing                      | 0                              |
 --
--- It waits for no guard: the exclusive hold goes on meanwhile.
+-- It waits for no guard: until it succeeds, the hold stays exclusive.
 {>no_safe_updates} UPDATE (
   SELECT p.name, p.mode = 1 OR NOT {>guarded} AS ready
   FROM {t} AS p FORCE INDEX (PRIMARY)

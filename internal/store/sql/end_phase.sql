@@ -1,6 +1,6 @@
--- Gives a name that nobody holds shared any more the mode of one that was never held shared, so
--- that Purge may delete its row. It ends the owner id of a claim whose process was paused, which
--- would take mode 0 for its grant.
+-- Resets to 0 the mode of a name that nobody holds shared any more, so that Purge may delete its
+-- row. It invalidates the owner id of a claim whose process was paused: that process would mistake
+-- mode 0 for its grant.
 --
 -- | row                                | written | answer |
 -- |------------------------------------|---------|--------|

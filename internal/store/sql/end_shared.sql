@@ -1,12 +1,12 @@
--- Ends a shared hold whose lease, and session {id}, if it has one, are over: its owner cannot
--- extend it any more.
+-- Ends a shared hold whose lease is over, as is its session {id}, if it has one, so that its owner
+-- can no longer extend it.
 --
--- | row                                     | written                         | answer |
--- |-----------------------------------------|---------------------------------|--------|
--- | owned by {owner}, bound to {id}, over   | freed, its owner marked by force | 1     |
--- | renewed, or bound to another session    | nothing                         | 0      |
--- | owned by another, missing, or locked    | nothing                         | 0      |
--- | any, while autocommit is off            | nothing                         | 0      |
+-- | row                                   | written                         | answer |
+-- |---------------------------------------|---------------------------------|--------|
+-- | owned by {owner}, bound to {id}, over | freed, its owner id as by force | 1      |
+-- | renewed, or bound to another session  | nothing                         | 0      |
+-- | owned by another, missing, or locked  | nothing                         | 0      |
+-- | any, while autocommit is off          | nothing                         | 0      |
 {>no_safe_updates} UPDATE (
   SELECT name FROM {t} FORCE INDEX (PRIMARY)
   WHERE name = {name} AND owner = {owner} AND session = {id} AND expires_at <= {>now} AND @@autocommit

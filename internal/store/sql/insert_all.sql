@@ -1,5 +1,5 @@
--- Takes names of which some have no row yet. {rows} selects all names; {name} has those that had
--- a row a moment ago, {count} of them, for whose locks it does not wait. It waits for other
+-- Takes names of which some have no row yet. {rows} selects all names; {name} has the {count} names
+-- that had a row a moment ago. It does not wait for locks on those rows, but waits for other
 -- statements that add a row, and for Purge: see insert.
 --
 -- | rows                              | written                           | answer           |

@@ -1,6 +1,6 @@
--- Adds the row {key}, which keeps a name shared although it belongs to nobody: until {held} after
--- the hold {part} was acquired, or for {left} from now if that ends later. The first comment is
--- for MariaDB, the second for MySQL: nothing is waited for longer than a second.
+-- Adds the row {key}, which keeps a name shared although it belongs to nobody: until {held}
+-- after the hold {part} was acquired, or for {left} from now if that ends later. The two
+-- comments in the statement, for MariaDB and for MySQL, limit each wait for a lock to a second.
 --
 -- | row {part}                     | row {key}                           | written             | answer |
 -- |--------------------------------|-------------------------------------|---------------------|--------|

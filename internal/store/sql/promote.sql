@@ -1,21 +1,21 @@
 -- Grants a name to the exclusive request that has claimed it, unless it is held shared. {skip}
 -- is empty, or SKIP LOCKED.
 --
--- | row                                 | written                                         | answer        |
--- |-------------------------------------|-------------------------------------------------|---------------|
--- | claimed by {owner}, not held shared | the grant, mode 0; this process not in the queue | the token    |
+-- | row                                 | written                                           | answer        |
+-- |-------------------------------------|---------------------------------------------------|---------------|
+-- | claimed by {owner}, not held shared | the grant, mode 0; the queue without this process | the token     |
 -- | claimed by {owner}, held shared     | the later end of the claim; {enlist} in the queue | answerClaimed |
--- | claimed by {owner}, guarded         | the same                                        | answerLocked  |
--- | granted to {owner}                  | the later lease end                             | the token     |
--- | owned by another, or missing        | nothing                                         | 0             |
--- | locked, with SKIP LOCKED            | nothing                                         | 0             |
--- | a shared hold's row is locked       | nothing                                         | an error      |
--- | any, while autocommit is off        | nothing                                         | 0             |
+-- | claimed by {owner}, guarded         | the same                                          | answerLocked  |
+-- | granted to {owner}                  | the later lease end                               | the token     |
+-- | owned by another, or missing        | nothing                                           | 0             |
+-- | locked, with SKIP LOCKED            | nothing                                           | 0             |
+-- | a shared hold's row is locked       | nothing                                           | an error      |
+-- | any, while autocommit is off        | nothing                                           | 0             |
 --
--- p is locked first, as by every statement that locks it and rows of shared holds. The grant
--- waits for no guard, because it would have these locks meanwhile. Since the claim, nobody has
--- joined, and a row that is no hold any more cannot become one. A late copy may have been granted
--- earlier than this one was sent, so it lengthens the lease.
+-- p is locked first, as in every statement that locks it and rows of shared holds. The grant does
+-- not wait for guards, because it would keep these locks while it waits. Since the claim, nobody
+-- has joined, and a row whose hold has ended cannot become a hold again. An earlier copy may have
+-- been granted before this one was sent, so this one extends the lease.
 {>no_safe_updates} UPDATE (
   SELECT
     p.name, p.mode = 0 AS granted, {>listed} AS listed,

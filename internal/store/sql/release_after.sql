@@ -1,4 +1,4 @@
--- Gives a row back that stays taken for a minimum time: until {held} after it was acquired, or
+-- Ends a hold whose row stays taken for a minimum time: until {held} after it was acquired, or
 -- for {left} from now if that ends later. {skip} is empty, or SKIP LOCKED.
 --
 -- | row                                               | written                            | answer                       |

@@ -1,5 +1,5 @@
--- Frees a shared hold or a permit, and waits while a transaction has its row, or that of the
--- wait queue {queue}, locked.
+-- Frees a shared hold or a permit. It waits while a transaction has its row, or the row {queue},
+-- which has its wait queue, locked.
 --
 -- | row                                         | written      | rows | answer                         |
 -- |---------------------------------------------|--------------|------|--------------------------------|
@@ -8,10 +8,9 @@
 -- | freed by force, another owner's, or missing | nothing      | 0    | 0                              |
 -- | any, while autocommit is off                | nothing      | 0    | 0                              |
 --
--- The lock on the row of the wait queue makes a process that joins it wait: it then looks, and
--- finds the row free. That row is locked first, as by all statements that lock both, which is
--- why the name of the other comes from the derived table. The LIMIT prevents MySQL from merging
--- it.
+-- The lock on {queue} makes a process that joins the queue wait; when it then looks, it finds the
+-- hold or the permit free. {queue} is locked first, as in all statements that lock both rows, which
+-- is why {name} comes from the derived table. The LIMIT prevents MySQL from merging that table.
 {>no_safe_updates} UPDATE (
   SELECT part.name AS name, COALESCE(q.waiters, x'') AS waiters
   FROM (SELECT {name} AS name) AS part

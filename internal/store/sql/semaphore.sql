@@ -1,5 +1,5 @@
--- Reads rows of a semaphore, without a lock. Each result has a word of 32 slots as bits, the
--- lowest first: of 64, MariaDB would take the highest for a sign.
+-- Reads rows of a semaphore, without a lock. Each result has 32 slots as the bits of a word, the
+-- lowest first. MariaDB would mistake the highest bit of a word of 64 for its sign.
 --
 -- | slot                                      | present | live | open |
 -- |-------------------------------------------|---------|------|------|
@@ -9,7 +9,7 @@
 -- | free, and not reserved for another        | 1       | 0    | 1    |
 -- | 0: the row of the wait queue              | 1       | 0    | 0    |
 --
--- until is what is left until the first of the live slots may be free. beyond is set if a slot
+-- until is the microseconds until the first of the live slots may be free. beyond is set if a slot
 -- above the limit was used within an hour: another process has a greater one. The other columns
 -- are about the wait queue, as in look.
 {>select_unlimited}

@@ -1,4 +1,4 @@
--- Whether nobody holds the name of the row p shared. The row must be locked before. The rows of
+-- Whether nobody holds the name of the row p shared. The caller must have locked p. The rows of
 -- shared holds are locked from the last to the first: beyond them, InnoDB locks p, and not the
 -- name that follows. The condition on p prevents a server from reading them before p. They are
 -- not waited for: on MariaDB, NOWAIT applies to p as well.

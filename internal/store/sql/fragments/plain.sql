@@ -1,5 +1,6 @@
--- Whether a batch may take the row: it is free, no other request comes first, no session need
--- be read, and the clock is a token for it. A request of its own serves any other row.
+-- Whether a batch may take the row: it is free, no other request comes first, no session need be
+-- read, and the clock is high enough to be its next token. Any other row needs a request of its
+-- own.
 --
 -- | own lease | session       | wait queue | mode | token              | plain |
 -- |-----------|---------------|------------|------|--------------------|-------|
