@@ -315,7 +315,7 @@ var shared = []mutation{
 	{
 		"a released shared hold or permit is bound to no session", "internal/store/sql/release_part.sql",
 		"  l.session = 0,\n", "",
-		"TestContract/./a_permit_is_extended",
+		"TestContract/./two_shared_holds_of_one_process",
 	},
 	{
 		"a batch of releases answers the head of the wait queue", "internal/store/hold.go",
@@ -326,11 +326,6 @@ var shared = []mutation{
 		"a downgrade records first that the name may be held shared", "internal/store/sql/prepare_downgrade.sql",
 		"SET l.mode = 2,", "SET",
 		"TestDowngradeThatEnds",
-	},
-	{
-		"owner check in a downgrade", "internal/store/sql/prepare_downgrade.sql",
-		"AND owner = {owner} AND mode <> 1", "AND LENGTH({owner}) > 0 AND mode <> 1",
-		"TestContract/./only_the_owner_of_an_exclusive_hold",
 	},
 	{
 		"autocommit checked by a downgrade", "internal/store/sql/prepare_downgrade.sql",

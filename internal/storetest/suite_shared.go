@@ -42,6 +42,7 @@ var sharedHolds = []clause{
 		require.NotEqual(t, a.Claim.Name, b.Claim.Name)
 		require.True(t, p.owns(a.Claim))
 		require.True(t, p.owns(b.Claim))
+		require.True(t, p.extend(a.Claim, long, p.begin(long)))
 		p.release(a.Claim)
 		require.Equal(t, a.Claim.Name, p.share("x", long).Claim.Name, "a row is used again")
 	}},
