@@ -1,14 +1,17 @@
 package mysqllock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/background"
 	"github.com/mysqllock/mysqllock/internal/outage"
 	"github.com/mysqllock/mysqllock/internal/store"
+	"github.com/mysqllock/mysqllock/internal/undo"
 )
 
 // A batch is the statements that acquire several names. Like an attempt, it goes on if its
@@ -152,4 +155,45 @@ func (l *Locker) releaseClaims(claims []store.Claim, lease time.Duration) {
 			l.releaser.Add(c, lease, false, time.Now())
 		}
 	}
+}
+
+// releaseRows releases the rows of holds, and returns an error for each.
+func (l *Locker) releaseRows(held []*hold) []error {
+	end := time.Now().Add(unlockTimeout)
+	errs := make([]error, len(held))
+	claims, spans := make([]store.Claim, len(held)), make([]time.Duration, len(held))
+	for i, h := range held {
+		ls := h.lease.Load()
+		claims[i], spans[i] = ls.Claim, l.watchdog.Stop(ls)
+	}
+	if len(held) == 1 {
+		errs[0] = l.releaseBy(end, claims[0], spans[0], store.MinHold{})
+		return errs
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), end)
+	defer cancel()
+	var freed atomic.Int64
+	err := undo.ReleaseAll(ctx, l.repo, claims, func(names []string, n int64, next store.Process) {
+		freed.Add(n)
+		l.waker.Released(names, next)
+	})
+	if err == nil && freed.Load() >= int64(len(held)) {
+		return errs
+	}
+	ctx, cancel = context.WithTimeout(context.Background(), confirmTimeout)
+	defer cancel()
+	rows, _, lookErr := l.repo.Look(ctx, store.Names(claims))
+	for i, c := range claims {
+		switch row := rows[c.Name]; {
+		case lookErr == nil && row.ReleasedBy(c):
+		case lookErr == nil && row.Owner != c.Owner:
+			if err == nil { // otherwise another owner may have followed the release
+				errs[i] = ErrLost
+			}
+		default:
+			errs[i] = cmp.Or(err, lookErr, store.ErrRowLocked)
+			l.releaser.Add(c, spans[i], false, time.Now())
+		}
+	}
+	return errs
 }

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/mysqllock/mysqllock/internal/store"
@@ -158,5 +159,30 @@ func TestWaitOfASet(t *testing.T) {
 		require.ErrorIs(t, err, ErrNotAcquired)
 		require.ErrorContains(t, err, `acquire "b"`)
 		require.Less(t, f.now(), 6*time.Second)
+	})
+}
+
+// A lock of a batch for which its owner has a hold by now is released once.
+func TestBatchBesideAHoldOfItsOwner(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker()
+		ctx := WithOwner(bg)
+		z := f.acquired(l, ctx, "z", AutoRenew)
+		f.meet(late(time.Second), "batch")
+		go func() {
+			time.Sleep(time.Second / 2)
+			l.mu.Lock()
+			l.holds[holdKey{z.hold.owner, "b"}] = z.hold
+			l.mu.Unlock()
+		}()
+		s, err := l.TryLockAll(ctx, []string{"a", "b", "c"}, 10*time.Second, AutoRenew)
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		require.Zero(t, f.left("b"))
+		f.mu.Lock()
+		assert.Equal(t, 3, f.terms, "a, c and z")
+		f.mu.Unlock()
+		require.NoError(t, s.Unlock())
+		require.NoError(t, z.Unlock())
 	})
 }

@@ -218,3 +218,33 @@ func TestClaimWhoseRowIsLocked(t *testing.T) {
 		require.NoError(t, k.Unlock())
 	})
 }
+
+// A proxy that sends a claim twice, the second time while the row is locked, has claimed the name.
+func TestRepeatedClaimOfALockedRow(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		proxy := wire.New(t, e.server.Addr())
+		db := e.through(t, proxy)
+		db.SetMaxOpenConns(1)
+		l, other, direct := newLocker(t, db, mysqllock.WithoutSignal()), e.locker(t), e.db(t, "")
+		require.NoError(t, rlock(t, l, "x", auto).Unlock())
+		tx := begin(t, e)
+		var once sync.Once
+		proxy.Interfere(func(query string) wire.Interference {
+			if strings.Contains(query, "AS taken") {
+				once.Do(func() { // the first copy
+					_, err := direct.Exec(query)
+					assert.NoError(t, err)
+					_, err = tx.Exec("SELECT 1 FROM mysqllock WHERE name = 'x' FOR UPDATE")
+					assert.NoError(t, err)
+				})
+			}
+			return wire.Interference{}
+		})
+		_, err := l.TryLock(ctx, "x", 300*time.Millisecond, auto)
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+		require.NoError(t, tx.Rollback())
+		k, err := other.TryLock(ctx, "x", 2*time.Second, auto)
+		require.NoError(t, err)
+		require.NoError(t, k.Unlock())
+	})
+}

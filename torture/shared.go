@@ -18,7 +18,7 @@ type group struct {
 	end   instant
 }
 
-// arrangeShared finds which shared terms are void: whoever joins the row of another hold of
+// arrangeShared finds which shared terms are void: a hold that joins the row of another hold of
 // its process may do so after it was taken away, until that is known.
 func (h *history) arrangeShared() {
 	all, _ := h.byMode()

@@ -831,7 +831,7 @@ var batches = []mutation{
 		"TestTryLockAllReenters",
 	},
 	{
-		"a set that was unlocked reports a loss that it found", "multi.go",
+		"a set that was unlocked reports a loss that it found", "batch.go",
 		"errs[i] = ErrLost\n", "_ = ErrLost\n",
 		"TestTryLockAllLoss",
 	},

@@ -195,7 +195,7 @@ func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, req AcquireRe
 		return 0, sent, NotSent{ErrRowLocked} // or the row has another owner: without a slot, it cannot tell
 	}
 	answer, err = s.whyRefused(ctx, conn, req)
-	if err == nil && answer == answerShared {
+	if err == nil && (answer == answerShared || answer == answerClaimed) {
 		return s.claim(ctx, conn, req, skipLocked)
 	}
 	return answer, sent, err
@@ -205,7 +205,8 @@ func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, req AcquireRe
 const skipLocked = "SKIP LOCKED"
 
 // whyRefused finds out why a statement did not take the row, without waiting for a lock. The
-// request joins the wait queue unless the row is free. The answer is 0 if autocommit is off.
+// request joins the wait queue unless the row is free. The answer is 0 if autocommit is off, and
+// answerClaimed if an earlier statement, or copy, has claimed the name for the request.
 func (s *Store) whyRefused(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, err error) {
 	var row struct {
 		Answer                        int64
@@ -219,6 +220,8 @@ func (s *Store) whyRefused(ctx context.Context, conn *sqlx.Conn, req AcquireRequ
 		return 0, err
 	case row.Available && row.Answer != answerShared:
 		return answerLocked, nil
+	case !row.Available && row.Answer == answerShared:
+		return answerClaimed, nil
 	case req.EnlistAs != 0 && row.Answer != answerShared && !row.Listed:
 		err = s.enlist(ctx, conn, req)
 	}

@@ -63,7 +63,7 @@ func tokenOf(t *testing.T, s *Store, name string) uint64 {
 }
 
 // A batch passes over a row that a transaction has locked, and keeps the names before it. The
-// others that it took are to be released.
+// others that it took must be released.
 func TestBatchBesideALockedRow(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
 		all := stores(2)

@@ -151,7 +151,7 @@ func TestClaimThatIsAbandoned(t *testing.T) {
 	})
 }
 
-// A claim is to be released after an error, even one that proves that the statement changed
+// A claim must be released after an error, even one that proves that the statement changed
 // nothing: an earlier statement has claimed the name.
 func TestClaimWithAnError(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
@@ -237,7 +237,7 @@ func TestClaimKeepsOthersOut(t *testing.T) {
 		freed(t, other, shared(t, other, "x").Claim)
 		require.NoError(t, s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 			answer, _, err := s.execForAnswer(ctx, conn, command{text: s.claimText(request(s, "x", Exclusive), sqlClaim, "")})
-			require.EqualValues(t, answerClaimed, answer)
+			require.EqualValues(t, int64(answerClaimed), answer)
 			return err
 		}))
 		for _, m := range []Mode{Shared, Exclusive} {

@@ -228,8 +228,12 @@ func (s *Store) downgradeOn(ctx context.Context, conn *sqlx.Conn, from Claim, to
 	token, sent, err := s.join(to, &c, held, s.query(sqlNextToken, "r", "h."), "h.acquired_at", lock, func(text func() string) (int64, time.Time, error) {
 		return s.execForAnswer(ctx, conn, command{text: text})
 	})
-	if err != nil {
+	if err != nil && !rejected(errorNumber(err)) {
 		return Grant{Claim: c}, 0, err
+	}
+	if err != nil {
+		g.Claim, err = s.notDowngraded(ctx, conn, c, err)
+		return g, 0, err
 	}
 	if token == 0 {
 		return g, 0, s.whyNotDowngraded(ctx, conn, from)
@@ -245,14 +249,20 @@ func (s *Store) downgradeOn(ctx context.Context, conn *sqlx.Conn, from Claim, to
 		}
 		return Grant{Token: uint64(token), Claim: c, Sent: sent}, next, nil
 	}
-	refusal := NotSent{err}
 	if err == nil {
-		refusal = s.whyNotDowngraded(ctx, conn, from)
+		err = s.whyNotDowngraded(ctx, conn, from)
 	}
-	if _, _, err = s.freeOn(ctx, conn, s.releaseCommand(c)); err != nil {
-		return Grant{Claim: c}, 0, PartlySent{err}
+	g.Claim, err = s.notDowngraded(ctx, conn, c, err)
+	return g, 0, err
+}
+
+// notDowngraded releases the shared hold of a downgrade that failed with refusal. Without a claim,
+// the exclusive hold goes on.
+func (s *Store) notDowngraded(ctx context.Context, conn *sqlx.Conn, c Claim, refusal error) (Claim, error) {
+	if _, _, err := s.freeOn(ctx, conn, s.releaseCommand(c)); err != nil {
+		return c, PartlySent{err}
 	}
-	return Grant{}, 0, refusal
+	return Claim{}, NotSent{refusal}
 }
 
 // whyNotDowngraded returns the reason why a statement did not match the row of an exclusive hold.
