@@ -295,7 +295,7 @@ var shared = []mutation{
 	{
 		"a released shared hold waits for a process that joins the wait queue", "internal/store/sql/release_part.sql",
 		"LIMIT 1 LOCK IN SHARE MODE", "LIMIT 1",
-		"TestReleaseOfAPartWaitsForItsQueue",
+		"TestReleaseOfAPartKeepsItsQueueLocked",
 	},
 	{
 		"owner check in the release of a shared hold or permit", "internal/store/sql/release_part.sql",
@@ -339,7 +339,7 @@ var shared = []mutation{
 	},
 	{
 		"a downgrade that is refused takes its shared hold back", "internal/store/shared.go",
-		"if _, _, err = s.freeOn(ctx, conn, s.releaseCommand(c)); err != nil {\n\t\treturn Grant{Claim: c}", "if err = ctx.Err(); err != nil {\n\t\treturn Grant{Claim: c}",
+		"if _, _, err := s.freeOn(ctx, conn, s.releaseCommand(c)); err != nil {\n\t\treturn c,", "if err := ctx.Err(); err != nil {\n\t\treturn c,",
 		"TestDowngradeUnderGuard",
 	},
 	{
