@@ -293,11 +293,6 @@ var shared = []mutation{
 		"TestReplacementBesideSharedHolds",
 	},
 	{
-		"a released shared hold waits for a process that joins the wait queue", "internal/store/sql/release_part.sql",
-		"LIMIT 1 LOCK IN SHARE MODE", "LIMIT 1",
-		"TestReleaseOfAPartKeepsItsQueueLocked",
-	},
-	{
 		"owner check in the release of a shared hold or permit", "internal/store/sql/release_part.sql",
 		"WHERE l.owner IN ({owner}, {released}) AND @@autocommit", "WHERE '' NOT IN ({owner}, {released}) AND @@autocommit",
 		"TestContract/./a_released_part_answers_the_head",
@@ -340,7 +335,7 @@ var shared = []mutation{
 	{
 		"a downgrade that is refused takes its shared hold back", "internal/store/shared.go",
 		"if _, _, err := s.freeOn(ctx, conn, s.releaseCommand(c)); err != nil {\n\t\treturn c,", "if err := ctx.Err(); err != nil {\n\t\treturn c,",
-		"TestDowngradeUnderGuard",
+		"TestRefusedDowngrade",
 	},
 	{
 		"a downgrade answers the head of the wait queue", "internal/store/sql/downgrade.sql",
@@ -390,7 +385,7 @@ var shared = []mutation{
 	{
 		"ForceUnlock ends a phase", "internal/store/sql/force.sql",
 		" OR session <> 0 OR mode <> 0)", " OR session <> 0)",
-		"TestContract/./a_forced_release_frees_a_name_from_all",
+		"TestContract/./a_forced_release_frees_shared_holds",
 	},
 	{
 		"shared holds that were taken away by force are not found released", "internal/store/sql/force_shared.sql",
@@ -539,11 +534,11 @@ var permits = []mutation{
 	{
 		"no permit beyond the limit", "internal/store/permit.go",
 		"if sem.live.count() >= req.Limit {\n\t\tsem.slot = 0", "if sem.live.count() > req.Limit {\n\t\tsem.slot = 0",
-		"TestContract/./no_process_gets_a_permit",
+		"TestLimitsOfManySlots",
 	},
 	{
 		"a permit is given back if others with a greater limit were faster", "internal/store/permit.go",
-		"err != nil || now.live.count() > req.Limit {\n\t\t\treturn s.giveBack", "err != nil {\n\t\t\treturn s.giveBack",
+		"err != nil || now.live.count() > req.Limit {\n\t\t\treturn s.giveBack", "err != nil || now.live.count() > MaxPermits {\n\t\t\treturn s.giveBack",
 		"TestPermitBeyondTheLimit",
 	},
 	{
@@ -598,7 +593,7 @@ var permits = []mutation{
 	},
 	{
 		"it wakes nobody if all slots are held", "internal/store/permit.go",
-		"err != nil || now.live.count() >= req.Limit {\n\t\t\treturn 0", "err != nil {\n\t\t\treturn 0",
+		"err != nil || now.live.count() >= req.Limit {\n\t\t\treturn 0", "err != nil || now.live.count() > MaxPermits {\n\t\t\treturn 0",
 		"TestContract/./processes_wait_for_permits",
 	},
 	{
