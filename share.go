@@ -28,7 +28,7 @@ type share struct {
 
 // lookInterval is how long holds join a share without a look for exclusive requests of other
 // processes. Such a request waits that much longer, at most, for the holders of shared locks.
-const lookInterval = 20 * time.Millisecond
+const lookInterval = 50 * time.Millisecond
 
 // startShare begins a share with a first hold, by a grant of the given length. looked is when the
 // last statement that found no exclusive request was sent, zero if none did. The caller holds mu.
@@ -192,7 +192,7 @@ func (l *Locker) releaseLost(h *hold) {
 	if l.leaveShare(h) {
 		return
 	}
-	ls, m := h.lease.Load(), h.minimum()
+	ls, m := h.lease.Load(), h.rowMinimum()
 	live := ls.Live()
 	switch span := l.watchdog.Stop(ls); {
 	case !live:

@@ -60,7 +60,7 @@ exclusively.`, readingLockers, readersEach, spaced(reading)))
 
 const (
 	readingLockers, readersEach = 8, 8
-	reading                     = 50 * time.Millisecond
+	reading                     = 100 * time.Millisecond
 
 	titleJoin = "a further shared hold in the process"
 	titleAll  = "100 locks at once"
