@@ -628,7 +628,7 @@ var permits = []mutation{
 	},
 	{
 		"Purge leaves a wait queue for permits that was used lately", "internal/store/sql/join_semaphore.sql",
-		"ON DUPLICATE KEY UPDATE\n  holds = {t}.holds + 0 * LAST_INSERT_ID(2),", "ON DUPLICATE KEY UPDATE\n  holds = {t}.holds + 0 * LAST_INSERT_ID(2), released_at = '1970-01-01',",
+		"{>now} + INTERVAL 30 DAY, {enlist}\n", "{>now}, {enlist}\n",
 		"TestPurgeOfPermits",
 	},
 	{
