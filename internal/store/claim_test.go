@@ -229,6 +229,22 @@ func TestReplacementBesideSharedHolds(t *testing.T) {
 	})
 }
 
+// A downgrade that is refused leaves no shared hold behind.
+func TestRefusedDowngrade(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		all := stores(2)
+		s, other := all[0], all[1]
+		g, _ := acquired(t, s, request(s, "x", Exclusive))
+		tx := guarded(t, s, g)
+		_, _, err := s.Downgrade(ctx, g.Claim, request(s, "x", Shared))
+		require.ErrorIs(t, err, ErrRowLocked)
+		require.NoError(t, tx.Commit())
+		freed(t, s, g.Claim)
+		next, _ := acquired(t, other, request(other, "x", Exclusive))
+		require.NotZero(t, next.Token)
+	})
+}
+
 // From its first statement on, a claim keeps other requests out.
 func TestClaimKeepsOthersOut(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {

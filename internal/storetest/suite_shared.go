@@ -42,6 +42,7 @@ var sharedHolds = []clause{
 		require.NotEqual(t, a.Claim.Name, b.Claim.Name)
 		require.True(t, p.owns(a.Claim))
 		require.True(t, p.owns(b.Claim))
+		require.True(t, p.extend(a.Claim, long, p.begin(long)))
 		p.release(a.Claim)
 		require.Equal(t, a.Claim.Name, p.share("x", long).Claim.Name, "a row is used again")
 	}},
@@ -478,6 +479,9 @@ var sharedForcedReleases = []clause{
 		r, err := unaffected.RenewSession(ctx, unaffected.begin(long), long)
 		require.NoError(t, err)
 		require.False(t, r.Forced)
+		further := unaffected.share("x", long)
+		require.GreaterOrEqual(t, further.Token, a.Token+store.TokenRange)
+		unaffected.release(further.Claim)
 		unaffected.take("x", long)
 	}},
 	{"a forced release finds no holder of a name that was released", func(t *testing.T, newProcess func() *process) {
@@ -523,6 +527,7 @@ var downgrades = []clause{
 		c := p.take("x", long)
 		reader.shareRefused("x", reader.self)
 		writer.waits("x")
+		time.Sleep(store.ReservedFor) // since the last shared request
 		g, next := p.downgrade(c, long)
 		require.Equal(t, reader.self, next)
 		require.True(t, newProcess().shareRefused("x", 0).Reserved)
