@@ -51,7 +51,7 @@ func (s *Store) acquireShared(ctx context.Context, req AcquireRequest) (g Grant,
 			}
 			answer, g.Sent, err = s.insertShared(ctx, req, &c)
 		}
-		raced = raced || answer == 0
+		raced = raced || err == nil && answer == 0
 	}
 	switch {
 	case err != nil && raced: // an earlier copy of join may have been granted
