@@ -410,7 +410,7 @@ var shared = []mutation{
 	{
 		"a shared hold does not pass the waiters of its process", "share.go",
 		" || !head && l.queues.Has(c.name) {", " || !head && l.queues == nil {",
-		"TestSharedOrder",
+		"TestShareBehindAWaiterOfItsProcess",
 	},
 	{
 		"no hold joins a share that may be lost", "share.go",
@@ -901,11 +901,6 @@ var handovers = []mutation{
 	{
 		"only a holder keeps a shared name", "internal/store/sql/keep_shared.sql",
 		" AND k.owner = {part owner} AND", " AND LENGTH({part owner}) > 0 AND",
-		"TestContract/./a_shared_hold_keeps_the_name_taken",
-	},
-	{
-		"another owner id keeps it", "internal/store/handover.go",
-		"Claim{NameOf(c.Name), kept(id)}", "Claim{NameOf(c.Name), id}",
 		"TestContract/./a_shared_hold_keeps_the_name_taken",
 	},
 }
