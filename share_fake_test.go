@@ -78,6 +78,25 @@ func TestShareThatMayBeLost(t *testing.T) {
 	})
 }
 
+// A shared request does not pass an exclusive one of its process that waits.
+func TestShareBehindAWaiterOfItsProcess(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, _ := locker()
+		k, err := l.TryRLock(bg, "x", 0, AutoRenew)
+		require.NoError(t, err)
+		acquired := make(chan error)
+		go func() {
+			_, err := l.TryLock(bg, "x", time.Minute, AutoRenew)
+			acquired <- err
+		}()
+		synctest.Wait() // no time has passed since the last look
+		_, err = l.TryRLock(bg, "x", 0, AutoRenew)
+		require.ErrorIs(t, err, ErrNotAcquired)
+		require.NoError(t, k.Unlock())
+		require.NoError(t, <-acquired)
+	})
+}
+
 // No hold joins a share if the database does not say that no exclusive request waits.
 func TestShareWithoutALook(t *testing.T) {
 	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
