@@ -449,7 +449,7 @@ var shared = []mutation{
 	},
 	{
 		"the last shared hold that is lost releases its row", "share.go",
-		"h.rowMinimum()\n\tlive := ls.Live()", "h.minimum()\n\tlive := ls == nil",
+		"h.rowMinimum()\n\tlive := ls.Live()", "h.rowMinimum()\n\tlive := ls == nil",
 		"TestSharedLeases",
 	},
 	{
