@@ -78,6 +78,24 @@ func TestShareThatMayBeLost(t *testing.T) {
 	})
 }
 
+// The end of the last hold of a share releases the row, whose lease another hold has made longer.
+func TestLastHoldOfAShare(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, _ := locker()
+		other, _ := locker()
+		start := time.Now()
+		renewed, err := l.TryRLock(bg, "x", 0, AutoRenew)
+		require.NoError(t, err)
+		fixed, err := l.TryRLock(bg, "x", 0, 2*time.Second)
+		require.NoError(t, err)
+		require.NoError(t, renewed.Unlock())
+		_, err = other.TryLock(bg, "x", time.Minute, AutoRenew)
+		require.NoError(t, err)
+		require.ErrorIs(t, fixed.Err(), ErrLost)
+		require.Less(t, time.Since(start), 4*time.Second)
+	})
+}
+
 // A shared request does not pass an exclusive one of its process that waits.
 func TestShareBehindAWaiterOfItsProcess(t *testing.T) {
 	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {

@@ -450,7 +450,7 @@ var shared = []mutation{
 	{
 		"the last shared hold that is lost releases its row", "share.go",
 		"h.rowMinimum()\n\tlive := ls.Live()", "h.rowMinimum()\n\tlive := ls == nil",
-		"TestSharedLeases",
+		"TestLastHoldOfAShare",
 	},
 	{
 		"an UnlockAfter of one of several shared holders keeps the name", "minhold.go",
