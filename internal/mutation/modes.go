@@ -508,19 +508,14 @@ var shared = []mutation{
 		"TestSharedOrder|TestSharedHeldBack",
 	},
 	{
-		"wake-up when the lease of a shared hold ends", "acquire.go",
-		"\t\tdefer time.AfterFunc(a.grant.Remaining, c.waiter.Wake).Stop()\n\t\treturn c.sleep(a)", "\t\treturn c.sleep(a)",
-		"TestSharedExpiry",
-	},
-	{
 		"an attempt without its caller releases its claim", "attempt.go",
 		"} else if a.grant.Claimed || a.request.Claimed {", "} else if false {",
-		"TestSharedHeldBack|TestSharedClose",
+		"TestClaimWithoutItsCaller",
 	},
 	{
 		"a shared hold wakes the next process", "hold.go",
 		"\t\t\tl.waker.WakeNext(c.queueName)\n", "",
-		"TestQueuedReadersEnterTogether",
+		"TestSharedWaitersOfSeveralProcesses",
 	},
 	{
 		"a shared hold lets in those behind it", "hold.go",
@@ -664,17 +659,12 @@ var permits = []mutation{
 	{
 		"a forced release of a permit wakes the next", "internal/store/force.go",
 		"if ModeOf(name) == Permit {", "if false {",
-		"TestSemaphoreForceUnlock",
-	},
-	{
-		"permits are not re-entered", "acquire.go",
-		"c.reentrant = c.setOwner() && r.mode != store.Permit", "c.reentrant = c.setOwner()",
-		"TestSemaphore",
+		"TestContract/./a_forced_release_of_a_permit",
 	},
 	{
 		"each permit has an owner of its own", "acquire.go",
 		"return holdKey{new(owner), c.queueName}", "return holdKey{c.owner, c.queueName}",
-		"TestSemaphore",
+		"TestPermitsOfOneOwner",
 	},
 	{
 		"a permit lets in those behind it", "hold.go",
@@ -684,7 +674,7 @@ var permits = []mutation{
 	{
 		"a grant of a permit signals the next process", "attempt.go",
 		"\tif a.grant.Next != 0 {\n", "\tif false {\n",
-		"TestTwoPermitsAtOnce",
+		"TestPermitsReleasedAtOnce",
 	},
 }
 
