@@ -20,7 +20,7 @@ import (
 type faultyStore struct {
 	*fakestore.Store
 	noLooks    atomic.Bool
-	slow       atomic.Int64          // how long a reply to Acquire takes
+	late, slow atomic.Int64          // how long a request of Acquire takes, and its reply
 	downgrade  func(calls int) error // called before Downgrade, or, if it returns NotSent, instead; may be nil
 	downgrades int                   // calls of Downgrade
 }
@@ -33,6 +33,7 @@ func (s *faultyStore) Look(ctx context.Context, names []string) (map[string]stor
 }
 
 func (s *faultyStore) Acquire(ctx context.Context, req store.AcquireRequest) (store.Grant, error) {
+	time.Sleep(time.Duration(s.late.Load()))
 	g, err := s.Store.Acquire(ctx, req)
 	time.Sleep(time.Duration(s.slow.Load()))
 	return g, err

@@ -828,7 +828,7 @@ var batches = []mutation{
 	{
 		"a batch passes no waiter of its process", "multi.go",
 		"\t\tcase <-w.Head:\n\t\tdefault:\n\t\t\tl.leaveQueue(w)\n\t\t\treturn b\n", "\t\tcase <-w.Head:\n\t\tdefault:\n",
-		"TestTryLockAllFails|TestTryLockAllWaits",
+		"TestBatchBehindACall",
 	},
 }
 
