@@ -186,3 +186,25 @@ func TestBatchBesideAHoldOfItsOwner(t *testing.T) {
 		require.NoError(t, z.Unlock())
 	})
 }
+
+// A set waits behind a call of its process for one of the names, which has not been answered.
+func TestBatchBehindACall(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, s := locker()
+		s.late.Store(int64(time.Second))
+		errs := make(chan error)
+		go func() {
+			k, err := l.TryLock(bg, "a", time.Minute, AutoRenew)
+			if err == nil {
+				err = k.Unlock()
+			}
+			errs <- err
+		}()
+		time.Sleep(100 * time.Millisecond)
+		set, err := l.TryLockAll(bg, []string{"a", "b"}, time.Minute, AutoRenew)
+		require.NoError(t, err)
+		require.NoError(t, set.Lock("a").Unlock())
+		require.NoError(t, <-errs)
+		require.NoError(t, set.Unlock())
+	})
+}

@@ -16,10 +16,11 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A faultyStore is a fake store whose looks and downgrades can fail.
+// A faultyStore is a fake store whose looks and downgrades can fail, and whose replies can be slow.
 type faultyStore struct {
 	*fakestore.Store
 	noLooks    atomic.Bool
+	late, slow atomic.Int64          // how long a request of Acquire takes, and its reply
 	downgrade  func(calls int) error // called before Downgrade, or, if it returns NotSent, instead; may be nil
 	downgrades int                   // calls of Downgrade
 }
@@ -29,6 +30,13 @@ func (s *faultyStore) Look(ctx context.Context, names []string) (map[string]stor
 		return nil, time.Now(), errors.New("no reply")
 	}
 	return s.Store.Look(ctx, names)
+}
+
+func (s *faultyStore) Acquire(ctx context.Context, req store.AcquireRequest) (store.Grant, error) {
+	time.Sleep(time.Duration(s.late.Load()))
+	g, err := s.Store.Acquire(ctx, req)
+	time.Sleep(time.Duration(s.slow.Load()))
+	return g, err
 }
 
 func (s *faultyStore) Downgrade(ctx context.Context, from store.Claim, to store.AcquireRequest) (store.Grant, store.Process, error) {
@@ -75,6 +83,87 @@ func TestShareThatMayBeLost(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, next.Err())
 		require.ErrorIs(t, k.Err(), ErrLost)
+	})
+}
+
+// The end of the last hold of a share releases the row, whose lease another hold has made longer.
+func TestLastHoldOfAShare(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, _ := locker()
+		other, _ := locker()
+		start := time.Now()
+		renewed, err := l.TryRLock(bg, "x", 0, AutoRenew)
+		require.NoError(t, err)
+		fixed, err := l.TryRLock(bg, "x", 0, 2*time.Second)
+		require.NoError(t, err)
+		require.NoError(t, renewed.Unlock())
+		_, err = other.TryLock(bg, "x", time.Minute, AutoRenew)
+		require.NoError(t, err)
+		require.ErrorIs(t, fixed.Err(), ErrLost)
+		require.Less(t, time.Since(start), 4*time.Second)
+	})
+}
+
+// Those who wait for a lock shared, in several processes, acquire it together when it is released.
+func TestSharedWaitersOfSeveralProcesses(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, _ := locker()
+		k, err := l.TryLock(bg, "x", 0, AutoRenew)
+		require.NoError(t, err)
+		errs := make(chan error)
+		for range 4 {
+			l, _ := locker()
+			go func() {
+				_, err := l.TryRLock(bg, "x", time.Minute, AutoRenew)
+				errs <- err
+			}()
+		}
+		time.Sleep(10 * time.Second)
+		start := time.Now()
+		require.NoError(t, k.Unlock())
+		for range 4 {
+			require.NoError(t, <-errs)
+		}
+		require.Less(t, time.Since(start), 100*time.Millisecond)
+	})
+}
+
+// A call that ends while its statement claims the name releases the claim when the reply arrives.
+func TestClaimWithoutItsCaller(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		reader, _ := locker()
+		writer, s := locker()
+		other, _ := locker()
+		_, err := reader.TryRLock(bg, "x", 0, AutoRenew)
+		require.NoError(t, err)
+		s.slow.Store(int64(time.Second))
+		start := time.Now()
+		_, err = writer.TryLock(bg, "x", 1500*time.Millisecond, AutoRenew) // the second statement claims
+		require.Error(t, err)
+		_, err = other.TryRLock(bg, "x", 0, AutoRenew)
+		require.ErrorIs(t, err, ErrNotAcquired)
+		_, err = other.TryRLock(bg, "x", time.Minute, AutoRenew)
+		require.NoError(t, err)
+		require.Less(t, time.Since(start), 4*time.Second)
+	})
+}
+
+// A shared request does not pass an exclusive one of its process that waits.
+func TestShareBehindAWaiterOfItsProcess(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, _ := locker()
+		k, err := l.TryRLock(bg, "x", 0, AutoRenew)
+		require.NoError(t, err)
+		acquired := make(chan error)
+		go func() {
+			_, err := l.TryLock(bg, "x", time.Minute, AutoRenew)
+			acquired <- err
+		}()
+		synctest.Wait() // no time has passed since the last look
+		_, err = l.TryRLock(bg, "x", 0, AutoRenew)
+		require.ErrorIs(t, err, ErrNotAcquired)
+		require.NoError(t, k.Unlock())
+		require.NoError(t, <-acquired)
 	})
 }
 

@@ -113,7 +113,7 @@ func (s *Store) forceAll(name string, now time.Time) (freed []store.Claim, next 
 	case s.table.keptUntil(head).After(now):
 		freed = append(freed, store.Claim{Name: name, Owner: head.owner})
 		s.force(head, now)
-		next = head.head()
+		next = s.headOf(name)
 	case len(freed) > 0: // guards of shared holds fail from now on
 		head.token += store.TokenRange
 		head.free(now, "!")

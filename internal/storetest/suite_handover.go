@@ -203,6 +203,7 @@ var handovers = []clause{
 		}
 		freed, _ := p.release(c)
 		require.True(t, freed)
+		require.False(t, keep(c, store.NewOwnerID(p.self), store.MinHold{Held: long}), "it was released")
 		require.Greater(t, other.refused("x").Remaining, time.Duration(0))
 		other.share("x", time.Microsecond)
 		start := time.Now()

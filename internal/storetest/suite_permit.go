@@ -182,6 +182,15 @@ var permits = []clause{
 		require.Zero(t, second.takePermit("x", 2, long).Next)
 		require.Equal(t, third.self, p.row("x\x00s").Next)
 	}},
+	{"a forced release of a permit answers the head of its wait queue", func(t *testing.T, newProcess func() *process) {
+		p, waiter := newProcess(), newProcess()
+		held := p.takePermit("x", 1, long)
+		require.Zero(t, waiter.tryPermit("x", 1, long, waiter.self).Token)
+		freed, next, err := newProcess().ForceUnlock(ctx, held.Claim.Name)
+		require.NoError(t, err)
+		require.Equal(t, []store.Claim{held.Claim}, freed)
+		require.Equal(t, waiter.self, next)
+	}},
 	{"a released slot is reserved for the head of the wait queue", func(t *testing.T, newProcess func() *process) {
 		for name, window := range map[string]time.Duration{"listening": store.ReservedFor, "polling": reservedForPolling} {
 			p, head, second, other := newProcess(), newProcess(), newProcess(), newProcess()
