@@ -33,7 +33,7 @@ func TestQuick(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(out, "README.md"))
 	require.NoError(t, err)
 	sections := strings.Split(string(text), "\n## ")
-	require.Len(t, sections, 1+1+9+1) // head, goals, parts, rivals
+	require.Len(t, sections, 1+1+10+1) // head, goals, parts, rivals
 	for _, s := range sections {
 		require.NotContains(t, s, "NaN")
 	}

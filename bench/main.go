@@ -87,8 +87,8 @@ func run(ctx context.Context, o options) error {
 		{"scaling", b.scaling},
 		{"holding", b.holding},
 		{"waiting", b.waiting},
-		{"memory", b.memory},
 		{"modes", b.modes},
+		{"memory", b.memory},
 	} {
 		if !o.parts.MatchString(part.name) {
 			continue
