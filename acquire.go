@@ -62,7 +62,9 @@ func (l *Locker) tryAcquire(ctx context.Context, r request, o *observed) (*Lock,
 		return nil, err
 	}
 	c := &call{request: r, l: l, ctx: ctx, queueName: store.QueueName(r.mode, r.name), noWait: r.wait <= 0, observed: o}
-	c.reentrant = c.setOwner() && r.mode != store.Permit
+	var found bool
+	c.owner, found = ownerOf(ctx)
+	c.reentrant = found && r.mode != store.Permit
 	var err error
 	if c.holder, err = holderOf(ctx); err != nil {
 		return nil, err
@@ -419,13 +421,12 @@ func (c *call) runInline(a *attempt) {
 	a.send()
 }
 
-// setOwner sets the owner of the call, and reports whether ctx has one.
-func (c *call) setOwner() (found bool) {
-	c.owner, found = c.ctx.Value(ownerKey{}).(*owner)
-	if !found {
-		c.owner = new(owner)
+// ownerOf returns the owner of ctx, or a new one if it has none.
+func ownerOf(ctx context.Context) (own *owner, found bool) {
+	if own, found = ctx.Value(ownerKey{}).(*owner); !found {
+		own = new(owner)
 	}
-	return found
+	return own, found
 }
 
 // key returns the key of the hold. Permits are not re-entrant, so each has an owner of its own.

@@ -2,7 +2,6 @@ package mysqllock
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,16 +24,54 @@ type attempt struct {
 	waiter  *waiter
 	ctx     context.Context
 	cancel  context.CancelFunc
-	done    chan struct{} // closed by run after the reply; nil if inline
 	grant   store.Grant
 	err     error
 
 	probing *time.Timer // the next probe
 	locked  atomic.Bool // the last probe found the row locked by a transaction
 
+	inFlight // unused if inline
+}
+
+// inFlight is a statement that goes on if its caller returns before the reply.
+type inFlight struct {
+	done chan struct{} // closed by replied
+
 	mu       sync.Mutex // protects following fields
 	answered bool
-	detached *time.Timer // cuts the attempt off; nil unless the caller has returned
+	cutoff   *time.Timer // cuts the statement off; nil unless the caller has returned
+}
+
+// replied records the reply, and reports whether the caller has returned before it.
+func (f *inFlight) replied() (detached bool) {
+	f.mu.Lock()
+	f.answered = true
+	cutoff := f.cutoff
+	f.mu.Unlock()
+	close(f.done)
+	if cutoff == nil {
+		return false
+	}
+	cutoff.Stop()
+	return true
+}
+
+// detach records that the caller returns, and calls cutoff, which must arrange that the
+// statement ends. It returns false, and does nothing, if the reply has arrived.
+func (f *inFlight) detach(cutoff func() *time.Timer) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.answered {
+		return false
+	}
+	f.cutoff = cutoff()
+	return true
+}
+
+// attemptTimeout limits a statement that acquires for a lease: a grant that arrives when its
+// lease has nearly ended is useless.
+func attemptTimeout(lease time.Duration) time.Duration {
+	return min(max(lease*2/3, time.Second), 10*time.Second)
 }
 
 // attempt returns a new attempt. It replaces the owner of the handoff, unless that is nil.
@@ -59,10 +96,8 @@ func (c *call) attempt(offer *handoff) *attempt {
 	}
 	parent := c.observed.over(l.background)
 	a.inline = l.dbIsFast.Load() && offer == nil && !c.again
-	// A grant that arrives when its lease has nearly ended is useless. That limits the
-	// statement, which may wait for a locked row or on a dead connection, unless the caller
-	// returns sooner.
-	timeout := min(max(lease*2/3, time.Second), 10*time.Second)
+	// The statement may wait for a locked row or on a dead connection.
+	timeout := attemptTimeout(lease)
 	if left := time.Until(c.cutoffTime); a.inline && !c.cutoffTime.IsZero() && left < timeout {
 		timeout = min(timeout, left+cancelGrace)
 	}
@@ -117,13 +152,7 @@ func (a *attempt) probe() {
 
 func (a *attempt) run() {
 	a.send()
-	a.mu.Lock()
-	a.answered = true
-	gone := a.detached
-	a.mu.Unlock()
-	close(a.done)
-	if gone != nil {
-		gone.Stop()
+	if a.replied() {
 		a.undo()
 	}
 }
@@ -134,9 +163,7 @@ func (a *attempt) send() {
 	defer a.probing.Stop()
 	start := time.Now()
 	a.grant, a.err = a.l.repo.Acquire(a.ctx, a.request)
-	if errors.Is(a.err, context.DeadlineExceeded) || errors.Is(a.err, context.Canceled) {
-		a.err = outage.Unanswered(a.err)
-	}
+	a.err = outage.Describe(a.err)
 	if a.grant.Token > 0 {
 		a.l.waker.Granted(a.request.Name)
 	}
@@ -171,13 +198,7 @@ func (a *attempt) undo() {
 
 // detach lets the attempt go on without its caller. It returns false if the reply has arrived.
 func (a *attempt) detach() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.answered {
-		return false
-	}
-	a.detached = a.cutAfter(detachedTimeout)
-	return true
+	return a.inFlight.detach(func() *time.Timer { return a.cutAfter(detachedTimeout) })
 }
 
 // undoUnknown makes the releaser undo a failed attempt that may have been granted.

@@ -3,8 +3,6 @@ package mysqllock
 import (
 	"cmp"
 	"context"
-	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,19 +20,15 @@ type batch struct {
 	calls   []*call // one for each name, each the head of the name's queue
 	ctx     context.Context
 	cancel  context.CancelFunc
-	done    chan struct{} // closed by run after the reply
 	grant   store.BatchGrant
 	err     error
 	probing *time.Timer
-
-	mu       sync.Mutex // protects following fields
-	answered bool
-	detached *time.Timer // cuts the batch off; nil unless the caller has returned
+	inFlight
 }
 
 func (b *batch) start() {
 	l := b.l
-	b.ctx, b.cancel = context.WithTimeout(l.background, min(max(b.req.Lease*2/3, time.Second), 10*time.Second))
+	b.ctx, b.cancel = context.WithTimeout(l.background, attemptTimeout(b.req.Lease))
 	for i, claim := range b.req.Claims(len(b.calls)) {
 		w := b.calls[i].waiter
 		w.State.Sent(w, claim)
@@ -46,21 +40,13 @@ func (b *batch) start() {
 
 func (b *batch) run() {
 	b.grant, b.err = b.l.repo.AcquireAll(b.ctx, b.req)
+	b.err = outage.Describe(b.err)
 	b.cancel()
 	b.probing.Stop()
-	if errors.Is(b.err, context.DeadlineExceeded) || errors.Is(b.err, context.Canceled) {
-		b.err = outage.Unanswered(b.err)
-	}
 	for _, name := range b.req.Names[:b.grant.Granted] {
 		b.l.waker.Granted(name)
 	}
-	b.mu.Lock()
-	b.answered = true
-	cutoff := b.detached
-	b.mu.Unlock()
-	close(b.done)
-	if cutoff != nil {
-		cutoff.Stop()
+	if b.replied() {
 		b.undo()
 	}
 }
@@ -95,13 +81,7 @@ func (b *batch) probe() (again time.Duration) {
 
 // detach lets the batch continue without its caller. It returns false if the reply has arrived.
 func (b *batch) detach() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.answered {
-		return false
-	}
-	b.detached = time.AfterFunc(detachedTimeout, b.cancel)
-	return true
+	return b.inFlight.detach(func() *time.Timer { return time.AfterFunc(detachedTimeout, b.cancel) })
 }
 
 // undo releases what the batch may have acquired, and leaves the queues.

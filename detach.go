@@ -127,9 +127,7 @@ func (l *Locker) detachRow(ctx context.Context, req store.DetachRequest, span ti
 // handoverError adds to the error of a Detach or an Attach why it gave up: because of ctx, of
 // Close, or of its own time limit.
 func (l *Locker) handoverError(ctx context.Context, err error) error {
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		err = outage.Unanswered(err)
-	}
+	err = outage.Describe(err)
 	switch {
 	case l.isClosed():
 		return fmt.Errorf("%w: %w", ErrClosed, err)
@@ -182,7 +180,8 @@ func (l *Locker) attach(ctx context.Context, t ticket, length time.Duration, o *
 	}
 	mode := store.ModeOf(t.claim.Name)
 	c := &call{request: request{name: store.NameOf(t.claim.Name), mode: mode, lease: length}, l: l, ctx: ctx, queueName: store.QueueOf(t.claim.Name), holder: label}
-	found := c.setOwner()
+	var found bool
+	c.owner, found = ownerOf(ctx)
 	h := c.newHold(t.token, tokenRange{token: t.first})
 	h.minHold = t.minHold
 	if !l.enter() {

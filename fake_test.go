@@ -14,6 +14,14 @@ import (
 
 var _ table = (*fakestore.Store)(nil)
 
+// onStore returns a Locker of a process of its own.
+func onStore(tb testing.TB, self store.Process, repo repository) *Locker {
+	c := config{lease: DefaultLease, poll: time.Second, signal: true, handoff: true, log: slog.New(slog.DiscardHandler)}
+	l := newLocker(repo, self, c)
+	tb.Cleanup(func() { l.Close() })
+	return l
+}
+
 // Lockers run on the fake store, whose contract is that of the servers: they wait for each
 // other, are signalled, keep their locks by a session, and lose them by force.
 func TestFakeStore(t *testing.T) {
@@ -21,10 +29,7 @@ func TestFakeStore(t *testing.T) {
 		table := fakestore.NewTable()
 		locker := func() *Locker {
 			self := store.NewProcess()
-			c := config{lease: DefaultLease, poll: time.Second, signal: true, handoff: true, log: slog.New(slog.DiscardHandler)}
-			l := newLocker(table.NewStore(self), self, c)
-			t.Cleanup(func() { l.Close() })
-			return l
+			return onStore(t, self, table.NewStore(self))
 		}
 		first, second := locker(), locker()
 		held, err := first.TryLock(bg, "x", 0, AutoRenew)

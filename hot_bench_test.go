@@ -1,11 +1,9 @@
 package mysqllock
 
 import (
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/mysqllock/mysqllock/internal/fakestore"
 	"github.com/mysqllock/mysqllock/internal/store"
@@ -14,9 +12,7 @@ import (
 // BenchmarkHotLock passes one lock between 64 goroutines.
 func BenchmarkHotLock(b *testing.B) {
 	self := store.NewProcess()
-	c := config{lease: DefaultLease, poll: time.Second, signal: true, handoff: true, log: slog.New(slog.DiscardHandler)}
-	l := newLocker(fakestore.NewTable().NewStore(self), self, c)
-	defer l.Close()
+	l := onStore(b, self, fakestore.NewTable().NewStore(self))
 	b.ReportAllocs()
 	var left atomic.Int64
 	left.Store(int64(b.N))

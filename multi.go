@@ -55,8 +55,7 @@ func (l *Locker) TryLockAll(ctx context.Context, names []string, wait, lease tim
 	}
 	defer l.working.Done()
 	c := &setCall{l: l, ctx: ctx, began: time.Now(), wait: wait, lease: lease, names: names}
-	if c.owner, c.reentrant = ctx.Value(ownerKey{}).(*owner); !c.reentrant {
-		c.owner = new(owner)
+	if c.owner, c.reentrant = ownerOf(ctx); !c.reentrant {
 		c.ctx = context.WithValue(ctx, ownerKey{}, c.owner)
 	}
 	var err error
@@ -261,15 +260,8 @@ func (c *setCall) finish() error {
 // failed records that a batch failed with err. It attributes the error to the first of the
 // remaining names.
 func (c *setCall) failed(err error) error {
-	l, name := c.l, c.names[0]
-	switch {
-	case errors.Is(err, ErrNotAcquired):
-		l.notAcquired.Add(1)
-	case errors.Is(err, ErrUnavailable):
-		l.unavailable.Add(1)
-	}
-	err = opError("acquire", name, err)
-	l.observers.acquireEnd(c.observe(name), name, nil, err)
+	name := c.names[0]
+	_, err = c.l.acquireEnded("acquire", name, nil, err, c.observe(name))
 	return err
 }
 
@@ -330,7 +322,7 @@ func (c *setCall) acquireFree() error {
 // join joins the queues of the remaining names, up to the first that already has a head.
 func (c *setCall) join() *batch {
 	l := c.l
-	b := &batch{l: l, done: make(chan struct{})}
+	b := &batch{l: l, inFlight: inFlight{done: make(chan struct{})}}
 	requested := c.lease
 	if c.waited {
 		requested = AutoRenew

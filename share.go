@@ -125,10 +125,13 @@ func (l *Locker) closeShare(s *share) {
 // deadline of the hold. The caller holds mu.
 func (l *Locker) shareChanged(h *hold) {
 	s, all := h.share, h.request()
-	if all.Auto != h.auto {
-		h.auto = all.Auto
-		s.autos += map[bool]int{true: 1, false: -1}[h.auto]
+	switch {
+	case all.Auto && !h.auto:
+		s.autos++
+	case !all.Auto && h.auto:
+		s.autos--
 	}
+	h.auto = all.Auto
 	if all.Until.After(s.until) {
 		s.until = all.Until
 	}

@@ -1,9 +1,7 @@
 package mysqllock
 
 import (
-	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/mysqllock/mysqllock/internal/fakestore"
 	"github.com/mysqllock/mysqllock/internal/store"
@@ -12,9 +10,7 @@ import (
 // BenchmarkFurtherSharedHold acquires a lock that the process already holds shared.
 func BenchmarkFurtherSharedHold(b *testing.B) {
 	self := store.NewProcess()
-	c := config{lease: DefaultLease, poll: time.Second, signal: true, handoff: true, log: slog.New(slog.DiscardHandler)}
-	l := newLocker(fakestore.NewTable().NewStore(self), self, c)
-	defer l.Close()
+	l := onStore(b, self, fakestore.NewTable().NewStore(self))
 	if _, err := l.RLock(bg, "x", AutoRenew); err != nil {
 		b.Fatal(err)
 	}

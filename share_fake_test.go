@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -62,10 +61,7 @@ func onFakeStore(t *testing.T, test func(t *testing.T, locker func() (*Locker, *
 		test(t, func() (*Locker, *faultyStore) {
 			self := store.NewProcess()
 			s := &faultyStore{Store: table.NewStore(self)}
-			c := config{lease: DefaultLease, poll: time.Second, signal: true, handoff: true, log: slog.New(slog.DiscardHandler)}
-			l := newLocker(s, self, c)
-			t.Cleanup(func() { l.Close() })
-			return l, s
+			return onStore(t, self, s), s
 		})
 	})
 }

@@ -454,8 +454,8 @@ var general = []mutation{
 		"TestKilledStatement",
 	},
 	{
-		"a release that waits for a row keeps its slot", "internal/store/hold.go",
-		"kept = err != nil && ctx.Err() != nil && !errors.Is(err, driver.ErrBadConn); kept {", "kept = err == driver.ErrSkip && errors.Is(err, driver.ErrBadConn); kept {",
+		"a release that waits for a row keeps its slot", "internal/store/waiting.go",
+		"left = err != nil && ctx.Err() != nil && !errors.Is(err, driver.ErrBadConn); left {", "left = err == driver.ErrSkip && errors.Is(err, driver.ErrBadConn); left {",
 		"TestHoldersBehindLockedRows",
 	},
 	{

@@ -52,6 +52,15 @@ func Unanswered(err error) error {
 	}
 }
 
+// Describe returns err, or that of Unanswered if a time limit or a cancellation has cut the
+// statement off.
+func Describe(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return Unanswered(err)
+	}
+	return err
+}
+
 // A Detector finds out what blocks statements without a reply.
 type Detector struct {
 	repo      Prober

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql/driver"
 	"errors"
 	"slices"
 	"time"
@@ -17,19 +16,23 @@ type MinHold struct {
 	Until time.Time
 }
 
+// left returns how long it takes until Until, at least 0.
+func (m MinHold) left() time.Duration {
+	if m.Until.IsZero() {
+		return 0
+	}
+	return max(0, time.Until(m.Until))
+}
+
 // ReleaseAfter is Release for a row that stays taken for a minimum time. If that has passed,
 // it frees the row. Otherwise the row is bound to no session, belongs to nobody, and becomes free
 // when the time ends. Only ForceUnlock, and a copy of this statement, can change that. The caller
 // must signal next in either case: that process then learns how long the row stays taken.
 func (s *Store) ReleaseAfter(ctx context.Context, c Claim, m MinHold) (freed bool, next Process, err error) {
-	left := time.Duration(0)
-	if !m.Until.IsZero() {
-		left = max(0, time.Until(m.Until))
-	}
 	reserved := s.locksHeld() == 1 && ctx.Value(notHeldKey{}) == nil
 	answer, _, err := s.writeRow(ctx, c, reserved, nil, sqlReleaseAfter,
 		"name", literal(c.Name), "owner", literal(c.Owner), "kept", literal(kept(c.Owner)), "released", literal(released(c.Owner)),
-		"held", micros(m.Held), "left", micros(left), "r", "l.")
+		"held", micros(m.Held), "left", micros(m.left()), "r", "l.")
 	if err != nil || answer == 0 {
 		return false, 0, err
 	}
@@ -49,16 +52,12 @@ func (s *Store) ReleaseAfter(ctx context.Context, c Claim, m MinHold) (freed boo
 // own its row, or if the statement was killed. Repeated with the same id, from NewOwnerID,
 // KeepShared does not add another row. It waits at most a second for a locked row.
 func (s *Store) KeepShared(ctx context.Context, c Claim, id, holder string, m MinHold) (wasKept bool, err error) {
-	left := time.Duration(0)
-	if !m.Until.IsZero() {
-		left = max(0, time.Until(m.Until))
-	}
 	row := AcquireRequest{Claim: Claim{NameOf(c.Name), kept(id)}}
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		for try := range sharedTries {
 			answer, _, err := s.execForAnswer(ctx, conn, s.command(sqlKeepShared,
 				"name", literal(row.Name), "key", literal(s.rowOf(row, try)), "owner", literal(row.Owner), "label", s.labelOf(holder),
-				"part", literal(c.Name), "part owner", literal(c.Owner), "held", micros(m.Held), "left", micros(left), "dead", "0"))
+				"part", literal(c.Name), "part owner", literal(c.Owner), "held", micros(m.Held), "left", micros(m.left()), "dead", "0"))
 			if wasKept = answer > 0; err != nil || answer >= 0 {
 				return err
 			}
@@ -168,16 +167,6 @@ func (s *Store) writeRow(ctx context.Context, c Claim, reserved bool, granted fu
 			return 0, sent, NotSent{ErrRowLocked}
 		}
 	}
-	left := false
-	err = s.run(ctx, reserved, func(ctx context.Context, conn *sqlx.Conn) error {
-		err := send(ctx, conn, "")
-		if left = err != nil && ctx.Err() != nil && !errors.Is(err, driver.ErrBadConn); left {
-			err = &abandonedWait{err, c, holdWaits}
-		}
-		return err
-	})
-	if !left {
-		s.rowWaits.leave(holdWaits, c.Name)
-	}
+	err = s.waitInSlot(ctx, c, reserved, func(ctx context.Context, conn *sqlx.Conn) error { return send(ctx, conn, "") })
 	return answer, sent, err
 }

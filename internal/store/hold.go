@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql/driver"
 	"encoding/hex"
-	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -79,19 +78,11 @@ func (s *Store) Release(ctx context.Context, c Claim) (freed bool, next Process,
 			return false, 0, NotSent{ErrRowLocked}
 		}
 	}
-	// Switching goroutines would cost 10 % of an uncontended acquire and release.
-	kept := false
 	var n int64
-	err = s.run(ctx, s.locksHeld() == 1 && ctx.Value(notHeldKey{}) == nil, func(ctx context.Context, conn *sqlx.Conn) (err error) {
+	err = s.waitInSlot(ctx, c, s.locksHeld() == 1 && ctx.Value(notHeldKey{}) == nil, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		n, next, err = s.freeOn(ctx, conn, s.releaseCommand(c))
-		if kept = err != nil && ctx.Err() != nil && !errors.Is(err, driver.ErrBadConn); kept {
-			err = &abandonedWait{err, c, holdWaits}
-		}
 		return err
 	})
-	if !kept {
-		s.rowWaits.leave(holdWaits, c.Name)
-	}
 	return n > 0, next, err
 }
 

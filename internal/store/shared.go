@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql/driver"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"strconv"
@@ -194,16 +192,14 @@ func (s *Store) Downgrade(ctx context.Context, from Claim, to AcquireRequest) (g
 	to.Name = from.Name
 	// Renewals need the only connection of a pool, so that one must not wait for a row.
 	wait := s.db.Stats().MaxOpenConnections != 1 && !s.poolShort() && s.rowWaits.enter(holdWaits, from.Name, s.slots(holdWaits))
-	left := false
-	err = s.run(ctx, s.locksHeld() == 1, func(ctx context.Context, conn *sqlx.Conn) (err error) {
+	send := func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		g, next, err = s.downgradeOn(ctx, conn, from, to, wait)
-		if left = wait && err != nil && ctx.Err() != nil && !errors.Is(err, driver.ErrBadConn); left {
-			err = &abandonedWait{err, from, holdWaits}
-		}
 		return err
-	})
-	if wait && !left {
-		s.rowWaits.leave(holdWaits, from.Name)
+	}
+	if wait {
+		err = s.waitInSlot(ctx, from, s.locksHeld() == 1, send)
+	} else {
+		err = s.run(ctx, s.locksHeld() == 1, send)
 	}
 	if g.Token > 0 {
 		s.sharedNames.add(from.Name)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"slices"
 	"sync"
@@ -156,6 +157,24 @@ func runInSlot[T any](ctx context.Context, s *Store, c Claim, reserved bool, fn 
 		s.mu.Unlock()
 		s.leaveSlot(holdWaits, c.Name, began, left)
 	})
+}
+
+// waitInSlot is runInSlot for a statement that is cut off at the end of ctx. It runs fn on the
+// caller's goroutine: switching goroutines would cost 10 % of an uncontended acquire and release.
+// A statement that was cut off keeps its connection and slot while it may wait in the server.
+func (s *Store) waitInSlot(ctx context.Context, c Claim, reserved bool, fn func(context.Context, *sqlx.Conn) error) error {
+	left := false
+	err := s.run(ctx, reserved, func(ctx context.Context, conn *sqlx.Conn) error {
+		err := fn(ctx, conn)
+		if left = err != nil && ctx.Err() != nil && !errors.Is(err, driver.ErrBadConn); left {
+			err = &abandonedWait{err, c, holdWaits}
+		}
+		return err
+	})
+	if !left {
+		s.rowWaits.leave(holdWaits, c.Name)
+	}
+	return err
 }
 
 // leaveSlot leaves the slot of a statement that has ended. One that was cut off, as in a
