@@ -680,8 +680,23 @@ var general = []mutation{
 	},
 	{
 		"a listener notices a forced release", "internal/store/sql/listen.sql",
-		"NOT a.demoted AND a.forced = {forced}, SLEEP", "NOT a.demoted, SLEEP",
+		"NOT a.demoted AND a.forced = {forced}, {>sleep}", "NOT a.demoted, {>sleep}",
 		"TestForcedReleaseIsReported",
+	},
+	{
+		"one listener sleeps, the others wait for it", "internal/store/sql/fragments/sleep.sql",
+		"IS_USED_LOCK(_ascii'mysqllock:sleeper') = CONNECTION_ID()", "TRUE",
+		"TestSignalsToManyListeners",
+	},
+	{
+		"a signal to a listener that waits for the one that sleeps", "internal/store/sql/fragments/sleep.sql",
+		", 1)) */", ", 0)) */",
+		"TestSignalsToManyListeners",
+	},
+	{
+		"a listener sleeps on when another one leaves", "internal/store/listen.go",
+		"err != nil || answer.Ended != endedEarly", "err != nil || answer.Ended != endedBySignal",
+		"TestContract/mariadb/a_listener_sleeps_on",
 	},
 	{
 		"rows are checked for a lease after a forced release", "internal/lease/session.go",

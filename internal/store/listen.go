@@ -39,12 +39,7 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (w 
 		return w, ErrPoolInUse
 	}
 	s.waitCount = stats.WaitCount
-	var answer struct {
-		Hit       sql.NullString
-		Signalled bool
-		Demoted   bool
-		Forced    int64
-	}
+	var answer listenAnswer
 	open := s.listener != nil
 	if open {
 		err = s.checkConn(ctx, s.listener)
@@ -53,8 +48,7 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (w 
 		open = err == nil
 	}
 	if err == nil {
-		err = s.get(ctx, s.listener, &answer, sqlListen, "r", "l.", "names", literals(names), "count", strconv.Itoa(len(names)), "semaphores", s.openSemaphores(names),
-			"forced", strconv.FormatInt(s.forced.Load(), 10), "seconds", strconv.FormatFloat(d.Seconds(), 'f', 6, 64))
+		answer, err = s.sleep(ctx, names, d)
 	}
 	switch {
 	case errorNumber(err) == 1317: // interrupted by KILL QUERY
@@ -71,9 +65,34 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (w 
 	if answer.Hit.Valid {
 		w.Name, w.Missing = answer.Hit.String, answer.Hit.String == ""
 	} else {
-		w.Signalled = answer.Signalled
+		w.Signalled = answer.Ended == endedBySignal
 	}
 	return w, nil
+}
+
+type listenAnswer struct {
+	Hit     sql.NullString
+	Ended   int
+	Demoted bool
+	Forced  int64
+}
+
+// Why the sleep of a listen statement ended, unless it was the time: see sleep.sql.
+const (
+	endedBySignal = 1
+	endedEarly    = 2 // the listener that slept has left
+)
+
+// sleep sends the listen statement, again if it ended early.
+func (s *Store) sleep(ctx context.Context, names []string, d time.Duration) (answer listenAnswer, err error) {
+	for end := time.Now().Add(d); ; d = max(0, time.Until(end)) {
+		answer = listenAnswer{}
+		err = s.get(ctx, s.listener, &answer, sqlListen, "r", "l.", "names", literals(names), "count", strconv.Itoa(len(names)), "semaphores", s.openSemaphores(names),
+			"forced", strconv.FormatInt(s.forced.Load(), 10), "seconds", strconv.FormatFloat(d.Seconds(), 'f', 6, 64))
+		if err != nil || answer.Ended != endedEarly {
+			return answer, err
+		}
+	}
 }
 
 // openListener opens the listener's connection.

@@ -212,9 +212,7 @@ func TestWakeUpsForPermits(t *testing.T) {
 		all := stores(6)
 		for _, level := range []string{"REPEATABLE READ", "READ COMMITTED"} {
 			c := permitCrowd{t: t, held: map[string]Claim{}}
-			// late waits behind a head that is late. On a busy machine, MariaDB sometimes kills the
-			// query without ending its sleep.
-			var lost, late atomic.Int32
+			var lost, late atomic.Int32 // late waits behind a head that is late
 			var wg sync.WaitGroup
 			start := time.Now()
 			for _, s := range all {
@@ -250,11 +248,7 @@ func TestWakeUpsForPermits(t *testing.T) {
 			}
 			wg.Wait()
 			t.Logf("%s: %d permits in %v, %d statements, %d late", level, c.granted, time.Since(start), statementsOf(all), late.Load())
-			// On MariaDB, about one signal in a thousand ends no sleep, for a reason that is not
-			// known yet. The poller finds what it misses.
-			if !strings.HasSuffix(t.Name(), "/mariadb") {
-				require.Zero(t, lost.Load(), level)
-			}
+			require.Zero(t, lost.Load(), level)
 			require.Equal(t, 2, c.most)
 		}
 	})

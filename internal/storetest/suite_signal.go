@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -124,6 +125,27 @@ var signals = []clause{
 		p.waits("x")
 		start := time.Now()
 		h, err := p.Listen(ctx, []string{"x"}, short)
+		require.NoError(t, err)
+		require.Zero(t, h)
+		requireSince(t, start, short)
+	}},
+	{"a listener sleeps on when another one leaves", func(t *testing.T, newProcess func() *process) {
+		p, left, other := newProcess(), newProcess(), newProcess()
+		other.take("x", long)
+		for _, waiter := range []*process{left, p} {
+			waiter.waits("x")
+		}
+		h, err := left.Listen(ctx, []string{"x"}, time.Millisecond) // before p, so that p waits for it on MariaDB
+		require.NoError(t, err)
+		require.Zero(t, h)
+		var leaving sync.WaitGroup
+		defer leaving.Wait()
+		start := time.Now()
+		leaving.Go(func() {
+			time.Sleep(short / 2)
+			left.CloseListener()
+		})
+		h, err = p.Listen(ctx, []string{"x"}, short)
 		require.NoError(t, err)
 		require.Zero(t, h)
 		requireSince(t, start, short)

@@ -1,20 +1,19 @@
 -- Checks the rows, and sleeps if none of them needs attention. One statement does both, so that
 -- no signal arrives in between. Only a signal ends the sleep early, or makes it fail.
 --
--- | state                                                            | hit      | sleeps | signalled        |
--- |------------------------------------------------------------------|----------|--------|------------------|
--- | a row is missing                                                 | empty    | no     | 0                |
--- | a row is available, or its queue has room and lacks this process | its name | no     | 0                |
--- | a semaphore has a slot that this process may take                | its name | no     | 0                |
--- | the server is read-only                                          |          | no     | 0                |
--- | a lock of this process was freed by force                        |          | no     | 0                |
--- | none of these, no signal for {seconds}                           | NULL     | yes    | 0                |
--- | none of these, and a signal                                      | NULL     | yes    | 1, or error 1317 |
+-- | state                                                            | hit      | ended     |
+-- |------------------------------------------------------------------|----------|-----------|
+-- | a row is missing                                                 | empty    | 0         |
+-- | a row is available, or its queue has room and lacks this process | its name | 0         |
+-- | a semaphore has a slot that this process may take                | its name | 0         |
+-- | the server is read-only                                          |          | 0         |
+-- | a lock of this process was freed by force                        |          | 0         |
+-- | none of these: it sleeps                                         | NULL     | {>sleep}  |
 {>select_unlimited}
   CAST(a.hit AS BINARY) AS hit,
   a.demoted + 0 AS demoted,
   a.forced + 0 AS forced,
-  IF(a.hit IS NULL AND NOT a.demoted AND a.forced = {forced}, SLEEP({seconds}), 0) AS signalled
+  IF(a.hit IS NULL AND NOT a.demoted AND a.forced = {forced}, {>sleep}, 0) AS ended
 FROM (
   SELECT
     {>demoted} AS demoted,
