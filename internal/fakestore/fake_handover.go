@@ -54,7 +54,7 @@ func (s *Store) KeepShared(ctx context.Context, c store.Claim, id, holder string
 // headOf returns the head of the wait queue for a row. The caller holds mu.
 func (s *Store) headOf(key string) store.Process {
 	if queue := s.table.rows[store.QueueOf(key)]; queue != nil {
-		return queue.head()
+		return queue.head().Listening()
 	}
 	return 0
 }

@@ -37,7 +37,7 @@ func (s *Store) ReleaseAfter(ctx context.Context, c Claim, m MinHold) (freed boo
 		return false, 0, err
 	}
 	if answer > 1 {
-		next = Process(answer)
+		next = Process(answer).Listening()
 	}
 	if queue := QueueOf(c.Name); queue != c.Name {
 		if rows, _, err := s.Look(ctx, []string{queue}); err == nil { // otherwise the waiters poll
