@@ -120,7 +120,7 @@ func (s *Store) forceAll(name string, now time.Time) (freed []store.Claim, next 
 	case len(freed) > 0: // guards of shared holds fail from now on
 		head.token += store.TokenRange
 		head.free(now, "!")
-		next = head.head()
+		next = head.head().Listening()
 	}
 	return freed, next
 }
