@@ -23,6 +23,7 @@ func (s *Store) ReleaseAfter(ctx context.Context, c store.Claim, m store.MinHold
 		default:
 			return
 		}
+		r.holder = cmp.Or(r.holder, s.Label)
 		if end.After(now) {
 			r.owner, r.expires, r.session, r.holds = marked(c.Owner, "+"), end, 0, 0
 		} else {
@@ -70,6 +71,7 @@ func (s *Store) Detach(ctx context.Context, req store.DetachRequest) (detached b
 				r.acquired = later(r.acquired, now.Add(-req.Age))
 			}
 			r.owner, r.session, r.expires, r.holds = req.Ticket, 0, after(now, req.Lease), 0
+			r.holder = cmp.Or(r.holder, s.Label)
 			detached = true
 		case r.owner == req.Ticket && r.expires.After(now):
 			r.expires = later(r.expires, after(now, req.Lease))

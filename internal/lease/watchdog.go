@@ -62,7 +62,7 @@ type Watchdog struct {
 	sent    time.Time   // when the last of them was sent
 	single  int         // renewals of one lease in flight
 
-	session     *session // the live one, or nil
+	session     *session  // the live one, or nil
 	sessionRow  time.Time // when the last statement that wrote its row was sent
 	lastSession store.SessionID
 	beginning   bool      // a session is about to begin

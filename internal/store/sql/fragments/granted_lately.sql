@@ -6,4 +6,6 @@
 -- | with =   | within the last 4 s | yes            |
 -- | with =   | earlier             | no             |
 -- | with -   |                     | no             |
-(SUBSTRING({r}owner, 20, 1) = _ascii'=' AND {r}acquired_at > {>now} - INTERVAL 4000000 MICROSECOND)
+--
+-- The first byte is a digit, 5 or 6, until the hold ends.
+({r}owner BETWEEN _ascii'5' AND _ascii'7' AND SUBSTRING({r}owner, 20, 1) = _ascii'=' AND {r}acquired_at > {>now} - INTERVAL 4000000 MICROSECOND)
