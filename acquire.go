@@ -37,6 +37,7 @@ type call struct {
 	waiter     *waiter
 	again      bool               // an attempt was refused
 	claim      store.Claim        // of the name, while others hold it shared; zero if it is not claimed
+	granted    store.Claim        // of a row that a release has granted to this process, whose owner the next attempt replaces; zero if there is none
 	pause      background.Backoff // before the next attempt
 	contention error              // of the last attempt, if another statement on the row blocked it
 	observed   *observed
@@ -167,6 +168,8 @@ func (c *call) acquire() (*Lock, error) {
 			if k := c.adopt(offer); k != nil {
 				return k, nil
 			}
+		} else if k, err := c.takeGrant(); k != nil || err != nil {
+			return k, err
 		}
 		a := c.attempt(offer)
 		offer = nil
@@ -187,6 +190,9 @@ func (c *call) acquire() (*Lock, error) {
 
 // leave leaves the queue. A claim of the name is released first, in the background.
 func (c *call) leave() {
+	if c.granted != (store.Claim{}) {
+		c.l.waker.GiveBack(c.granted)
+	}
 	claim := c.claim
 	if claim == (store.Claim{}) {
 		c.l.leaveQueue(c.waiter)
@@ -235,6 +241,8 @@ func (c *call) waitAfter(a *attempt) error {
 		return await(c, time.After(c.pause.Delay), c.timeout)
 	case a.request.Replaces != "": // the row has another owner
 		return nil
+	case a.grant.Granted:
+		return c.findGrant()
 	case a.grant.Claimed:
 		c.contention, c.again, c.claim = nil, true, a.request.Claim
 		if a.grant.Locked { // by a guard, whose end wakes nobody
@@ -327,7 +335,7 @@ func await[T any](c *call, ready <-chan T, timeout <-chan struct{}) error {
 // sent is still in Woken.
 func (c *call) sleep(a *attempt) error {
 	left := a.grant.Remaining
-	if a.grant.Reserved && a.request.EnlistAs != 0 {
+	if (a.grant.Reserved || a.grant.HandedOff) && a.request.EnlistAs != 0 {
 		left = DefaultLease // the next holder's lease is unknown; a signal will come
 	}
 	c.refused()

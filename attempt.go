@@ -21,6 +21,7 @@ type attempt struct {
 	again   bool // an earlier attempt of the call was refused
 	request store.AcquireRequest
 	handoff *handoff // whose row it replaces; may be nil
+	granted store.Claim // likewise, of a row that a release has granted to this process; zero if there is none
 	waiter  *waiter
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -93,9 +94,12 @@ func (c *call) attempt(offer *handoff) *attempt {
 	}
 	if offer != nil {
 		a.request.Replaces = offer.lease.Claim.Owner
+	} else if c.granted != (store.Claim{}) {
+		a.granted, c.granted = c.granted, store.Claim{}
+		a.request.Replaces = a.granted.Owner
 	}
 	parent := c.observed.over(l.background)
-	a.inline = l.dbIsFast.Load() && offer == nil && !c.again
+	a.inline = l.dbIsFast.Load() && a.request.Replaces == "" && !c.again
 	// The statement may wait for a locked row or on a dead connection.
 	timeout := attemptTimeout(lease)
 	if left := time.Until(c.cutoffTime); a.inline && !c.cutoffTime.IsZero() && left < timeout {
@@ -117,7 +121,7 @@ func (c *call) attempt(offer *handoff) *attempt {
 	default:
 	}
 	if !c.noWait {
-		a.request.EnlistAs = l.waker.Enlist(c.queueName, c.again)
+		a.request.EnlistAs = c.enlistAs()
 		// A first attempt does not claim: the row would not list this process, and so nobody
 		// would signal it.
 		a.request.MayClaim = a.request.EnlistAs != 0 || !l.waker.Signals()
@@ -182,6 +186,9 @@ func (a *attempt) send() {
 			a.l.releaser.Add(a.handoff.lease.Claim, span, false, time.Now())
 		}
 	}
+	if a.granted != (store.Claim{}) && (a.err != nil || a.grant.Token == 0) {
+		a.l.releaser.Add(a.granted, store.GrantLease, false, time.Now())
+	}
 }
 
 // undo releases what the attempt may have acquired, and leaves the queue.
@@ -217,7 +224,7 @@ func (a *attempt) undoUnknown() {
 // release releases an unwanted grant, and wakes the next waiter.
 func (a *attempt) release() {
 	a.l.answered(a.waiter, true, a.again)
-	if err := a.l.release(a.grant.Claim, a.request.Lease); err != nil {
+	if err := a.l.releaseBy(time.Now().Add(unlockTimeout), a.grant.Claim, a.request.Lease, store.MinHold{}, a.l.newGrant()); err != nil {
 		a.l.log.Debug("mysqllock: release of an unwanted grant, trying again", "name", store.NameOf(a.request.Name), "err", err)
 	}
 	a.l.repo.HoldEnded()

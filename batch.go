@@ -148,7 +148,7 @@ func (l *Locker) releaseRows(held []*hold) []error {
 		claims[i], spans[i] = ls.Claim, l.watchdog.Stop(ls)
 	}
 	if len(held) == 1 {
-		errs[0] = l.releaseBy(end, claims[0], spans[0], store.MinHold{})
+		errs[0] = l.releaseBy(end, claims[0], spans[0], store.MinHold{}, "")
 		return errs
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), end)

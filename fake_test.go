@@ -16,7 +16,7 @@ var _ table = (*fakestore.Store)(nil)
 
 // onStore returns a Locker of a process of its own.
 func onStore(tb testing.TB, self store.Process, repo repository) *Locker {
-	c := config{lease: DefaultLease, poll: time.Second, signal: true, handoff: true, log: slog.New(slog.DiscardHandler)}
+	c := config{lease: DefaultLease, poll: time.Second, signal: true, handoff: true, direct: true, log: slog.New(slog.DiscardHandler)}
 	l := newLocker(repo, self, c)
 	tb.Cleanup(func() { l.Close() })
 	return l

@@ -321,15 +321,16 @@ func (l *Locker) notMatched(ctx context.Context, c store.Claim, skipped error) (
 // release frees a row. If that fails, the releaser repeats it until a lease of the given length
 // has ended.
 func (l *Locker) release(c store.Claim, lease time.Duration) error {
-	return l.releaseBy(time.Now().Add(unlockTimeout), c, lease, store.MinHold{})
+	return l.releaseBy(time.Now().Add(unlockTimeout), c, lease, store.MinHold{}, "")
 }
 
-// releaseBy is release with another time limit, for a row that stays taken for a minimum time.
-func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration, m store.MinHold) error {
+// releaseBy is release with another time limit, for a row that stays taken for a minimum time, or
+// that may be granted to the next process, unless grant is "".
+func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration, m store.MinHold, grant string) error {
 	maybe := false // an earlier try may have freed the row
 	for pause := 10 * time.Millisecond; ; {
 		ctx, cancel := context.WithTimeout(context.Background(), min(unlockTimeout/2, time.Until(end)))
-		freed, next, err := l.sendRelease(ctx, c, m)
+		freed, next, err := l.sendRelease(ctx, c, m, grant)
 		maybe = maybe || store.OutcomeUnknown(err)
 		if err == nil && !freed || errors.Is(err, store.ErrRowLocked) {
 			_, err = l.notMatched(ctx, c, err)
@@ -338,6 +339,9 @@ func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration, m 
 		switch {
 		case err == nil && (freed || maybe):
 			l.waker.Released([]string{c.Name}, next)
+			if !freed && grant != "" {
+				l.waker.WakeNext(c.Name) // the reply that named the next process was lost
+			}
 			return nil
 		case err == nil:
 			return ErrLost

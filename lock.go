@@ -86,6 +86,7 @@ type Locker struct {
 	log      *slog.Logger
 	lease    time.Duration
 	handoff  bool          // locks may be handed over inside the process
+	direct   bool          // releases may grant rows to other processes
 	process  store.Process // random, the first half of every owner id
 	dbIsFast atomic.Bool   // the last attempt had its reply within fastReply
 
@@ -165,7 +166,7 @@ func New(db *sql.DB, opts ...Option) (*Locker, error) {
 	c := config{
 		table: "mysqllock", lease: DefaultLease, poll: time.Second,
 		log: slog.New(slog.DiscardHandler), identity: fmt.Sprintf("%s:%d", host, os.Getpid()),
-		signal: true, handoff: true,
+		signal: true, handoff: true, direct: true,
 	}
 	for _, opt := range opts {
 		if err := opt(&c); err != nil {
@@ -184,7 +185,7 @@ func New(db *sql.DB, opts ...Option) (*Locker, error) {
 
 func newLocker(repo repository, self store.Process, c config) *Locker {
 	l := &Locker{
-		repo: repo, log: c.log, observers: c.observers, lease: c.lease, handoff: c.handoff, process: self,
+		repo: repo, log: c.log, observers: c.observers, lease: c.lease, handoff: c.handoff, direct: c.direct, process: self,
 		done: make(chan struct{}), holds: map[holdKey]*hold{}, shares: map[string]*share{},
 	}
 	l.background, l.stop = context.WithCancel(context.Background())

@@ -56,10 +56,10 @@ func (l *Locker) releaseHold(end time.Time, h *hold) error {
 	ls := h.lease.Load()
 	c, span, m := ls.Claim, l.watchdog.Stop(ls), h.rowMinimum()
 	if m == (store.MinHold{}) {
-		return l.releaseBy(end, c, span, m)
+		return l.releaseBy(end, c, span, m, l.grantOnRelease(h))
 	}
 	l.releaser.AddAfter(c, m, end) // first, so that nothing frees the row too early
-	err := l.releaseBy(end, c, span, m)
+	err := l.releaseBy(end, c, span, m, "")
 	if err == nil || err == ErrLost {
 		l.releaser.Forget(c)
 	}
@@ -104,9 +104,14 @@ func (l *Locker) keepShared(end time.Time, h *hold) error {
 }
 
 // sendRelease releases a row, which stays taken for the minimum time m, if there is one.
-func (l *Locker) sendRelease(ctx context.Context, c store.Claim, m store.MinHold) (freed bool, next store.Process, err error) {
-	if m == (store.MinHold{}) {
+// Otherwise, it may grant the row to the next process, unless grant is "".
+func (l *Locker) sendRelease(ctx context.Context, c store.Claim, m store.MinHold, grant string) (freed bool, next store.Process, err error) {
+	switch {
+	case m != store.MinHold{}:
+		return l.repo.ReleaseAfter(ctx, c, m)
+	case grant != "":
+		return l.repo.ReleaseToNext(ctx, c, grant)
+	default:
 		return l.repo.Release(ctx, c)
 	}
-	return l.repo.ReleaseAfter(ctx, c, m)
 }

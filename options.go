@@ -22,7 +22,8 @@ type config struct {
 	identity  string
 	notifier  Notifier
 	signal    bool
-	handoff   bool
+	handoff   bool // inside the process
+	direct    bool // to other processes, by the release
 	observers observers
 }
 

@@ -625,6 +625,13 @@ func (f *fakeRepo) Release(ctx context.Context, c store.Claim) (bool, store.Proc
 	return freed > 0, nextWaiter, err
 }
 
+// No row is granted by a release: the Lockers on this table do not ask for that.
+func (f *fakeRepo) ReleaseToNext(context.Context, store.Claim, string) (bool, store.Process, error) {
+	panic("ReleaseToNext")
+}
+
+func (f *fakeRepo) Granted(context.Context, []string) ([]store.Grant, error) { return nil, nil }
+
 func (f *fakeRepo) ReleaseAll(ctx context.Context, cs []store.Claim) (int64, store.Process, error) {
 	return f.freeing(ctx, "releaseAll", cs)
 }

@@ -54,6 +54,7 @@ type row struct {
 // A session is the last one of a process. Table.mu protects its fields.
 type session struct {
 	id      store.SessionID // 0 before the first one
+	label   string
 	expires time.Time
 	forced  int // locks of the process that were freed by force
 }
@@ -77,10 +78,8 @@ func (r *row) lists(p store.Process) bool { return slices.ContainsFunc(r.waiters
 // remove removes a process from the wait queue.
 func (r *row) remove(p store.Process) { r.waiters = slices.DeleteFunc(r.waiters, is(p)) }
 
-// is returns a function that reports whether an id is one of the two ids of a process.
-func is(p store.Process) func(id store.Process) bool {
-	return func(id store.Process) bool { return id == p || id == p.Polling() }
-}
+// is returns a function that reports whether an id is one of the ids of a process.
+func is(p store.Process) func(id store.Process) bool { return p.Is }
 
 func (r *row) full() bool { return len(r.waiters) >= maxWaiters }
 
@@ -264,6 +263,13 @@ func (s *Store) Acquire(ctx context.Context, b store.AcquireRequest) (g store.Gr
 
 // refuse lets the process join the wait queue, if it asks to. The caller holds mu.
 func (s *Store) refuse(r *row, b store.AcquireRequest, now time.Time) store.Grant {
+	switch grantee := r.grantee(now); {
+	case grantee == s.self:
+		return store.Grant{Granted: true, Remaining: store.GrantLease}
+	case grantee != 0:
+		s.enlist(r, b)
+		return store.Grant{HandedOff: true, Remaining: r.expires.Sub(now)}
+	}
 	s.enlist(r, b)
 	kept := s.table.keptUntil(r)
 	switch {
@@ -276,9 +282,17 @@ func (s *Store) refuse(r *row, b store.AcquireRequest, now time.Time) store.Gran
 	}
 }
 
-// enlist appends the process to the wait queue, if the request asks for that. The caller holds mu.
+// enlist appends the process to the wait queue, if the request asks for that. It changes the entry of
+// a process that takes grants now, or no longer does. The caller holds mu.
 func (s *Store) enlist(r *row, b store.AcquireRequest) {
-	if b.EnlistAs != 0 && !r.lists(s.self) && !r.full() {
+	i := slices.IndexFunc(r.waiters, is(s.self))
+	switch {
+	case b.EnlistAs == 0:
+	case i >= 0:
+		if r.waiters[i].CanListen() && b.EnlistAs.CanListen() {
+			r.waiters[i] = b.EnlistAs
+		}
+	case !r.full():
 		r.waiters = append(r.waiters, b.EnlistAs)
 	}
 }
@@ -311,7 +325,7 @@ func (s *Store) Renew(ctx context.Context, cs []store.Claim, lease time.Duration
 		for _, c := range cs {
 			if r := s.owned(c); r != nil {
 				before := r.expires
-				r.holds = cmp.Or(holds, r.holds)
+				r.holds, r.holder = cmp.Or(holds, r.holds), cmp.Or(r.holder, s.Label)
 				if r.extend(now, lease, session); r.expires.After(before) {
 					renewed++
 				}
@@ -326,7 +340,7 @@ func (s *Store) Extend(ctx context.Context, c store.Claim, lease time.Duration, 
 	sent, err = s.execute(ctx, func(now time.Time) {
 		if r := s.owned(c); r != nil {
 			r.extend(now, lease, session)
-			r.holds = cmp.Or(holds, r.holds)
+			r.holds, r.holder = cmp.Or(holds, r.holds), cmp.Or(r.holder, s.Label)
 			mine = true
 		}
 	})
@@ -341,7 +355,7 @@ func (s *Store) Look(ctx context.Context, names []string) (rows map[string]store
 			if r := s.table.rows[name]; r != nil {
 				found := store.Row{
 					Owner: r.owner, Lease: r.expires.Sub(now), Remaining: s.table.keptUntil(r).Sub(now),
-					Next: r.head(), Listed: r.lists(s.self), Waiting: r.lists(s.self) || r.full(),
+					Next: r.head().Listening(), Grantee: r.grantee(now), Listed: r.lists(s.self), Waiting: r.lists(s.self) || r.full(),
 				}
 				if isSemaphore(name) {
 					found.Remaining = 0
@@ -367,6 +381,49 @@ func (s *Store) Release(ctx context.Context, c store.Claim) (freed bool, next st
 	return n > 0, next, err
 }
 
+// ReleaseToNext implements [store.Store.ReleaseToNext].
+func (s *Store) ReleaseToNext(ctx context.Context, c store.Claim, grant string) (freed bool, next store.Process, err error) {
+	_, err = s.execute(ctx, func(now time.Time) {
+		r := s.table.rows[c.Name]
+		if r == nil || r.owner != c.Owner && r.owner != marked(c.Owner, "-") {
+			return
+		}
+		freed, next = true, r.head()
+		if _, listens := s.table.listeners[next.Listening()]; !next.TakesGrants() || is(s.self)(next) || r.mode != neverShared || !listens {
+			next = next.Listening()
+			r.free(now, "-")
+			return
+		}
+		r.owner, r.session, r.released = next.Listening().String()+"="+grant, 0, now
+		r.token, r.acquired, r.expires = nextToken(r, now), now, after(now, store.GrantLease)
+		r.holder, r.holds, r.waiters = "", 1, r.waiters[1:]
+	})
+	return freed, next, err
+}
+
+// grantee returns the process to which a release has lately granted the row, or 0.
+func (r *row) grantee(now time.Time) store.Process {
+	if store.Granted(r.owner) && now.Sub(r.acquired) < store.GrantLease {
+		return processOf(r.owner)
+	}
+	return 0
+}
+
+// Granted implements [store.Store.Granted].
+func (s *Store) Granted(ctx context.Context, names []string) (grants []store.Grant, err error) {
+	sent, err := s.execute(ctx, func(now time.Time) {
+		for _, name := range names {
+			if r := s.table.rows[name]; r != nil && r.grantee(now) == s.self {
+				grants = append(grants, store.Grant{Token: r.token, Claim: store.Claim{Name: name, Owner: r.owner}, Lease: r.expires.Sub(now)})
+			}
+		}
+	})
+	for i := range grants {
+		grants[i].Sent = sent
+	}
+	return grants, err
+}
+
 // ReleaseAll implements [store.Store.ReleaseAll].
 func (s *Store) ReleaseAll(ctx context.Context, cs []store.Claim) (freed int64, next store.Process, err error) {
 	_, err = s.execute(ctx, func(now time.Time) {
@@ -378,7 +435,7 @@ func (s *Store) ReleaseAll(ctx context.Context, cs []store.Claim) (freed int64, 
 			r.free(now, "-")
 			freed++
 			if queue := s.table.rows[store.QueueOf(c.Name)]; queue != nil && queue.head() != 0 {
-				next = queue.head()
+				next = queue.head().Listening()
 			}
 		}
 	})
@@ -401,7 +458,7 @@ func (s *Store) RemoveWaiter(ctx context.Context, names []string, p store.Proces
 				delete(s.limits, name)
 			}
 			if wasHead && (!r.expires.After(now) && r.session == 0 || isSemaphore(name)) && r.head() != 0 {
-				next = r.head()
+				next = r.head().Listening()
 			}
 		}
 	})
@@ -414,7 +471,7 @@ func (s *Store) BeginSession(ctx context.Context, id store.SessionID, lease time
 	sent, err = s.execute(ctx, func(now time.Time) {
 		own := s.table.sessionOf(s.self)
 		if begun = own.id < id || own.id == id && own.expires.After(now); begun {
-			own.id, own.expires = id, later(own.expires, after(now, lease))
+			own.id, own.expires, own.label = id, later(own.expires, after(now, lease)), s.Label
 		}
 	})
 	if err == nil && !begun {
@@ -507,7 +564,7 @@ func (s *Store) check(names []string, now time.Time) store.Wakeup {
 		switch r := s.table.rows[name]; {
 		case r == nil:
 			return store.Wakeup{Forced: h.Forced, Missing: true}
-		case (h.Name == "" || name < h.Name) && (s.available(r, now) || !r.lists(s.self) && !r.full() || s.permitOpen(name, now)):
+		case (h.Name == "" || name < h.Name) && (s.available(r, now) || r.grantee(now) == s.self || !r.lists(s.self) && !r.full() || s.permitOpen(name, now)):
 			h.Name = name
 		}
 	}
@@ -526,6 +583,6 @@ func (s *Store) PoolInUse() bool { return false }
 
 // Signal implements [store.Store.Signal].
 func (s *Store) Signal(ctx context.Context, p store.Process) (alive bool, err error) {
-	_, err = s.execute(ctx, func(time.Time) { alive = s.table.signal(p) })
+	_, err = s.execute(ctx, func(time.Time) { alive = s.table.signal(p.Listening()) })
 	return alive, err
 }

@@ -29,6 +29,9 @@ func (t *Table) info(key string, r *row, now time.Time) store.Info {
 	if until := t.keptUntil(r); until.After(now) && !claimed && !hidden && !isSemaphore(key) {
 		info.Held = true
 		info.Holder, info.Owner, info.Holds = r.holder, r.owner, r.holds
+		if s := t.sessions[processOf(r.owner)]; s != nil && r.holder == "" && store.Granted(r.owner) {
+			info.Holder = s.label
+		}
 		info.AcquiredAt = r.acquired.UTC().Truncate(time.Microsecond)
 		info.ExpiresAt = until.UTC().Truncate(time.Microsecond)
 		info.ExpiresIn = until.Sub(now)
@@ -117,7 +120,7 @@ func (s *Store) forceAll(name string, now time.Time) (freed []store.Claim, next 
 	case len(freed) > 0: // guards of shared holds fail from now on
 		head.token += store.TokenRange
 		head.free(now, "!")
-		next = head.head()
+		next = head.head().Listening()
 	}
 	return freed, next
 }

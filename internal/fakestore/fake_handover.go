@@ -23,6 +23,7 @@ func (s *Store) ReleaseAfter(ctx context.Context, c store.Claim, m store.MinHold
 		default:
 			return
 		}
+		r.holder = cmp.Or(r.holder, s.Label)
 		if end.After(now) {
 			r.owner, r.expires, r.session, r.holds = marked(c.Owner, "+"), end, 0, 0
 		} else {
@@ -54,7 +55,7 @@ func (s *Store) KeepShared(ctx context.Context, c store.Claim, id, holder string
 // headOf returns the head of the wait queue for a row. The caller holds mu.
 func (s *Store) headOf(key string) store.Process {
 	if queue := s.table.rows[store.QueueOf(key)]; queue != nil {
-		return queue.head()
+		return queue.head().Listening()
 	}
 	return 0
 }
@@ -70,6 +71,7 @@ func (s *Store) Detach(ctx context.Context, req store.DetachRequest) (detached b
 				r.acquired = later(r.acquired, now.Add(-req.Age))
 			}
 			r.owner, r.session, r.expires, r.holds = req.Ticket, 0, after(now, req.Lease), 0
+			r.holder = cmp.Or(r.holder, s.Label)
 			detached = true
 		case r.owner == req.Ticket && r.expires.After(now):
 			r.expires = later(r.expires, after(now, req.Lease))

@@ -129,7 +129,7 @@ func (s *Store) Downgrade(ctx context.Context, from store.Claim, to store.Acquir
 		acquired := r.acquired
 		g = s.join(to, r.token, now)
 		s.table.rows[g.Claim.Name].acquired = acquired
-		next = r.head()
+		next = r.head().Listening()
 	})
 	if err == nil && !owned {
 		return store.Grant{}, 0, store.NotSent{Err: store.ErrNotOwned}

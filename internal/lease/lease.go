@@ -25,6 +25,7 @@ type Lease struct {
 	mayBeBound  bool      // a statement may have bound the row, which then does not expire by itself
 	boundAt     time.Time // when the reply to that statement arrived
 	bindingLost bool      // the row is not bound as it was, and must be bound again
+	short       bool      // the row has the lease of a grant that a release made, and must soon be extended
 
 	promised     time.Time     // the earliest expiry of the row's own lease
 	trusted      time.Time     // the end of trust in it: promised, less the margin
@@ -76,6 +77,15 @@ func (ls *Lease) needsRenewal() bool {
 // unbound reports whether a lease with AutoRenew is not bound to a session. The caller holds
 // the watchdog's mu.
 func (ls *Lease) unbound() bool { return ls.requested.Auto && (ls.session == nil || ls.bindingLost) }
+
+// length returns the usual length of the lease, or that of a grant that a release made. The caller
+// holds the watchdog's mu.
+func (ls *Lease) length(usual time.Duration) time.Duration {
+	if ls.short {
+		return min(usual, store.GrantLease)
+	}
+	return usual
+}
 
 // markSeen records that a statement sent at sent found the row owned by this hold. The
 // caller holds the watchdog's mu.

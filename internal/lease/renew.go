@@ -24,6 +24,8 @@ func (d *Watchdog) plan(ls *Lease, sent time.Time, length time.Duration) {
 	case ls.requested.Auto && !ls.unbound():
 		ls.due = time.Time{}
 		return
+	case ls.short: // for a short time only, so that brief holds send nothing more
+		ls.due = sent.Add(min(length, d.length) / 2)
 	case ls.requested.Auto:
 		ls.due = sent.Add(min(length, d.length) / 3)
 	case ls.needsRenewal():
@@ -120,7 +122,10 @@ func (d *Watchdog) send(b batch) {
 // leave time for another try.
 func (d *Watchdog) timeouts(r renewal) (timeout, retry time.Duration) {
 	timeout = min(d.length/4, 5*time.Second)
-	if r.length > 0 {
+	switch {
+	case r.short:
+		timeout = min(timeout, store.GrantLease/8)
+	case r.length > 0:
 		timeout = min(timeout, max(r.length/4, 100*time.Millisecond))
 	}
 	return timeout, min(timeout/2, time.Second)
@@ -139,6 +144,7 @@ type renewal struct {
 	length  time.Duration
 	holds   int
 	longer  bool     // the rows already expire later, so the renewal only shows who owns them
+	short   bool     // the rows have the leases of grants that releases made
 	session *session // to which it binds the rows; may be nil
 }
 
@@ -174,6 +180,7 @@ func (d *Watchdog) dueBatches() []batch {
 		default:
 			key.holds = 0
 		}
+		key.short = ls.short
 		if ls.crowded && key.length > 0 && !ls.due.After(now) && d.startSingle(ls, key) {
 			timeout, retry := d.timeouts(key)
 			ls.due = now.Add(timeout + retry) // in a batch, unless there is a reply

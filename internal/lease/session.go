@@ -67,6 +67,7 @@ func (d *Watchdog) beginSession(id store.SessionID) {
 	case err == nil && time.Now().Before(trusted):
 		s := &session{id: id, length: d.length}
 		s.extend(sent)
+		d.sessionRow = sent
 		s.loss = time.AfterFunc(time.Until(trusted), func() { d.onSessionTimer(s) })
 		s.next = time.AfterFunc(time.Hour, func() { d.renewSession(s) })
 		d.session = s
@@ -91,6 +92,21 @@ func (d *Watchdog) startSession() {
 		id := d.lastSession
 		d.done.Go(func() { d.beginSession(id) })
 	}
+}
+
+// rowIsKept is for how long the row of a session is assumed to exist after it was written.
+const rowIsKept = time.Minute
+
+// EnsureSession reports whether the row of a session of this process exists. If it may not, it
+// begins a session in the background.
+func (d *Watchdog) EnsureSession() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	if d.session == nil && now.Sub(d.sessionRow) > rowIsKept && !now.Before(d.beginAfter) {
+		d.startSession()
+	}
+	return d.session != nil || now.Sub(d.sessionRow) < 2*rowIsKept
 }
 
 // bind records that the row of a lease is bound to a session. The caller holds mu.
@@ -153,6 +169,7 @@ func (d *Watchdog) sessionRenewed(s *session, r store.SessionRenewal) (compare b
 	s.renewing, s.failing = false, false
 	if until := TrustedUntil(r.Sent, d.length); d.session == s && time.Now().Before(s.trusted) && until.After(s.trusted) {
 		s.extend(r.Sent)
+		d.sessionRow = r.Sent
 		s.loss.Reset(time.Until(until))
 	}
 	s.schedule(r.Sent.Add(d.length / 3))

@@ -62,7 +62,8 @@ type Watchdog struct {
 	sent    time.Time   // when the last of them was sent
 	single  int         // renewals of one lease in flight
 
-	session     *session // the live one, or nil
+	session     *session  // the live one, or nil
+	sessionRow  time.Time // when the last statement that wrote its row was sent
 	lastSession store.SessionID
 	beginning   bool      // a session is about to begin
 	beginAfter  time.Time // no session begins before; set after a failure
@@ -105,7 +106,7 @@ func (d *Watchdog) Close() {
 func (d *Watchdog) Start(c store.Claim, sent time.Time, length time.Duration, r Request, holder Holder) *Lease {
 	ls := &Lease{
 		Claim: c, holder: holder, requested: r, holds: 1, rowHolds: 1,
-		promised: sent.Add(length), trusted: TrustedUntil(sent, length), seen: sent,
+		promised: sent.Add(length), trusted: TrustedUntil(sent, length), seen: sent, short: store.Granted(c.Owner),
 	}
 	ls.publish()
 	d.mu.Lock()
@@ -157,7 +158,7 @@ func (d *Watchdog) Pass(ls *Lease, r Request, length time.Duration, holder Holde
 	switch {
 	case ls.ended:
 		return false
-	case r.Auto && (!ls.requested.Auto || ls.end().Sub(now) < d.length/3):
+	case r.Auto && (!ls.requested.Auto || ls.end().Sub(now) < ls.length(d.length)/3):
 		return false
 	case !r.Auto && (ls.promised.Before(r.Until) || ls.trusted.Before(r.Until.Add(-Margin(length)))):
 		return false
@@ -242,7 +243,7 @@ func (d *Watchdog) Confirm(ls *Lease, sent time.Time) {
 func (ls *Lease) trust(sent time.Time, length time.Duration) {
 	until := TrustedUntil(sent, length)
 	if !ls.ended && time.Now().Before(ls.end()) && until.After(ls.trusted) {
-		ls.promised, ls.trusted = sent.Add(length), until
+		ls.promised, ls.trusted, ls.short = sent.Add(length), until, false
 		ls.timer.Reset(time.Until(ls.end()))
 		ls.publish()
 	}

@@ -68,6 +68,10 @@ func (g Grant) answered(req AcquireRequest, c Claim, answer int64) (Grant, error
 		g.Locked = true
 	case answer == answerReserved:
 		g.Remaining, g.Reserved = ReservedFor, true
+	case answer == answerGranted:
+		g.Granted, g.Remaining = true, GrantLease
+	case answer <= answerHandedOff:
+		g.HandedOff, g.Remaining = true, duration(answerHandedOff-answer)
 	case answer < 0:
 		g.Remaining = duration(-answer)
 	case req.Replaces == "":
@@ -83,6 +87,7 @@ const (
 	answerLocked                   // the row is free, but a transaction has it locked
 	answerAbsent                   // there is no row
 	answerShared                   // the row is free, but its name may be held shared: see claim
+	answerGranted                  // a release has granted the row to this process
 )
 
 // The answer of a request that has claimed a name is answerClaimed, less the microseconds left
@@ -91,6 +96,10 @@ const (
 	answerClaimed = -1<<61 + iota
 	answerClaimedLocked
 )
+
+// The answer of a request for a row that a release has lately granted to another process is
+// answerHandedOff, less the microseconds left of that grant's lease.
+const answerHandedOff = -1 << 60
 
 // isClaimed reports whether an answer is that of a claim, less at most maxClaimWait.
 func isClaimed(answer int64) bool {

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -142,8 +141,8 @@ func (s *Store) abandonClaim(ctx context.Context, conn *sqlx.Conn, c Claim, answ
 	if err != nil {
 		return 0, PartlySent{err}
 	}
-	if next != 0 && next != s.self && next.CanListen() {
-		s.exec(ctx, conn, s.command(sqlSignal, "id", strconv.FormatUint(uint64(next), 10))) // if it does not listen, it polls
+	if next != 0 && next.Listening() != s.self && next.CanListen() {
+		s.exec(ctx, conn, s.command(sqlSignal, "id", next.Listening().String())) // if it does not listen, it polls
 	}
 	switch {
 	case answer == answerClaimedLocked:

@@ -133,7 +133,7 @@ func (f *force) freeName(ctx context.Context, row holder) error {
 			return nil
 		}
 		first, err := res.LastInsertId()
-		f.next = Process(first)
+		f.next = Process(first).Listening()
 		return err
 	})
 	if err != nil {

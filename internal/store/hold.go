@@ -19,7 +19,7 @@ func (s *Store) Renew(ctx context.Context, cs []Claim, lease time.Duration, hold
 	if holds > 0 {
 		assign = "l.holds = " + strconv.Itoa(holds) + ", "
 	}
-	n, sent, err := s.change(ctx, true, s.command(sqlRenew, append(claimLists(cs), "lease", micros(lease), "holds", assign, "bind", session.assign("l."))...))
+	n, sent, err := s.change(ctx, true, s.command(sqlRenew, append(claimLists(cs), "label", s.label, "lease", micros(lease), "holds", assign, "bind", session.assign("l."))...))
 	if err == nil && n > 0 && session != 0 {
 		s.bound.Store(true)
 	}
@@ -52,7 +52,7 @@ func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds 
 	if holds > 0 {
 		assign = strconv.Itoa(holds)
 	}
-	cmd := s.command(sqlExtend, "name", literal(c.Name), "owner", literal(c.Owner), "lease", micros(lease), "holds", assign, "bind", session.assign(""))
+	cmd := s.command(sqlExtend, "name", literal(c.Name), "owner", literal(c.Owner), "label", s.label, "lease", micros(lease), "holds", assign, "bind", session.assign(""))
 	// The renewals of a session need the reserved connection, even if it keeps only this row.
 	reserved := s.locksHeld() == 1 && s.poolShort() && (session != 0 || !s.bound.Load())
 	a, err := runInSlot(ctx, s, c, reserved, func(ctx context.Context, conn *sqlx.Conn) (ownership, error) {
@@ -68,6 +68,25 @@ func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds 
 // Release frees the row if the claim still owns it. It waits for a locked row as Extend
 // does.
 func (s *Store) Release(ctx context.Context, c Claim) (freed bool, next Process, err error) {
+	freed, next, err = s.releaseBy(ctx, c, s.releaseCommand(c))
+	return freed, next.Listening(), err
+}
+
+// ReleaseToNext is Release, but grants the row to the head of its wait queue, if that takes grants
+// and listens on this server. The owner id of the grant is that of next, an equals sign, and grant.
+// Then next.TakesGrants, and next must be signalled. Each copy of a release must have the same
+// grant. There must be no transaction under Guard of the claim: the release would wait for it.
+func (s *Store) ReleaseToNext(ctx context.Context, c Claim, grant string) (freed bool, next Process, err error) {
+	if ModeOf(c.Name) == Exclusive && !s.logsStatements.Load() {
+		if freed, next, err = s.releaseBy(ctx, c, s.releaseToNextCommand(c, grant)); freed || err != nil {
+			return freed, next, err
+		}
+	}
+	return s.Release(ctx, c)
+}
+
+// releaseBy is Release by the given command, whose answer may be an id that takes grants.
+func (s *Store) releaseBy(ctx context.Context, c Claim, release command) (freed bool, next Process, err error) {
 	// Renewals need the only connection of a pool, so that one must not wait for a row.
 	only := s.db.Stats().MaxOpenConnections == 1
 	if only || s.poolShort() || !s.rowWaits.enter(holdWaits, c.Name, s.slots(holdWaits)) {
@@ -80,7 +99,7 @@ func (s *Store) Release(ctx context.Context, c Claim) (freed bool, next Process,
 	}
 	var n int64
 	err = s.waitInSlot(ctx, c, s.locksHeld() == 1 && ctx.Value(notHeldKey{}) == nil, func(ctx context.Context, conn *sqlx.Conn) (err error) {
-		n, next, err = s.freeOn(ctx, conn, s.releaseCommand(c))
+		n, next, err = s.freeOn(ctx, conn, release)
 		return err
 	})
 	return n > 0, next, err
@@ -103,6 +122,15 @@ func (s *Store) releaseCommand(c Claim) command {
 			return s.query(sqlRelease, "name", literal(c.Name), "owner", literal(c.Owner), "released", literal(released(c.Owner)))
 		},
 		prepared: s.preparedRelease, args: []any{hex.EncodeToString([]byte(c.Name)), c.Owner, released(c.Owner)},
+	}
+}
+
+func (s *Store) releaseToNextCommand(c Claim, grant string) command {
+	return command{
+		text: func() string {
+			return s.query(sqlReleaseToNext, "name", literal(c.Name), "owner", literal(c.Owner), "released", literal(released(c.Owner)), "grant", literal(grant))
+		},
+		prepared: s.preparedToNext, args: []any{grant, hex.EncodeToString([]byte(c.Name)), c.Owner, released(c.Owner)},
 	}
 }
 
@@ -135,7 +163,7 @@ func (s *Store) headOfParts(ctx context.Context, cs []Claim) (next Process) {
 	if len(queues) > 0 {
 		s.getReserved(ctx, &next, sqlQueueHead, "names", literals(queues))
 	}
-	return next
+	return next.Listening()
 }
 
 func (s *Store) releaseAllCommand(cs []Claim) command {
@@ -165,6 +193,7 @@ func (s *Store) lookOn(ctx context.Context, conn *sqlx.Conn, names []string) (ro
 		Next        Process
 		Waiting     bool
 		Listed      bool
+		Granted     bool
 		Demoted     bool
 	}
 	s.statements.Add(1)
@@ -175,7 +204,10 @@ func (s *Store) lookOn(ctx context.Context, conn *sqlx.Conn, names []string) (ro
 	}
 	rows = make(map[string]Row, len(found))
 	for _, f := range found {
-		row := Row{Owner: f.Owner, Lease: duration(f.Lease), Remaining: duration(f.Micros), Next: f.Next, Listed: f.Listed, Waiting: f.Waiting}
+		row := Row{Owner: f.Owner, Lease: duration(f.Lease), Remaining: duration(f.Micros), Next: f.Next.Listening(), Listed: f.Listed, Waiting: f.Waiting}
+		if f.Granted {
+			row.Grantee = processOf(f.Owner)
+		}
 		if isSemaphore(f.Name) {
 			row.Remaining = 0
 		}
@@ -265,7 +297,7 @@ func (s *Store) free(ctx context.Context, c command) (freed int64, next Process,
 		freed, next, err = s.freeOn(ctx, conn, c)
 		return err
 	})
-	return freed, next, err
+	return freed, next.Listening(), err
 }
 
 func (s *Store) freeOn(ctx context.Context, conn *sqlx.Conn, c command) (freed int64, next Process, err error) {
@@ -289,6 +321,7 @@ func (s *Store) RemoveWaiter(ctx context.Context, names []string, p Process) (ne
 		s.forgetLimits(names)
 	}
 	removed, next, err := s.free(ctx, s.command(sqlRemoveWaiter,
-		"names", literals(names), "count", strconv.Itoa(len(names)), "process", p.literal(), "pollingID", p.Polling().literal(), "r", "l."))
+		"names", literals(names), "count", strconv.Itoa(len(names)),
+		"process", p.literal(), "pollingID", p.Polling().literal(), "directID", p.Direct().literal(), "r", "l."))
 	return next, removed == int64(len(names)), err
 }

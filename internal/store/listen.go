@@ -52,7 +52,7 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (w 
 	}
 	switch {
 	case errorNumber(err) == 1317: // interrupted by KILL QUERY
-		if !open {
+		if s.signalled = open; !open {
 			s.CloseListener() // the name may not have been granted
 		}
 		return Wakeup{Signalled: true}, nil
@@ -66,6 +66,7 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (w 
 		w.Name, w.Missing = answer.Hit.String, answer.Hit.String == ""
 	} else {
 		w.Signalled = answer.Ended == endedBySignal
+		s.signalled = s.signalled || w.Signalled
 	}
 	return w, nil
 }
@@ -95,6 +96,32 @@ func (s *Store) sleep(ctx context.Context, names []string, d time.Duration) (ans
 	}
 }
 
+// Granted returns what releases have lately granted of the names to this process, for the
+// goroutine that listens. Each grant must be followed by one HoldEnded. The grant counts from
+// before this read, so the read must be of the server on which the releases were made: Granted
+// returns nothing unless a signal, which they send there, has arrived on the listener's connection.
+func (s *Store) Granted(ctx context.Context, names []string) (grants []Grant, err error) {
+	if s.listener == nil || !s.signalled || s.dirtyReads.Load() {
+		return nil, nil
+	}
+	var found []struct {
+		Name, Owner string
+		Token       uint64
+		Micros      int64
+	}
+	s.statements.Add(1)
+	sent := time.Now()
+	err = s.listener.SelectContext(ctx, &found, s.query(sqlGranted, "names", literals(names), "count", strconv.Itoa(len(names))))
+	if err != nil {
+		return nil, describe(err)
+	}
+	for _, f := range found {
+		grants = append(grants, Grant{Token: f.Token, Claim: Claim{f.Name, f.Owner}, Lease: duration(f.Micros), Sent: sent})
+	}
+	s.holdsBegan(len(grants))
+	return grants, nil
+}
+
 // openListener opens the listener's connection.
 func (s *Store) openListener(ctx context.Context) error {
 	conn, err := s.db.Connx(ctx)
@@ -105,7 +132,7 @@ func (s *Store) openListener(ctx context.Context) error {
 		conn.Close()
 		return err
 	}
-	s.listener = conn
+	s.listener, s.signalled = conn, false
 	var granted sql.NullBool
 	s.statements.Add(2)
 	conn.ExecContext(ctx, sqlNotSlow) // before a signal can interrupt it; if it is refused, the slow log has one more entry
@@ -122,14 +149,14 @@ func (s *Store) CloseListener() {
 	if s.listener != nil {
 		s.listener.Raw(func(any) error { return driver.ErrBadConn })
 		s.listener.Close()
-		s.listener = nil
+		s.listener, s.signalled = nil, false
 	}
 }
 
 // Signal ends the Listen of another process. alive is false if that process does not
 // listen.
 func (s *Store) Signal(ctx context.Context, p Process) (alive bool, err error) {
-	_, _, err = s.change(ctx, true, s.command(sqlSignal, "id", p.String()))
+	_, _, err = s.change(ctx, true, s.command(sqlSignal, "id", p.Listening().String()))
 	if errorNumber(err) == 1094 { // ER_NO_SUCH_THREAD
 		return false, nil
 	}

@@ -224,7 +224,7 @@ func (s *Store) readSlots(ctx context.Context, req AcquireRequest, window int) (
 		sem.beyond = sem.beyond || w.Beyond
 		sem.next, sem.listed, sem.full = w.Next, w.Listed, w.Full
 	}
-	sem.headed = sem.next != 0 && (sem.next == s.self || sem.next == s.self.Polling())
+	sem.headed = sem.next != 0 && s.self.Is(sem.next)
 	return sem, err
 }
 

@@ -8,13 +8,15 @@ import (
 )
 
 // A Process is the id of a Locker in wait queues, where it has 19 digits. The first
-// digit is at least 4 if the process listens, and less if it only polls. 0 is no
-// process, and no id is a token.
+// digit is at least 4 if the process listens, at least 7 if a release may grant it the
+// row as well, and less than 4 if it only polls. 0 is no process, and no id is a token.
 type Process uint64
 
+// A process has three ids in wait queues, with these differences to the one that listens.
 const (
 	firstProcess  = 5e18
-	pollingOffset = 35e17 // the difference between the two ids of a process
+	directOffset  = 2e18
+	pollingOffset = 35e17
 )
 
 // NewProcess returns a random id of a process that listens.
@@ -22,6 +24,24 @@ func NewProcess() Process { return firstProcess + Process(rand.Uint64N(2e18)) }
 
 // Polling returns the id under which p waits while it cannot listen.
 func (p Process) Polling() Process { return p - pollingOffset }
+
+// Direct returns the id under which p waits if a release may grant it the row.
+func (p Process) Direct() Process { return p + directOffset }
+
+// TakesGrants reports whether p is an id of that kind. As an answer to ReleaseToNext, such an id
+// means that the row was granted.
+func (p Process) TakesGrants() bool { return p >= firstProcess+directOffset }
+
+// Listening returns the id under which p can be signalled; polling ids stay as they are.
+func (p Process) Listening() Process {
+	if p.TakesGrants() {
+		p -= directOffset
+	}
+	return p
+}
+
+// Is reports whether id is one of the three ids of p, given as the one that listens.
+func (p Process) Is(id Process) bool { return id.Listening() == p || id == p.Polling() }
 
 // CanListen reports whether p can be signalled.
 func (p Process) CanListen() bool { return p >= firstProcess }
@@ -36,10 +56,21 @@ func (p Process) literal() string { return "_ascii'" + p.String() + "'" }
 // request for one that they have granted. All ids have the same length, so that InnoDB
 // updates the row in place.
 func NewOwnerID(p Process) string {
+	id := append(strconv.AppendUint(make([]byte, 0, 33), uint64(p), 10), '-')
+	return string(appendRandom(id))
+}
+
+// NewGrantID returns the second half of the owner id that a release gives to the process to which
+// it grants the row. An equals sign takes the place of the dash.
+func NewGrantID() string { return string(appendRandom(make([]byte, 0, 13))) }
+
+func appendRandom(id []byte) []byte {
 	var random [8]byte
 	cryptorand.Read(random[:])
-	id := append(strconv.AppendUint(make([]byte, 0, 33), uint64(p), 10), '-')
-	return string(ownerEncoding.AppendEncode(id, random[:]))
+	return ownerEncoding.AppendEncode(id, random[:])
 }
+
+// Granted reports whether an owner id is that of a grant that a release has made.
+func Granted(owner string) bool { return len(owner) > 19 && owner[19] == '=' }
 
 var ownerEncoding = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)

@@ -13,8 +13,8 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// query replaces the placeholders of a statement: {t} by the table, {self} and
-// {polling} by the two ids of this process, {session} by the name of its session's row,
+// query replaces the placeholders of a statement: {t} by the table, {self},
+// {polling} and {direct} by the ids of this process, {session} by the name of its session's row,
 // {dead} by a session that is known to be dead, and others by the text that follows them
 // in pairs. The texts are literals and numbers, because an argument would cost a second
 // round trip on every DSN without interpolateParams.
@@ -36,6 +36,8 @@ func (s *Store) query(statement string, pairs ...string) string {
 			b.WriteString(s.self.literal())
 		case "polling":
 			b.WriteString(s.self.Polling().literal())
+		case "direct":
+			b.WriteString(s.self.Direct().literal())
 		case "session":
 			b.WriteString(s.sessionRow)
 		default:

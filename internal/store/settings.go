@@ -27,8 +27,8 @@ var (
 func (s *Store) checkConn(ctx context.Context, conn *sqlx.Conn) error {
 	if !s.sessionsChecked.Load() {
 		type session struct {
-			Autocommit, Chained, Wide bool
-			Instant, Version          string
+			Autocommit, Chained, Wide, Dirty, Logged bool
+			Instant, Version                         string
 		}
 		var first, second session
 		for _, look := range []*session{&first, &second} {
@@ -46,6 +46,8 @@ func (s *Store) checkConn(ctx context.Context, conn *sqlx.Conn) error {
 		}
 		s.chained.Store(first.Chained)
 		s.wideCharset.Store(first.Wide)
+		s.dirtyReads.Store(first.Dirty)
+		s.logsStatements.Store(first.Logged)
 		s.sessionsChecked.Store(true)
 	}
 	if s.chained.Load() {

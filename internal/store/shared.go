@@ -241,7 +241,7 @@ func (s *Store) downgradeOn(ctx context.Context, conn *sqlx.Conn, from Claim, to
 	}
 	if err == nil && head != 0 {
 		if head > 1 {
-			next = Process(head)
+			next = Process(head).Listening()
 		}
 		return Grant{Token: uint64(token), Claim: c, Sent: sent}, next, nil
 	}

@@ -31,6 +31,8 @@ type Store struct {
 	sessionsChecked atomic.Bool   // prepare has read a session's settings
 	chained         atomic.Bool   // completion_type=CHAIN: the application may leave transactions open in them
 	wideCharset     atomic.Bool   // the sessions' charset would alter arguments
+	dirtyReads      atomic.Bool   // the sessions see what is not committed
+	logsStatements  atomic.Bool   // replicas execute the text of statements, without this server's listeners
 	statements      atomic.Int64
 	dead            atomic.Uint64 // the session that was last found dead, 0 at first
 	bound           atomic.Bool   // a row may be bound to the last session
@@ -46,10 +48,12 @@ type Store struct {
 	preparedTake    string             // sqlTake with arguments instead of literals
 	preparedTakeAs  string             // the same for a request with a Holder
 	preparedRelease string             // sqlRelease likewise
+	preparedToNext  string             // sqlReleaseToNext likewise
 
 	// Only Listen and CloseListener use the following.
 	listener  *sqlx.Conn // nil while closed
 	waitCount int64      // the pool's WaitCount when listener was last used
+	signalled bool       // a signal has arrived on listener
 
 	mu             sync.Mutex         // protects following fields
 	held           int                // grants without a HoldEnded yet
@@ -78,6 +82,7 @@ func New(db *sql.DB, schema, name, label string, self Process, lease time.Durati
 	s.preparedTake = s.query(sqlTake, "owner", "?", "label", s.label, "lease", "?", "name", "UNHEX(?)", "dead", "?")
 	s.preparedTakeAs = s.query(sqlTake, "owner", "?", "label", "UNHEX(?)", "lease", "?", "name", "UNHEX(?)", "dead", "?")
 	s.preparedRelease = s.query(sqlRelease, "name", "UNHEX(?)", "owner", "?", "released", "?")
+	s.preparedToNext = s.query(sqlReleaseToNext, "name", "UNHEX(?)", "owner", "?", "released", "?", "grant", "?")
 	return s, nil
 }
 
@@ -125,6 +130,9 @@ type Grant struct {
 	// the name is granted. The claim must be released if the caller gives up.
 	Claimed   bool
 	Remaining time.Duration // of the holder's lease, or of the reservation
+	Lease     time.Duration // of a grant that a release made; 0 for that of the request
+	Granted   bool          // refused, because a release has granted the row to this process: see Row.Grantee
+	HandedOff bool          // refused, because a release has lately granted the row to another process, which will extend its lease
 	Reserved  bool          // the row is free, but reserved for the head of the wait queue
 	Locked    bool          // the row is free, but a transaction has it locked
 	Next      Process       // Permit only: to be signalled, granted or not, because another slot is free; 0 if nobody
@@ -146,6 +154,7 @@ type Row struct {
 	Owner     string
 	Lease     time.Duration // what remains of the row's own lease; negative if it has expired
 	Remaining time.Duration // the same, or what remains of the session that keeps the row, if that is more; 0 for a semaphore
+	Grantee   Process       // to which a release has granted the row, for GrantLease after that; 0 if none has
 	Next      Process       // head of the wait queue
 	Listed    bool          // this process is in the wait queue
 	Waiting   bool          // Listed, or the queue is full
@@ -169,6 +178,11 @@ const BatchSize = 800
 // which takes a few milliseconds if it listens. A process that only polls gets 1.5 s.
 // sql/fragments/reserved.sql contains both.
 const ReservedFor = 250 * time.Millisecond
+
+// GrantLease is the lease of a row that a release has granted to the head of its wait queue.
+// The process extends it later. sql/release_to_next.sql and sql/fragments/granted_lately.sql
+// contain it, too.
+const GrantLease = 4 * time.Second
 
 // TokenRange is how many tokens a grant covers, beginning with its own: a handoff
 // inside the process takes the next one without writing to the row. Tokens follow the

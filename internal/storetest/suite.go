@@ -29,6 +29,8 @@ type Repository interface {
 	Look(ctx context.Context, names []string) (rows map[string]store.Row, sent time.Time, err error)
 	Owned(ctx context.Context, cs []store.Claim) ([]store.Claim, error)
 	Release(ctx context.Context, c store.Claim) (freed bool, next store.Process, err error)
+	ReleaseToNext(ctx context.Context, c store.Claim, grant string) (freed bool, next store.Process, err error)
+	Granted(ctx context.Context, names []string) ([]store.Grant, error)
 	ReleaseAll(ctx context.Context, cs []store.Claim) (freed int64, next store.Process, err error)
 	RemoveWaiter(ctx context.Context, names []string, p store.Process) (next store.Process, all bool, err error)
 	ForceUnlock(ctx context.Context, name string) (freed []store.Claim, next store.Process, err error)
@@ -75,7 +77,7 @@ type clause struct {
 	test     func(t *testing.T, newProcess func() *process)
 }
 
-var contract = slices.Concat(grants, waitQueues, holds, handovers, sessions, forcedReleases, signals, operations, batches, parts, permits, sharedHolds, claims, sharedForcedReleases, downgrades)
+var contract = slices.Concat(grants, waitQueues, directHandoffs, holds, handovers, sessions, forcedReleases, signals, operations, batches, parts, permits, sharedHolds, claims, sharedForcedReleases, downgrades)
 
 var ctx = context.Background()
 

@@ -27,8 +27,10 @@ const (
 
 type listenStore interface {
 	Listen(ctx context.Context, names []string, d time.Duration) (store.Wakeup, error)
+	Granted(ctx context.Context, names []string) ([]store.Grant, error)
 	CloseListener()
 	PoolInUse() bool
+	HoldEnded()
 }
 
 // A listener waits for signals on a connection of its own, if it is enabled. Only the
@@ -110,6 +112,22 @@ func (l *listener) listen(names []string, d time.Duration) (store.Wakeup, error)
 		l.failed(err)
 	}
 	return wakeup, err
+}
+
+// granted returns the names that releases have granted to this process. It makes the grants ready
+// for the heads.
+func (l *listener) granted(names []string, g *grants) (ready []string) {
+	ctx, cancel := context.WithTimeout(l.ctx, StopTimeout)
+	defer cancel()
+	found, _ := l.repo.Granted(ctx, names) // after an error, a statement of the head finds the grant
+	for _, grant := range found {
+		if g.put(grant) {
+			ready = append(ready, grant.Claim.Name)
+		} else {
+			l.repo.HoldEnded()
+		}
+	}
+	return ready
 }
 
 // failed sets the delay until the next Listen. A first failure has none, unless the pool is

@@ -27,7 +27,7 @@ type poller struct {
 	queues    Queues
 	interval  time.Duration
 	listener  *listener
-	signalled func() // called when a signal has arrived
+	signaller *signaller
 	log       *slog.Logger
 	group     *background.Group
 	replan    chan struct{} // capacity 1: watched has changed
@@ -89,10 +89,11 @@ func (p *poller) forget(name string) bool {
 }
 
 // found wakes a head whose row may be free. The caller holds mu.
-func (p *poller) found(name string) {
-	if p.forget(name) {
+func (p *poller) found(name string) (watched bool) {
+	if watched = p.forget(name); watched {
 		p.queues.Wake(name)
 	}
+	return watched
 }
 
 // expired is called when a holder's lease ends, unless it was renewed. It wakes a single head
@@ -210,9 +211,13 @@ func (p *poller) listen(names []string, sleep time.Duration) {
 		sleep = min(sleep, time.Second) // there may be more
 	}
 	wakeup, err := p.listener.listen(names, sleep)
-	p.wake(wakeup)
+	var granted []string
+	if wakeup.Signalled && err == nil && p.signaller.expectsGrant(names) {
+		granted = p.listener.granted(names, p.signaller.grants)
+	}
+	p.wake(wakeup, granted)
 	if wakeup.Signalled {
-		p.signalled()
+		p.signaller.wakeRequesting()
 	}
 	switch {
 	case err != nil:
@@ -231,10 +236,16 @@ func (p *poller) listen(names []string, sleep time.Duration) {
 	}
 }
 
-// wake wakes the heads for whose rows listen has returned.
-func (p *poller) wake(wakeup store.Wakeup) {
+// wake wakes the heads for whose rows listen has returned, and those to which releases have
+// granted rows.
+func (p *poller) wake(wakeup store.Wakeup, granted []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for _, name := range granted {
+		if !p.found(name) {
+			p.queues.Wake(name) // the head is between two attempts
+		}
+	}
 	switch {
 	case wakeup.Signalled:
 		p.pause.Delay = p.interval
@@ -280,9 +291,9 @@ func (p *poller) lookAt(names []string, watched map[string]*watch) {
 		switch {
 		case err != nil && store.Transient(err):
 			// The next look tries again.
-		case err != nil, !ok, row.Remaining <= 0, p.listener.enabled && !row.Waiting:
-			// The row is free, or this process is not in its wait queue any more, or the
-			// waiter's own statement will return the error.
+		case err != nil, !ok, row.Remaining <= 0, row.Grantee == p.signaller.self, p.listener.enabled && !row.Waiting:
+			// The row is free, or granted to this process, or this process is not in its wait
+			// queue any more, or the waiter's own statement will return the error.
 			p.found(name)
 		default:
 			w.expiry.Reset(row.Remaining)

@@ -24,6 +24,8 @@ var removeBackoff = background.Backoff{Delay: 10 * time.Millisecond, Max: time.S
 type signalStore interface {
 	looker
 	Signal(ctx context.Context, p store.Process) (alive bool, err error)
+	ReleaseToNext(ctx context.Context, c store.Claim, grant string) (freed bool, next store.Process, err error)
+	HoldEnded()
 	RemoveWaiter(ctx context.Context, names []string, p store.Process) (next store.Process, all bool, err error)
 }
 
@@ -34,6 +36,7 @@ type signaller struct {
 	queues   Queues
 	self     store.Process
 	listener *listener
+	grants   *grants
 	log      *slog.Logger
 	group    *background.Group
 	ctx      context.Context // of statements; ends at most 1 s after Waker.Close
@@ -41,6 +44,7 @@ type signaller struct {
 	mu        sync.Mutex          // protects following fields
 	contended map[string]struct{} // names that were refused recently
 	listed    map[string]bool     // names whose rows may list this process; true while a statement that lists it is in flight
+	direct    map[string]struct{} // those of them where a release may grant the row to this process
 	leaving   map[string]struct{} // names whose rows list this process although it has no waiters
 	removing  bool                // removeWaiters runs
 }
@@ -66,6 +70,25 @@ func (s *signaller) unlist(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.listed, name)
+	delete(s.direct, name)
+}
+
+// expectGrant records that the statement of a head lists this process so that a release may grant
+// the row to it.
+func (s *signaller) expectGrant(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.direct[name] = struct{}{}
+}
+
+// expectsGrant reports whether a release may grant one of the names to this process.
+func (s *signaller) expectsGrant(names []string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(names, func(name string) bool {
+		_, ok := s.direct[name]
+		return ok
+	})
 }
 
 // answered implements Waker.Answered.
@@ -104,6 +127,9 @@ func (s *signaller) leave(name string) {
 	if _, ok := s.listed[name]; ok {
 		s.leaveWaitQueue(name)
 	}
+	if g, ok := s.grants.take(name); ok {
+		s.group.Go(func() { s.giveBackGrant(g) })
+	}
 }
 
 // stillWaiting reports whether this process has waiters for a name whose row lists it, and if
@@ -122,6 +148,7 @@ func (s *signaller) stillWaiting(name string) bool {
 // The caller holds mu.
 func (s *signaller) leaveWaitQueue(name string) {
 	delete(s.listed, name)
+	delete(s.direct, name)
 	s.leaving[name] = struct{}{}
 	if !s.removing {
 		s.removing = true
@@ -148,8 +175,12 @@ func (s *signaller) signalFree(names []string) bool {
 	}
 	byProcess := map[store.Process][]string{}
 	for name, row := range rows {
-		if row.Remaining <= 0 {
-			byProcess[row.Next] = append(byProcess[row.Next], name)
+		next := row.Next
+		if row.Grantee != 0 {
+			next = row.Grantee.Direct() // it may not have been signalled
+		}
+		if row.Remaining <= 0 || row.Grantee != 0 {
+			byProcess[next] = append(byProcess[next], name)
 		}
 	}
 	for next, names := range byProcess {
@@ -159,12 +190,13 @@ func (s *signaller) signalFree(names []string) bool {
 }
 
 // signalWaiters wakes p, the head of the rows' wait queues. If p does not listen, it removes
-// p and signals the next one.
+// p and signals the next one. If the rows were granted to p, it only wakes it: p may have found
+// that out already, so nobody else may take the grant away.
 func (s *signaller) signalWaiters(names []string, p store.Process) {
 	switch {
 	case p == 0:
 		return
-	case p == s.self, p == s.self.Polling():
+	case s.self.Is(p):
 		s.wakeSelf(names)
 		return
 	case !p.CanListen():
@@ -174,6 +206,9 @@ func (s *signaller) signalWaiters(names []string, p store.Process) {
 	defer cancel()
 	alive, err := s.repo.Signal(ctx, p)
 	var next store.Process
+	if p.TakesGrants() {
+		alive = true
+	}
 	for pause := 2 * time.Millisecond; err == nil && !alive && pause < 20*time.Millisecond; pause *= 2 {
 		var all bool
 		if next, all, err = s.repo.RemoveWaiter(ctx, names, p); all || next != 0 {
@@ -270,5 +305,53 @@ func (s *signaller) remove(names []string) (left []string, next store.Process, e
 	if err != nil {
 		return names, next, err
 	}
+	for _, name := range names {
+		if row := rows[name]; row.Grantee == s.self {
+			s.group.Go(func() { s.giveBack(store.Claim{Name: name, Owner: row.Owner}) })
+		}
+	}
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !rows[name].Listed }), next, nil
+}
+
+// giveBack releases a row that was granted to this process after its last waiter had left, unless
+// one that has joined since has taken the grant.
+func (s *signaller) giveBack(c store.Claim) {
+	if s.queues.Has(c.Name) {
+		s.queues.Wake(c.Name)
+		return
+	}
+	if mine, wasReady := s.grants.claim(c); wasReady {
+		s.giveBackGrant(store.Grant{Claim: c})
+	} else if mine {
+		s.release(c)
+	}
+}
+
+// giveBackGrant releases a row that was granted to this process, and that no head has taken.
+func (s *signaller) giveBackGrant(g store.Grant) {
+	s.release(g.Claim)
+	s.repo.HoldEnded()
+}
+
+// release releases a row that was granted to this process, until its lease has ended.
+func (s *signaller) release(c store.Claim) {
+	ctx, cancel := context.WithTimeout(s.ctx, store.GrantLease)
+	defer cancel()
+	grant := store.NewGrantID()
+	for pause := removeBackoff; ; {
+		tryCtx, cancel := context.WithTimeout(ctx, signalTimeout)
+		freed, next, err := s.repo.ReleaseToNext(tryCtx, c, grant)
+		cancel()
+		if err == nil {
+			s.queues.Wake(c.Name)
+			if freed && next != 0 {
+				s.signalNext([]string{c.Name}, next)
+			}
+			return
+		}
+		s.log.Debug("mysqllock: a grant that nobody waits for is not released yet", "name", c.Name, "err", err)
+		if !pause.Wait(ctx) {
+			return
+		}
+	}
 }

@@ -61,13 +61,13 @@ func New(repo Repository, queues Queues, c Config) *Waker {
 	w.listener = &listener{repo: repo, queues: queues, enabled: c.Signal, forced: c.Forced, ctx: listening}
 	w.signaller = &signaller{
 		repo: repo, queues: queues, self: c.Self, listener: w.listener, log: c.Log, group: w.group, ctx: sending,
-		contended: map[string]struct{}{}, listed: map[string]bool{}, leaving: map[string]struct{}{},
+		grants: newGrants(), contended: map[string]struct{}{}, listed: map[string]bool{}, direct: map[string]struct{}{}, leaving: map[string]struct{}{},
 	}
 	w.publisher = &publisher{
 		notifier: c.Notifier, queues: queues, log: c.Log, group: w.group, ctx: sending, outbox: make(chan string, 256),
 	}
 	w.poller = &poller{
-		repo: repo, queues: queues, interval: c.Interval, listener: w.listener, signalled: w.signaller.wakeRequesting,
+		repo: repo, queues: queues, interval: c.Interval, listener: w.listener, signaller: w.signaller,
 		log: c.Log, group: w.group, watched: map[string]*watch{}, replan: make(chan struct{}, 1),
 	}
 	return w
@@ -99,6 +99,39 @@ func (w *Waker) Enlist(name string, again bool) store.Process {
 		return 0
 	}
 	return w.signaller.enlist(name, again)
+}
+
+// ExpectGrant must be called before that statement is sent if it lists this process by the id that
+// takes grants.
+func (w *Waker) ExpectGrant(name string) { w.signaller.expectGrant(name) }
+
+// TakeGrant returns what a release of another process has granted to this one for its head of a
+// name, if there is something. The caller must turn the grant into a hold, or give it back.
+func (w *Waker) TakeGrant(name string) (store.Grant, bool) {
+	g, ok := w.signaller.grants.take(name)
+	if ok {
+		w.signaller.unlist(name)
+	}
+	return g, ok
+}
+
+// ClaimGrant is TakeGrant for a grant that the head has found in the row. It returns false if the
+// grant was taken before. The caller must replace its owner, or give it back; it is not counted as
+// a hold.
+func (w *Waker) ClaimGrant(c store.Claim) bool {
+	mine, wasReady := w.signaller.grants.claim(c)
+	if wasReady {
+		w.repo.HoldEnded()
+	}
+	if mine {
+		w.signaller.unlist(c.Name)
+	}
+	return mine
+}
+
+// GiveBack releases, in the background, a row that was claimed by ClaimGrant.
+func (w *Waker) GiveBack(c store.Claim) {
+	w.group.Go(func() { w.signaller.release(c) })
 }
 
 // Granted records the reply to that statement: the row does not list this process. It must

@@ -11,7 +11,7 @@
 -- | locked, with SKIP LOCKED                    | nothing                                     | 0      |
 -- | any, while autocommit is off                | nothing                                     | 0      |
 --
--- An UPDATE of two tables may assign in any order, so mine has what depends on owner.
+-- A row that a release has granted gets the label of this process. An UPDATE of two tables may assign in any order, so mine has what depends on owner.
 {>no_safe_updates} UPDATE (
   SELECT name, owner = {ticket} AS copied
   FROM {t} FORCE INDEX (PRIMARY)
@@ -23,5 +23,6 @@ SET
   l.holds = 0 * LAST_INSERT_ID(1),
   l.acquired_at = IF(mine.copied OR {age} = 0, l.acquired_at, GREATEST(l.acquired_at, {>now} - INTERVAL {age} MICROSECOND)),
   l.session = 0,
+  l.holder = IF(l.holder = x'', {label}, l.holder),
   l.owner = {ticket},
   l.expires_at = IF(mine.copied, GREATEST(l.expires_at, {>new_lease}), {>new_lease})

@@ -5,6 +5,7 @@
 -- |------------------------------------------------------------------|----------|-----------|
 -- | a row is missing                                                 | empty    | 0         |
 -- | a row is available, or its queue has room and lacks this process | its name | 0         |
+-- | a release has granted a row to this process                      | its name | 0         |
 -- | a semaphore has a slot that this process may take                | its name | 0         |
 -- | the server is read-only                                          |          | 0         |
 -- | a lock of this process was freed by force                        |          | 0         |
@@ -19,7 +20,7 @@ FROM (
     {>demoted} AS demoted,
     (SELECT COALESCE(MAX({>forced_at}), 0) FROM {t} AS p WHERE p.name = {session}) AS forced,
     IF(COUNT(*) < {count}, x'', MIN(
-      IF(l.expires_at <= {>now} AND s.name IS NULL AND {>not_reserved}
+      IF(l.expires_at <= {>now} AND s.name IS NULL AND {>not_reserved} OR {>granted_to_self}
         OR NOT {>listed} AND LENGTH(l.waiters) <= 1000{semaphores}, l.name, NULL))) AS hit
   FROM {>kept}
   WHERE l.name IN ({names})

@@ -8,7 +8,7 @@
 -- | wait queue empty      |           |                                              | 0        |
 -- | missing               | no result |                                              |          |
 --
--- An explicit LIMIT overrides sql_select_limit. No bare column is selected, because
+-- granted is set if a release has lately granted the row, for as long as that lasts. An explicit LIMIT overrides sql_select_limit. No bare column is selected, because
 -- columnsWithAlias would prefix its name with the table.
 {>select_unlimited}
   CAST(l.name AS BINARY) AS name,
@@ -18,6 +18,7 @@
   IF(l.waiters = x'', 0, CAST({>head} AS UNSIGNED)) AS next,
   {>listed} OR LENGTH(l.waiters) > 1000 AS waiting,
   {>listed} AS listed,
+  {>granted_lately} AS granted,
   {>demoted} AS demoted
 FROM {>kept}
 WHERE l.name IN ({names}) LIMIT {count}

@@ -19,7 +19,7 @@
 {>no_safe_updates} UPDATE (
   SELECT
     p.name, p.mode = 0 AS granted, {>listed} AS listed,
-    REPLACE(REPLACE(p.waiters, {self}, x''), {polling}, x'') AS rest,
+    REPLACE(REPLACE(REPLACE(p.waiters, {self}, x''), {polling}, x''), {direct}, x'') AS rest,
     {>alone} AS alone,
     {>guarded} AS guarded
   FROM {t} AS p FORCE INDEX (PRIMARY)

@@ -13,7 +13,7 @@
 --
 -- The head of the wait queue is signalled even if the row stays taken: it learns for how long.
 -- The first byte of the owner id is marked, so that no release or renewal of the claim matches
--- the row. An UPDATE of two tables may assign in any order, so mine has what depends on owner.
+-- the row. A row that a release has granted gets the label of this process. An UPDATE of two tables may assign in any order, so mine has what depends on owner.
 {>no_safe_updates} UPDATE (
   SELECT
     name,
@@ -29,5 +29,6 @@ SET
   l.holds = 0 * LAST_INSERT_ID(IF({r}waiters = x'', 1, {>head})),
   l.released_at = IF(mine.taken_until > {>now}, l.released_at, {>now}),
   l.session = 0,
+  l.holder = IF(l.holder = x'', {label}, l.holder),
   l.owner = INSERT(l.owner, 1, 1, IF(mine.taken_until > {>now}, _ascii'+', _ascii'-')),
   l.expires_at = IF(mine.taken_until > {>now}, mine.taken_until, TIMESTAMP'1970-01-01 00:00:00')

@@ -1,4 +1,4 @@
--- Removes a process, listening or polling, from the wait queues of rows. It picks the rows as
+-- Removes a process, by each of its ids, from the wait queues of rows. It picks the rows as
 -- pick_owned does.
 --
 -- | row                                        | written                       | answer                 |
@@ -13,12 +13,12 @@
 -- are free.
 {>no_safe_updates} UPDATE (
   SELECT name FROM {t} FORCE INDEX (PRIMARY)
-  WHERE name IN ({names}) AND (LOCATE({process}, waiters) > 0 OR LOCATE({pollingID}, waiters) > 0) AND @@autocommit
+  WHERE name IN ({names}) AND (LOCATE({process}, waiters) > 0 OR LOCATE({pollingID}, waiters) > 0 OR LOCATE({directID}, waiters) > 0) AND @@autocommit
   LIMIT {count} FOR UPDATE SKIP LOCKED
 ) AS mine
 STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
 SET
   {r}holds = {r}holds + IF(({r}expires_at <= {>now} AND {r}session = 0 OR RIGHT({r}name, 2) = x'0073') AND LENGTH({r}waiters) > 19
-      AND {>head} IN ({process}, {pollingID}),
+      AND {>head} IN ({process}, {pollingID}, {directID}),
     0 * LAST_INSERT_ID(SUBSTRING({r}waiters, 20, 19)), 0),
-  {r}waiters = REPLACE(REPLACE({r}waiters, {process}, x''), {pollingID}, x'')
+  {r}waiters = REPLACE(REPLACE(REPLACE({r}waiters, {process}, x''), {pollingID}, x''), {directID}, x'')

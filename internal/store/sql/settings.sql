@@ -8,9 +8,13 @@
 -- | version too old        | refused: it lacks SKIP LOCKED                    |
 -- | chained = 1            | every use of a connection begins with commit     |
 -- | wide = 1               | nothing is prepared                              |
+-- | dirty = 1              | no grant of a release is found by a read alone   |
+-- | logged = 1             | no release grants the row                        |
 {>select_unlimited}
   @@autocommit AS autocommit,
   @@completion_type = 'CHAIN' AS chained,
   CAST(NOW(6) AS CHAR) AS instant,
+  /*M! @@tx_isolation */ /*!80000 @@transaction_isolation */ = 'READ-UNCOMMITTED' AS dirty,
+  @@binlog_format = 'STATEMENT' AS logged,
   @@character_set_connection IN ('utf16', 'utf16le', 'utf32', 'ucs2') AS wide,
   CAST(@@version AS BINARY) AS version

@@ -6,7 +6,7 @@
 -- | free, a process waits, mode 0       | nothing                        | -1                              |
 -- | free, or claimed by {owner}, mode 1 | nothing                        | answerShared                    |
 -- | granted to a copy of this statement | nothing                        | the token of that grant         |
--- | another holder's lease runs         | nothing                        | the microseconds left, negative |
+-- | another holder's lease runs         | nothing                        | {>held_answer}                  |
 -- | expired, its session may be alive   | nothing                        | the number of the session       |
 -- | missing, or autocommit is off       | nothing                        | 0                               |
 --
@@ -26,5 +26,5 @@ WHERE name = {name} AND @@autocommit
     0 * LAST_INSERT_ID(
       IF(owner = {owner} AND expires_at > {>now}, IF(mode = 0, CAST(token AS SIGNED), -4611686018427387901),
         IF(expires_at > {>now} OR session IN (0, {dead}),
-          IF(mode <> 0 AND expires_at <= {>now}, -4611686018427387901, -GREATEST(1, TIMESTAMPDIFF(MICROSECOND, {>now}, expires_at))),
+          IF(mode <> 0 AND expires_at <= {>now}, -4611686018427387901, {>held_answer}),
           CAST(session AS SIGNED)))))

@@ -6,4 +6,4 @@
 -- | headed by this process    |                       | yes         |
 -- | headed by another process | yes                   | no          |
 -- | headed by another process | no                    | yes         |
-({r}waiters = x'' OR {>head} IN ({self}, {polling}) OR NOT ({>reserved}))
+({r}waiters = x'' OR {>head} IN ({self}, {polling}, {direct}) OR NOT ({>reserved}))

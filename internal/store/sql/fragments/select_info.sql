@@ -1,9 +1,10 @@
--- What operators see of the rows l. No bare column is selected, because columnsWithAlias
+-- What operators see of the rows l. A row that a release has granted has no label until it is
+-- renewed, so the row p of the process's session has it. No bare column is selected, because columnsWithAlias
 -- would prefix its name with the table.
 SELECT
   CAST(l.name AS BINARY) AS name,
   CAST(l.owner AS BINARY) AS owner,
-  CAST(l.holder AS BINARY) AS holder,
+  CAST(IF(SUBSTRING(l.owner, 20, 1) = _ascii'=' AND l.holder = x'', COALESCE(p.holder, x''), l.holder) AS BINARY) AS holder,
   l.mode + 0 AS mode,
   l.holds + 0 AS holds,
   l.token + 0 AS token,
@@ -12,3 +13,5 @@ SELECT
   TIMESTAMPDIFF(MICROSECOND, {>now}, {>kept_until}) AS micros,
   LENGTH(l.waiters) DIV 19 AS waiters
 FROM {>kept}
+LEFT JOIN {t} AS p FORCE INDEX (PRIMARY)
+  ON SUBSTRING(l.owner, 20, 1) = _ascii'=' AND p.name = CONCAT(x'00', CAST(LEFT(l.owner, 19) AS BINARY))

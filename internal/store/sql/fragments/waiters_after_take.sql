@@ -9,6 +9,6 @@
 -- | headed by this process    |                         | without this process                   |
 -- | headed by another process | is held, or reserved    | without this process                   |
 -- | headed by another process | is free, not reserved   | without its head, without this process |
-IF({r}waiters = x'', x'', REPLACE(REPLACE(
-  IF({>head} IN ({self}, {polling}) OR {r}expires_at > {>now} OR {>reserved}, {r}waiters, SUBSTRING({r}waiters, 20)),
-  {self}, x''), {polling}, x''))
+IF({r}waiters = x'', x'', REPLACE(REPLACE(REPLACE(
+  IF({>head} IN ({self}, {polling}, {direct}) OR {r}expires_at > {>now} OR {>reserved}, {r}waiters, SUBSTRING({r}waiters, 20)),
+  {self}, x''), {polling}, x''), {direct}, x''))

@@ -1,0 +1,105 @@
+package mysqllock
+
+import (
+	"context"
+	"time"
+
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+// A release may grant the row to the process at the head of its wait queue: see ReleaseToNext in
+// package store. That process then only reads the row, and its head turns the grant into a hold. The
+// row has a short lease at first, which the watchdog extends.
+
+// takesGrant reports whether the call can use a row that a release has granted: the row shows the
+// label of the process, and its lease may last for longer than a fixed one that is shorter.
+func (c *call) takesGrant() bool {
+	lease := c.lease
+	if lease == AutoRenew {
+		lease = c.l.lease
+	}
+	return c.l.direct && c.mode == store.Exclusive && c.holder == "" && lease >= store.GrantLease
+}
+
+// enlistAs returns the id by which the next attempt of the call joins the row's wait queue; 0 if it
+// does not. A release may grant the row only to a process whose session has a row, because operators
+// see the label there.
+func (c *call) enlistAs() store.Process {
+	l := c.l
+	as := l.waker.Enlist(c.queueName, c.again)
+	if as.CanListen() && c.takesGrant() && l.watchdog.EnsureSession() {
+		l.waker.ExpectGrant(c.queueName)
+		return as.Direct()
+	}
+	return as
+}
+
+// newGrant returns the second half of the owner id for a release that may grant the row; "" if it
+// must not.
+func (l *Locker) newGrant() string {
+	if !l.direct || !l.waker.Signals() {
+		return ""
+	}
+	return store.NewGrantID()
+}
+
+// grantOnRelease is newGrant for the release of a hold. A release that grants the row changes its
+// token, and so would wait for transactions under Guard: those of the hold, and of the one that
+// was detached before it was attached here. A guarded hold is not handed over, so there are no
+// others.
+func (l *Locker) grantOnRelease(h *hold) string {
+	if h.waiter == nil || h.guarded.Load() {
+		return ""
+	}
+	return l.newGrant()
+}
+
+// takeGrant turns a row that a release has granted to this process into a hold, if there is one.
+// If the call cannot use it, its next attempt replaces the owner, or the row is released.
+func (c *call) takeGrant() (*Lock, error) {
+	l := c.l
+	g, ok := l.waker.TakeGrant(c.queueName)
+	if !ok {
+		return nil, nil
+	}
+	if !c.takesGrant() {
+		l.repo.HoldEnded()
+		c.replaceGrant(g.Claim)
+		return nil, nil
+	}
+	c.waiter.State.Sent(c.waiter, g.Claim)
+	return c.beginHold(&attempt{
+		l: l, waiter: c.waiter, again: true, grant: g,
+		request: store.AcquireRequest{Claim: g.Claim, Lease: g.Lease},
+	})
+}
+
+// replaceGrant makes the next attempt replace the owner of a row that a release has granted to this
+// process. A request for a shared lock cannot do that, and so gives the row back.
+func (c *call) replaceGrant(granted store.Claim) {
+	if c.mode == store.Exclusive {
+		c.granted = granted
+	} else {
+		c.l.waker.GiveBack(granted)
+	}
+}
+
+// findGrant is called after an attempt was refused because a release has granted the row to this
+// process, which has not been signalled.
+func (c *call) findGrant() error {
+	l := c.l
+	limit := confirmTimeout
+	if !c.cutoffTime.IsZero() {
+		limit = max(minTimeout, min(limit, time.Until(c.cutoffTime)))
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, limit)
+	rows, _, err := l.repo.Look(ctx, []string{c.queueName})
+	cancel()
+	row := rows[c.queueName]
+	if granted := (store.Claim{Name: c.queueName, Owner: row.Owner}); err == nil && row.Grantee == l.process && l.waker.ClaimGrant(granted) {
+		c.replaceGrant(granted)
+		return nil
+	}
+	// Another call has taken it, or the read failed.
+	return await(c, time.After(c.pause.Next()), c.timeout)
+}

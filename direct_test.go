@@ -1,0 +1,271 @@
+package mysqllock_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mysqllock/mysqllock"
+)
+
+// warm lets each of two processes or more wait for the lock once, so that its session has a row and
+// its listener was signalled. Then releases grant the lock to it.
+func warm(t testing.TB, name string, ls ...*mysqllock.Locker) {
+	t.Helper()
+	for range 2 {
+		k := acquire(t, ls[0], name, mysqllock.AutoRenew)
+		var waits []<-chan *mysqllock.Lock
+		for i, l := range ls[1:] {
+			waits = append(waits, waiting(t, l, name, i+1))
+		}
+		waits = append(waits, nil)
+		for i := range ls[1:] {
+			require.NoError(t, k.Unlock())
+			k = get(t, waits[i])
+		}
+		last := waiting(t, ls[0], name, 1)
+		require.NoError(t, k.Unlock())
+		require.NoError(t, get(t, last).Unlock())
+	}
+}
+
+// granted reports whether a release has granted the lock to its holder.
+func granted(t testing.TB, l *mysqllock.Locker, name string) bool {
+	t.Helper()
+	return requireHeld(t, l, name, true).Owner[19] == '='
+}
+
+// A release grants the lock to the process that waits, which sends two statements in place of an
+// UPDATE of its own, and is a holder like any other.
+func TestDirectHandoff(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		a, b := e.locker(t), e.locker(t, mysqllock.WithIdentity("b"))
+		warm(t, "x", a, b)
+		var spent int64
+		var worst time.Duration
+		const rounds = 20
+		for range rounds {
+			k := acquire(t, a, "x", mysqllock.AutoRenew)
+			got := waiting(t, b, "x", 1)
+			time.Sleep(20 * time.Millisecond) // it listens
+			before := a.Stats().Statements + b.Stats().Statements
+			start := time.Now()
+			require.NoError(t, k.Unlock())
+			next := get(t, got)
+			worst = max(worst, time.Since(start))
+			spent += a.Stats().Statements + b.Stats().Statements - before
+			info := requireHeld(t, a, "x", true)
+			require.Equal(t, "=", info.Owner[19:20])
+			require.Equal(t, "b", info.Holder)
+			require.Equal(t, 1, info.Holds)
+			require.Equal(t, next.Token(), info.Token)
+			require.GreaterOrEqual(t, next.Token(), k.Token()+256)
+			require.NoError(t, next.Err())
+			require.Greater(t, next.Remaining(), 2*time.Second)
+			require.NoError(t, next.Unlock())
+			requireHeld(t, a, "x", false)
+		}
+		t.Log(float64(spent)/rounds, "statements: release, KILL, read;", worst)
+		require.LessOrEqual(t, spent, int64(3*rounds+3))
+		require.Equal(t, mysqllock.Stats{}.Lost, a.Stats().Lost+b.Stats().Lost)
+	})
+}
+
+// Eight processes get the lock in the order in which they came.
+func TestDirectHandoffsInOrder(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		var ls []*mysqllock.Locker
+		for range 8 {
+			ls = append(ls, e.locker(t))
+		}
+		warm(t, "x", ls...)
+		direct := 0
+		k := acquire(t, ls[0], "x", mysqllock.AutoRenew)
+		for range 3 {
+			var waits []<-chan *mysqllock.Lock
+			for i, l := range ls[1:] {
+				waits = append(waits, waiting(t, l, "x", i+1))
+			}
+			for _, got := range waits {
+				last := k.Token()
+				require.NoError(t, k.Unlock())
+				k = get(t, got)
+				require.Greater(t, k.Token(), last)
+				if granted(t, ls[0], "x") {
+					direct++
+				}
+			}
+			last := waiting(t, ls[0], "x", 1)
+			require.NoError(t, k.Unlock())
+			k = get(t, last)
+		}
+		require.NoError(t, k.Unlock())
+		require.Greater(t, direct, 15, "of 21")
+	})
+}
+
+// A lock that was granted by a release is kept like any other: its short lease is extended.
+func TestDirectHandoffIsKept(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		for name, lease := range map[string]time.Duration{"auto": mysqllock.AutoRenew, "fixed": 10 * time.Second} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				a, b := e.locker(t), e.locker(t, mysqllock.WithIdentity("b"))
+				warm(t, name, a, b)
+				k := acquire(t, a, name, mysqllock.AutoRenew)
+				got := make(chan *mysqllock.Lock, 1)
+				go func() {
+					k, _ := b.TryLock(ctx, name, time.Minute, lease)
+					got <- k
+				}()
+				eventually(t, "not listed", func() bool { return requireHeld(t, a, name, true).Waiters == 1 })
+				time.Sleep(50 * time.Millisecond)
+				start := time.Now()
+				require.NoError(t, k.Unlock())
+				k = get(t, got)
+				require.True(t, granted(t, a, name))
+				for time.Since(start) < 6*time.Second {
+					time.Sleep(50 * time.Millisecond)
+					require.NoError(t, k.Err())
+					require.Equal(t, "b", requireHeld(t, a, name, true).Holder)
+				}
+				if lease == mysqllock.AutoRenew {
+					require.Greater(t, k.Remaining(), 10*time.Second)
+				} else {
+					require.Less(t, k.Remaining(), 4*time.Second)
+				}
+				require.NoError(t, k.Unlock())
+				requireHeld(t, a, name, false)
+				require.Zero(t, b.Stats().Lost)
+			})
+		}
+	})
+}
+
+// A call that gives up as the lock is granted to its process leaves nothing behind.
+func TestWaiterLeavesDuringDirectHandoff(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		a, b, c := e.locker(t), e.locker(t), e.locker(t)
+		warm(t, "x", a, b, c)
+		rounds, acquired := 300, 0
+		if testing.Short() {
+			rounds = 50
+		}
+		var worst time.Duration
+		for range rounds {
+			k := acquire(t, a, "x", mysqllock.AutoRenew)
+			waitCtx, cancel := context.WithCancel(ctx)
+			got := make(chan *mysqllock.Lock, 1)
+			go func() {
+				k, _ := b.TryLock(waitCtx, "x", time.Minute, mysqllock.AutoRenew)
+				got <- k
+			}()
+			eventually(t, "not listed", func() bool { return requireHeld(t, a, "x", true).Waiters == 1 })
+			jitter := time.Duration(rand.Int64N(int64(10 * time.Millisecond)))
+			go func() {
+				time.Sleep(jitter)
+				cancel()
+			}()
+			time.Sleep(time.Millisecond)
+			require.NoError(t, k.Unlock())
+			if held := <-got; held != nil {
+				acquired++
+				require.NoError(t, held.Unlock())
+			}
+			start := time.Now()
+			next, err := c.TryLock(ctx, "x", 10*time.Second, mysqllock.AutoRenew)
+			if err == nil {
+				worst = max(worst, time.Since(start))
+				require.NoError(t, next.Unlock())
+			} else {
+				require.Fail(t, "stays held", err)
+			}
+			cancel()
+		}
+		t.Log(acquired, "of", rounds, "acquired; free within", worst)
+		require.Less(t, worst, 3*time.Second)
+	})
+}
+
+// Calls of all kinds that share the processes with waiters for grants exclude each other.
+func TestDirectHandoffsBesideOtherRequests(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		var ls []*mysqllock.Locker
+		for range 4 {
+			ls = append(ls, e.locker(t))
+		}
+		warm(t, "x", ls...)
+		var inside, shared, turns atomic.Int64
+		var last atomic.Uint64
+		end := time.Now().Add(6 * time.Second)
+		var wg sync.WaitGroup
+		for i, l := range ls {
+			for j := range 3 {
+				wg.Go(func() {
+					for n := 0; time.Now().Before(end); n++ {
+						lockCtx := ctx
+						lease := mysqllock.AutoRenew
+						switch (i + j + n) % 7 {
+						case 0:
+							lockCtx = mysqllock.WithHolder(ctx, fmt.Sprint("job ", n))
+						case 1:
+							lease = time.Second
+						case 2:
+							k, err := l.TryRLock(ctx, "x", time.Minute, lease)
+							if assert.NoError(t, err) {
+								shared.Add(1)
+								assert.Zero(t, inside.Load())
+								shared.Add(-1)
+								assert.NoError(t, k.Unlock())
+							}
+							continue
+						case 3:
+							set, err := l.TryLockAll(ctx, []string{"x", "y"}, time.Minute, lease)
+							if assert.NoError(t, err) {
+								assert.Equal(t, int64(1), inside.Add(1))
+								inside.Add(-1)
+								assert.NoError(t, set.Unlock())
+							}
+							continue
+						case 4:
+							waitCtx, cancel := context.WithTimeout(ctx, time.Duration(rand.Int64N(int64(5*time.Millisecond))))
+							k, err := l.TryLock(waitCtx, "x", time.Minute, lease)
+							cancel()
+							if err == nil {
+								assert.Equal(t, int64(1), inside.Add(1))
+								inside.Add(-1)
+								assert.NoError(t, k.Unlock())
+							}
+							continue
+						case 5:
+							lease = 5 * time.Second
+						}
+						k, err := l.TryLock(lockCtx, "x", time.Minute, lease)
+						if !assert.NoError(t, err) {
+							return
+						}
+						assert.Equal(t, int64(1), inside.Add(1))
+						assert.Zero(t, shared.Load())
+						assert.Greater(t, k.Token(), last.Swap(k.Token()))
+						turns.Add(1)
+						inside.Add(-1)
+						assert.NoError(t, k.Unlock())
+					}
+				})
+			}
+		}
+		wg.Wait()
+		t.Log(turns.Load(), "turns")
+		for _, l := range ls {
+			require.Zero(t, l.Stats().Lost)
+			require.Zero(t, l.Stats().Held)
+		}
+	})
+}

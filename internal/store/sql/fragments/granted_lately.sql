@@ -1,0 +1,11 @@
+-- Whether a release has granted the row to the process that its owner id names, which may not know
+-- it yet: the lease of that grant (GrantLease) still runs.
+--
+-- | owner id | acquired            | granted lately |
+-- |----------|---------------------|----------------|
+-- | with =   | within the last 4 s | yes            |
+-- | with =   | earlier             | no             |
+-- | with -   |                     | no             |
+--
+-- The first byte is a digit, 5 or 6, until the hold ends.
+({r}owner BETWEEN _ascii'5' AND _ascii'7' AND SUBSTRING({r}owner, 20, 1) = _ascii'=' AND {r}acquired_at > {>now} - INTERVAL 4000000 MICROSECOND)

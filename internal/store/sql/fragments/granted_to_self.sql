@@ -1,0 +1,8 @@
+-- Whether a release has lately granted the row to this process.
+--
+-- | owner id                | granted lately | to this process |
+-- |-------------------------|----------------|-----------------|
+-- | of this process, with = | yes            | yes             |
+-- | of this process, with = | no             | no              |
+-- | any other               |                | no              |
+(LEFT({r}owner, 20) = CONCAT({self}, _ascii'=') AND {>granted_lately})

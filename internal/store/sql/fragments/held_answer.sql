@@ -1,0 +1,12 @@
+-- The answer to an acquire that is refused because another owner's lease runs.
+--
+-- | row                             | answer                                      |
+-- |---------------------------------|---------------------------------------------|
+-- | granted lately, to this process | answerGranted                               |
+-- | granted lately, to another      | answerHandedOff, less the microseconds left |
+-- | any other                       | the microseconds left, as a negative number |
+--
+-- The lease of a grant is short, and its holder extends it: it says little about when the row will be
+-- free.
+IF({>granted_to_self}, -4611686018427387900,
+  -GREATEST(1, TIMESTAMPDIFF(MICROSECOND, {>now}, {r}expires_at)) - IF({>granted_lately}, 1152921504606846976, 0))

@@ -1,0 +1,14 @@
+-- Reads, without a lock, which of the rows a release has lately granted to this process. It runs on
+-- the listener's connection after a signal, so it reads the server on which the grant was made.
+--
+-- | row                            | result                              |
+-- |--------------------------------|-------------------------------------|
+-- | granted lately to this process | owner id, token, what is left of it |
+-- | any other, or missing          | none                                |
+{>select_unlimited}
+  CAST(name AS BINARY) AS name,
+  CAST(owner AS BINARY) AS owner,
+  token + 0 AS token,
+  TIMESTAMPDIFF(MICROSECOND, {>now}, expires_at) AS micros
+FROM {t} FORCE INDEX (PRIMARY)
+WHERE name IN ({names}) AND {>granted_to_self} LIMIT {count}
