@@ -29,6 +29,25 @@ func (s *Store) Acquire(ctx context.Context, req AcquireRequest) (g Grant, err e
 
 // acquireRow is Acquire for one row, which the request names.
 func (s *Store) acquireRow(ctx context.Context, req AcquireRequest) (g Grant, err error) {
+	if s.combinable(req) {
+		defer s.load.Add(-1)
+		if s.crowded() {
+			g, err = s.takes.do(ctx, req)
+			switch {
+			case err == errAbsent:
+				req.absent = true
+			case err != nil && err != errAlone:
+				return Grant{Claim: req.Claim}, err
+			case err == nil:
+				return g, nil
+			}
+		}
+	}
+	return s.acquireAlone(ctx, req)
+}
+
+// acquireAlone is acquireRow by statements for this request alone.
+func (s *Store) acquireAlone(ctx context.Context, req AcquireRequest) (g Grant, err error) {
 	answer := int64(answerAbsent)
 	send := func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		if !req.skipLocked && s.rowWaits.enter(acquireWaits, req.Name, s.slots(acquireWaits)) {

@@ -68,6 +68,19 @@ func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds 
 // Release frees the row if the claim still owns it. It waits for a locked row as Extend
 // does.
 func (s *Store) Release(ctx context.Context, c Claim) (freed bool, next Process, err error) {
+	if ModeOf(c.Name) == Exclusive {
+		defer s.load.Add(-1)
+		if s.crowded() {
+			if a, err := s.releases.do(ctx, c); err != errAlone {
+				return a.freed, a.next, err
+			}
+		}
+	}
+	return s.releaseAlone(ctx, c)
+}
+
+// releaseAlone is Release by a statement for this row alone.
+func (s *Store) releaseAlone(ctx context.Context, c Claim) (freed bool, next Process, err error) {
 	// Renewals need the only connection of a pool, so that one must not wait for a row.
 	only := s.db.Stats().MaxOpenConnections == 1
 	if only || s.poolShort() || !s.rowWaits.enter(holdWaits, c.Name, s.slots(holdWaits)) {
@@ -269,15 +282,7 @@ func (s *Store) free(ctx context.Context, c command) (freed int64, next Process,
 }
 
 func (s *Store) freeOn(ctx context.Context, conn *sqlx.Conn, c command) (freed int64, next Process, err error) {
-	res, err := s.exec(ctx, conn, c)
-	if err != nil {
-		return 0, 0, err
-	}
-	first, err := res.LastInsertId()
-	if err != nil {
-		return 0, 0, err
-	}
-	freed, err = res.RowsAffected()
+	freed, first, err := s.execForBoth(ctx, conn, c)
 	return freed, Process(first), err
 }
 
