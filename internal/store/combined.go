@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,19 +39,24 @@ func (s *Store) combinable(req AcquireRequest) bool {
 	return req.Mode == Exclusive && req.Replaces == "" && req.EnlistAs == 0 && !req.Claimed && !req.absent && !s.sharedNames.has(req.Name)
 }
 
-// errAbsent is errAlone for a request whose name had no row.
-var errAbsent = errors.New("not combined, no row")
+// errAbsent is errAlone for a request whose name had no row, errUnsure for one whose row the batch
+// may have taken.
+var (
+	errAbsent = errors.New("not combined: no row")
+	errUnsure = errors.New("not combined: not known whether granted")
+)
 
 // takeCombined takes the rows of a batch that are free, in one statement. Most of those that it did
 // not take are refused by a read:
 //
 //	row                                        the request is
 //	taken                                      granted
-//	another holder's lease runs                refused, if the read found all that were taken
+//	another holder's lease runs                refused
 //	missing                                    sent again with others that are: see insertCombined
 //	locked, reserved, bound, shared, and so on sent on its own
 //
-// A request that is sent on its own recognizes a grant that the read has missed.
+// If the read did not find all rows that were taken, all others are sent on their own, and
+// recognize a grant that it has missed.
 func (s *Store) takeCombined(ctx context.Context, conn *sqlx.Conn, batch []*combinedTake) error {
 	slices.SortFunc(batch, func(a, b *combinedTake) int { return strings.Compare(a.request.Name, b.request.Name) })
 	reqs, names := requestsOf(batch)
@@ -64,44 +70,44 @@ func (s *Store) takeCombined(ctx context.Context, conn *sqlx.Conn, batch []*comb
 		s.grantCombined(batch, uint64(token), sent)
 		return nil
 	}
-	rows, err := s.lookTaken(ctx, conn, names)
+	rows, err := s.lookBatch(ctx, conn, names)
 	if err != nil {
-		return errAlone
+		return errUnsure
 	}
 	var granted, others, missing []*combinedTake
 	for _, r := range batch {
 		switch row, found := rows[r.request.Name]; {
-		case !found:
-			missing = append(missing, r)
 		case row.Owner == r.request.Owner:
 			granted = append(granted, r)
-		default:
+		case found:
 			others = append(others, r)
+		default:
+			missing = append(missing, r)
 		}
 	}
 	s.holdsBegan(len(granted))
 	for _, r := range granted {
 		s.grantCombined([]*combinedTake{r}, rows[r.request.Name].Token, sent)
 	}
+	if int64(len(granted)) != taken {
+		return errUnsure
+	}
 	for _, r := range others {
-		left := rows[r.request.Name].Micros
-		if left > 0 && int64(len(granted)) == taken {
+		if left := rows[r.request.Name].Micros; left > 0 {
 			s.takes.answer(r, Grant{Remaining: duration(left)}, nil)
 		} else {
 			s.takes.answer(r, Grant{}, errAlone)
 		}
 	}
-	switch {
-	case len(missing) == 1:
+	if len(missing) < 2 {
 		return errAbsent
-	case len(missing) > 0:
-		ctx, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)
-		s.takes.move(missing, cancel)
-		s.detached.Go(func() {
-			defer cancel()
-			s.insertCombined(ctx, missing)
-		})
 	}
+	ctx, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)
+	s.takes.move(missing, cancel)
+	s.detached.Go(func() {
+		defer cancel()
+		s.insertCombined(ctx, missing)
+	})
 	return nil
 }
 
@@ -125,10 +131,10 @@ func (s *Store) insertCombined(ctx context.Context, batch []*combinedTake) {
 		for range batch {
 			s.HoldEnded()
 		}
+		err = errUnsure
 	case isToken(answer):
 		s.grantCombined(batch, uint64(answer), sent)
-	}
-	if err == nil {
+	default:
 		err = errAlone
 	}
 }
@@ -159,18 +165,20 @@ func requestsOf(batch []*combinedTake) (reqs []AcquireRequest, names []string) {
 	return reqs, names
 }
 
-// A takenRow is what lookTaken reads of a row.
-type takenRow struct {
+// A batchRow is what lookBatch reads of a row.
+type batchRow struct {
 	Name, Owner string
 	Token       uint64
-	Micros      int64
+	Micros      int64 // left of the row's own lease
+	Released    int64 // microseconds since the last release
+	Next        Process
 }
 
-func (s *Store) lookTaken(ctx context.Context, conn *sqlx.Conn, names []string) (map[string]takenRow, error) {
-	var found []takenRow
+func (s *Store) lookBatch(ctx context.Context, conn *sqlx.Conn, names []string) (map[string]batchRow, error) {
+	var found []batchRow
 	s.statements.Add(1)
-	err := conn.SelectContext(ctx, &found, s.query(sqlLookTaken, "names", literals(names), "count", strconv.Itoa(len(names))))
-	rows := make(map[string]takenRow, len(found))
+	err := conn.SelectContext(ctx, &found, s.query(sqlLookBatch, "r", "", "names", literals(names), "count", strconv.Itoa(len(names))))
+	rows := make(map[string]batchRow, len(found))
 	for _, row := range found {
 		rows[row.Name] = row
 	}
@@ -178,20 +186,13 @@ func (s *Store) lookTaken(ctx context.Context, conn *sqlx.Conn, names []string) 
 }
 
 // releaseCombined releases the rows of a batch, in one statement. If it did not release all, or
-// others wait, a read finds out which:
-//
-//	owner in the row        released
-//	released id             yes
-//	the claim               no: the row was locked; the release is sent on its own
-//	another, or row missing yes, and taken since, if the statement has released as many rows
-//	another, or row missing no, if it has not: at least one of these locks was lost before
-//
-// So a lost lock is never reported as released.
+// others wait, a read finds out which: see releasedOf.
 func (s *Store) releaseCombined(ctx context.Context, conn *sqlx.Conn, batch []*combinedRelease) error {
 	claims := make([]Claim, len(batch))
 	for i, r := range batch {
 		claims[i] = r.request
 	}
+	sent := time.Now()
 	n, next, err := s.freeOn(ctx, conn, s.releaseAllCommand(claims))
 	if err != nil {
 		return err
@@ -200,36 +201,73 @@ func (s *Store) releaseCombined(ctx context.Context, conn *sqlx.Conn, batch []*c
 	if all {
 		s.endWaits(claims, false)
 	}
-	var rows map[string]Row
+	var rows map[string]batchRow
 	if !all || next != 0 {
-		if rows, _, err = s.lookOn(ctx, conn, Names(claims)); err != nil && !all {
-			return PartlySent{err}
+		if rows, err = s.lookBatch(ctx, conn, Names(claims)); err != nil && !all {
+			// Not wrapped: a copy of the release would not find rows that others have taken since.
+			return fmt.Errorf("some of the locks were released, and which is unknown: %v", err)
 		}
 	}
-	left := n // released, and not found in that state
-	for _, c := range claims {
-		if rows[c.Name].ReleasedBy(c) {
-			left--
-		}
+	if err != nil { // one of the processes that wait is known, and the others poll
+		rows = map[string]batchRow{claims[0].Name: {Owner: released(claims[0].Owner), Next: next}}
 	}
-	taken := slices.DeleteFunc(slices.Clone(claims), func(c Claim) bool {
-		return rows[c.Name].ReleasedBy(c) || rows[c.Name].Owner == c.Owner
-	})
-	for _, r := range batch {
-		switch row := rows[r.request.Name]; {
-		case all, row.ReleasedBy(r.request):
+	states := releasedOf(claims, rows, int(n), time.Since(sent))
+	for i, r := range batch {
+		switch {
+		case all || states[i] == rowReleased:
 			a := freedRow{freed: true}
-			if row.ReleasedBy(r.request) {
+			if row := rows[r.request.Name]; row.Owner == released(r.request.Owner) {
 				a.next = row.Next
-			} else if err != nil {
-				a.next, next = next, 0
 			}
 			s.releases.answer(r, a, nil)
-		case row.Owner == r.request.Owner:
+		case states[i] == rowOwned:
 			s.releases.answer(r, freedRow{}, errAlone)
 		default:
-			s.releases.answer(r, freedRow{freed: left == int64(len(taken))}, nil)
+			s.releases.answer(r, freedRow{}, nil)
 		}
 	}
 	return nil
+}
+
+// A releaseState is what a batch of releases did to a row.
+type releaseState int
+
+const (
+	rowLost     releaseState = iota // it had another owner, or was missing
+	rowOwned                        // nothing, because it was locked
+	rowReleased                     // it was released
+)
+
+// releasedOf returns what a batch, which released n rows within the given time, did to each.
+//
+//	owner in the row         last release                  state
+//	released id of the claim                               released
+//	the claim                                              owned
+//	another                  before the batch              lost
+//	another                  since, of at most n such rows released, and taken since
+//	another                  since, of more such rows      released, if at the same instant as others
+//	row missing                                            lost
+//
+// So a lost lock is never reported as released.
+func releasedOf(claims []Claim, rows map[string]batchRow, n int, within time.Duration) []releaseState {
+	states := make([]releaseState, len(claims))
+	var since []int // released since the batch was sent, and taken by another
+	instant := int64(-1)
+	for i, c := range claims {
+		switch row, found := rows[c.Name]; {
+		case row.Owner == released(c.Owner):
+			states[i], instant = rowReleased, row.Released
+			n--
+		case row.Owner == c.Owner:
+			states[i] = rowOwned
+		case found && duration(row.Released) <= within:
+			since = append(since, i)
+		}
+	}
+	for _, i := range since {
+		if len(since) <= n || rows[claims[i].Name].Released == instant {
+			states[i] = rowReleased
+		}
+	}
+	return states
 }

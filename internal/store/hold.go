@@ -70,7 +70,8 @@ func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds 
 func (s *Store) Release(ctx context.Context, c Claim) (freed bool, next Process, err error) {
 	if ModeOf(c.Name) == Exclusive {
 		defer s.load.Add(-1)
-		if s.crowded() {
+		// A batch with rows that are not the claims' may not find out which others it has released.
+		if s.crowded() && ctx.Value(notHeldKey{}) == nil && ctx.Value(repeatedKey{}) == nil {
 			if a, err := s.releases.do(ctx, c); err != errAlone {
 				return a.freed, a.next, err
 			}
@@ -106,6 +107,13 @@ func NotHeld(ctx context.Context) context.Context {
 }
 
 type notHeldKey struct{}
+
+// Repeated returns a context for a release that was sent before: its row may have another owner.
+func Repeated(ctx context.Context) context.Context {
+	return context.WithValue(ctx, repeatedKey{}, true)
+}
+
+type repeatedKey struct{}
 
 func (s *Store) releaseCommand(c Claim) command {
 	if ModeOf(c.Name) != Exclusive {
