@@ -330,6 +330,9 @@ func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration, m 
 	maybe := false // an earlier try may have freed the row
 	for pause := 10 * time.Millisecond; ; {
 		ctx, cancel := context.WithTimeout(context.Background(), min(unlockTimeout/2, time.Until(end)))
+		if maybe {
+			ctx = store.Repeated(ctx)
+		}
 		freed, next, err := l.sendRelease(ctx, c, m, grant)
 		maybe = maybe || store.OutcomeUnknown(err)
 		if err == nil && !freed || errors.Is(err, store.ErrRowLocked) {

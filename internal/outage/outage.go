@@ -40,7 +40,10 @@ var (
 
 // Unanswered returns the error of a statement whose time limit passed before its reply.
 func Unanswered(err error) error {
+	var partly store.PartlySent
 	switch {
+	case errors.As(err, &partly):
+		return store.PartlySent{Err: Unanswered(partly.Err)}
 	case errors.As(err, new(store.PoolExhausted)):
 		return store.NotSent{Err: errNoConnection}
 	case errors.As(err, new(store.NotSent)):

@@ -29,6 +29,35 @@ func (s *Store) Acquire(ctx context.Context, req AcquireRequest) (g Grant, err e
 
 // acquireRow is Acquire for one row, which the request names.
 func (s *Store) acquireRow(ctx context.Context, req AcquireRequest) (g Grant, err error) {
+	if !s.combinable(req) {
+		return s.acquireAlone(ctx, req)
+	}
+	defer s.load.Add(-1)
+	if !s.crowded() {
+		return s.acquireAlone(ctx, req)
+	}
+	began := time.Now()
+	g, err = s.takes.do(ctx, req)
+	unsure := err == errUnsure
+	switch {
+	case err == nil:
+		return g, nil
+	case err == errAbsent:
+		req.absent = true
+	case err != errAlone && !unsure:
+		return Grant{Claim: req.Claim}, err
+	}
+	if g, err = s.acquireAlone(ctx, req); unsure { // the lease may have begun by the batch
+		g.Sent = began
+		if err != nil {
+			err = PartlySent{err}
+		}
+	}
+	return g, err
+}
+
+// acquireAlone is acquireRow by statements for this request alone.
+func (s *Store) acquireAlone(ctx context.Context, req AcquireRequest) (g Grant, err error) {
 	answer := int64(answerAbsent)
 	send := func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		if !req.skipLocked && s.rowWaits.enter(acquireWaits, req.Name, s.slots(acquireWaits)) {
@@ -218,8 +247,8 @@ const skipLocked = "SKIP LOCKED"
 // answerClaimed if an earlier statement, or copy, has claimed the name for the request.
 func (s *Store) whyRefused(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, err error) {
 	var row struct {
-		Answer                        int64
-		Autocommit, Available, Listed bool
+		Answer                             int64
+		Autocommit, Available, Listed, Own bool
 	}
 	err = s.get(ctx, conn, &row, sqlWhyRefused, "name", literal(req.Name), "owner", literal(req.Owner), "dead", req.dead.String())
 	switch {
@@ -227,6 +256,8 @@ func (s *Store) whyRefused(ctx context.Context, conn *sqlx.Conn, req AcquireRequ
 		return answerAbsent, nil
 	case err != nil || !row.Autocommit:
 		return 0, err
+	case row.Own:
+		return 0, errOwnLocked
 	case row.Available && row.Answer != answerShared:
 		return answerLocked, nil
 	case !row.Available && row.Answer == answerShared:
@@ -241,6 +272,10 @@ func (s *Store) enlist(ctx context.Context, conn *sqlx.Conn, req AcquireRequest)
 	_, _, err := s.execForAnswer(ctx, conn, command{text: s.acquireText(req, sqlEnlist, "")})
 	return err
 }
+
+// errOwnLocked leaves the outcome unknown: the row is the request's by an earlier statement, but
+// locked.
+var errOwnLocked = errors.New("the row was acquired, but a transaction has it locked")
 
 // takeFirst acquires a name that has no row yet, by a statement that grants the row of a claim.
 func (s *Store) takeFirst(ctx context.Context, req AcquireRequest, c Claim, insert func() string) (answer int64, sent time.Time, err error) {

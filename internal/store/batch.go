@@ -60,11 +60,11 @@ func (s *Store) AcquireAll(ctx context.Context, req BatchRequest) (g BatchGrant,
 			if err != nil || n == 0 || len(existing) < n {
 				return err
 			}
-			answer, all, g.Sent, err = s.takeAll(ctx, conn, s.batchCommand(sqlTakeAll, req, n, existing), n)
+			answer, all, g.Sent, err = s.takeAll(ctx, conn, s.batchCommand(sqlTakeAll, req.requests(n), existing), n)
 			return err
 		})
 		if err == nil && len(existing) < n {
-			answer, g.Sent, err = s.firstGrant(ctx, req.Claims(n)[0].Name, req.Claims(n), s.batchCommand(sqlInsertAll, req, n, existing))
+			answer, g.Sent, err = s.firstGrant(ctx, req.Claims(n)[0].Name, req.Claims(n), s.batchCommand(sqlInsertAll, req.requests(n), existing))
 			all = answer != answerPart
 		}
 		if err != nil {
@@ -145,23 +145,53 @@ func (s *Store) lookAll(ctx context.Context, conn *sqlx.Conn, names []string) (n
 	return n, existing, nil
 }
 
-// batchCommand returns a statement that takes the first n names. Those in existing have a row.
-func (s *Store) batchCommand(statement string, req BatchRequest, n int, existing []string) command {
+// requests returns the requests for the first n names.
+func (req BatchRequest) requests(n int) []AcquireRequest {
+	reqs := make([]AcquireRequest, n)
+	for i, c := range req.Claims(n) {
+		reqs[i] = AcquireRequest{Claim: c, Holder: req.Holder, Lease: req.Lease}
+	}
+	return reqs
+}
+
+// batchCommand returns a statement that takes the names of requests, which are different. Those in
+// existing have a row: all, unless the requests have the same owner or existing is empty.
+func (s *Store) batchCommand(statement string, reqs []AcquireRequest, existing []string) command {
 	return command{text: func() string {
 		names := "NULL"
 		if len(existing) > 0 {
 			names = literals(existing)
 		}
-		rows := make([]string, n)
-		for i, name := range req.Names[:n] {
-			rows[i] = "SELECT " + literal(name) + " AS name"
+		owners, labels, leases := make([]string, len(reqs)), make([]string, len(reqs)), make([]string, len(reqs))
+		for i, req := range reqs {
+			owners[i], labels[i], leases[i] = literal(req.Owner), s.labelOf(req.Holder), micros(req.Lease)
 		}
-		label := s.label
-		if req.Holder != "" {
-			label = literal(req.Holder)
+		values := []string{"owner", "", "label", "", "lease", ""}
+		rows := make([]string, len(reqs))
+		for i, req := range reqs {
+			rows[i] = "SELECT " + literal(req.Name) + " AS name"
 		}
-		return s.query(statement, "owner", literal(req.Owner), "label", label, "lease", micros(req.Lease),
-			"name", names, "count", strconv.Itoa(len(existing)), "rows", strings.Join(rows, " UNION ALL "),
-			"plain", s.query(sqlPlain, "r", "p."), "r", s.name+".")
+		position := "0"
+		for i, column := range [][]string{owners, labels, leases} {
+			switch {
+			case allEqual(column):
+				values[2*i+1] = column[0]
+			case statement == sqlTakeAll:
+				position = "FIELD(p.name, " + names + ")"
+				values[2*i+1] = "ELT(mine.i, " + strings.Join(column, ",") + ")"
+			default:
+				values[2*i+1] = "k." + values[2*i]
+				for j := range rows {
+					rows[j] += ", " + column[j] + " AS " + values[2*i]
+				}
+			}
+		}
+		return s.query(statement, append(values, "name", names, "count", strconv.Itoa(len(existing)), "rows", strings.Join(rows, " UNION ALL "),
+			"owners", strings.Join(slices.Compact(owners), ","), "i", position,
+			"plain", s.query(sqlPlain, "r", "p."), "r", s.name+".")...)
 	}}
+}
+
+func allEqual(values []string) bool {
+	return !slices.ContainsFunc(values, func(v string) bool { return v != values[0] })
 }

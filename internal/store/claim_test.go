@@ -364,8 +364,8 @@ func TestStatementsWithoutAutocommit(t *testing.T) {
 			"release_part":      s.releaseCommand(a.Claim),
 			"prepare_downgrade": s.command(sqlPrepareDowngrade, "name", literal("held"), "owner", literal(held.Owner), "skip", ""),
 			"join_semaphore":    {text: s.acquireText(permit, sqlJoinSemaphore, s.name+".")},
-			"take_all":          s.batchCommand(sqlTakeAll, batch, 2, names),
-			"insert_all":        s.batchCommand(sqlInsertAll, BatchRequest{Names: []string{"c", "d"}, Owner: batch.Owner, Lease: time.Minute}, 2, nil),
+			"take_all":          s.batchCommand(sqlTakeAll, batch.requests(2), names),
+			"insert_all":        s.batchCommand(sqlInsertAll, BatchRequest{Names: []string{"c", "d"}, Owner: batch.Owner, Lease: time.Minute}.requests(2), nil),
 		} {
 			require.NoError(t, s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 				for _, on := range []int{0, 1} {

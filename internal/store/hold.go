@@ -68,25 +68,39 @@ func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds 
 // Release frees the row if the claim still owns it. It waits for a locked row as Extend
 // does.
 func (s *Store) Release(ctx context.Context, c Claim) (freed bool, next Process, err error) {
-	freed, next, err = s.releaseBy(ctx, c, s.releaseCommand(c))
+	if ModeOf(c.Name) == Exclusive {
+		defer s.load.Add(-1)
+		// A batch with rows that are not the claims' may not find out which others it has released.
+		if s.crowded() && ctx.Value(notHeldKey{}) == nil && ctx.Value(repeatedKey{}) == nil {
+			if a, err := s.releases.do(ctx, c); err != errAlone {
+				return a.freed, a.next, err
+			}
+		}
+	}
+	freed, next, err = s.releaseAlone(ctx, c, s.releaseCommand(c))
 	return freed, next.Listening(), err
 }
 
-// ReleaseToNext is Release, but grants the row to the head of its wait queue, if that takes grants
-// and listens on this server. The owner id of the grant is that of next, an equals sign, and grant.
-// Then next.TakesGrants, and next must be signalled. Each copy of a release must have the same
-// grant. There must be no transaction under Guard of the claim: the release would wait for it.
+// ReleaseToNext is Release, but may grant the row to the head of its wait queue, if that takes
+// grants and listens on this server. The owner id of the grant is that of next, an equals sign, and
+// grant. Then next.TakesGrants, and next must be signalled. Each copy of a release must have the
+// same grant. There must be no transaction under Guard of the claim: the release would wait for it.
 func (s *Store) ReleaseToNext(ctx context.Context, c Claim, grant string) (freed bool, next Process, err error) {
 	if ModeOf(c.Name) == Exclusive && !s.logsStatements.Load() {
-		if freed, next, err = s.releaseBy(ctx, c, s.releaseToNextCommand(c, grant)); freed || err != nil {
+		crowded := s.crowded()
+		if !crowded {
+			freed, next, err = s.releaseAlone(ctx, c, s.releaseToNextCommand(c, grant))
+		}
+		s.load.Add(-1)
+		if freed || err != nil {
 			return freed, next, err
 		}
 	}
 	return s.Release(ctx, c)
 }
 
-// releaseBy is Release by the given command, whose answer may be an id that takes grants.
-func (s *Store) releaseBy(ctx context.Context, c Claim, release command) (freed bool, next Process, err error) {
+// releaseAlone releases one row by the given command, whose answer may be an id that takes grants.
+func (s *Store) releaseAlone(ctx context.Context, c Claim, release command) (freed bool, next Process, err error) {
 	// Renewals need the only connection of a pool, so that one must not wait for a row.
 	only := s.db.Stats().MaxOpenConnections == 1
 	if only || s.poolShort() || !s.rowWaits.enter(holdWaits, c.Name, s.slots(holdWaits)) {
@@ -112,6 +126,13 @@ func NotHeld(ctx context.Context) context.Context {
 }
 
 type notHeldKey struct{}
+
+// Repeated returns a context for a release that was sent before: its row may have another owner.
+func Repeated(ctx context.Context) context.Context {
+	return context.WithValue(ctx, repeatedKey{}, true)
+}
+
+type repeatedKey struct{}
 
 func (s *Store) releaseCommand(c Claim) command {
 	if ModeOf(c.Name) != Exclusive {
@@ -301,15 +322,7 @@ func (s *Store) free(ctx context.Context, c command) (freed int64, next Process,
 }
 
 func (s *Store) freeOn(ctx context.Context, conn *sqlx.Conn, c command) (freed int64, next Process, err error) {
-	res, err := s.exec(ctx, conn, c)
-	if err != nil {
-		return 0, 0, err
-	}
-	first, err := res.LastInsertId()
-	if err != nil {
-		return 0, 0, err
-	}
-	freed, err = res.RowsAffected()
+	freed, first, err := s.execForBoth(ctx, conn, c)
 	return freed, Process(first), err
 }
 

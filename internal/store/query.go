@@ -159,6 +159,20 @@ func (s *Store) exec(ctx context.Context, conn *sqlx.Conn, c command) (sql.Resul
 	return conn.ExecContext(ctx, c.text())
 }
 
+// execForBoth executes a command. It returns how many rows it changed, and the number that it passed
+// to LAST_INSERT_ID.
+func (s *Store) execForBoth(ctx context.Context, conn *sqlx.Conn, c command) (rows, answer int64, err error) {
+	res, err := s.exec(ctx, conn, c)
+	if err != nil {
+		return 0, 0, err
+	}
+	if answer, err = res.LastInsertId(); err != nil {
+		return 0, 0, err
+	}
+	rows, err = res.RowsAffected()
+	return rows, answer, err
+}
+
 // execForAnswer executes a command and returns the number that it passed to
 // LAST_INSERT_ID.
 func (s *Store) execForAnswer(ctx context.Context, conn *sqlx.Conn, c command) (answer int64, sent time.Time, err error) {

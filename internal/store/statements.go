@@ -37,6 +37,7 @@ var (
 	sqlLookAll          = load("look_all")
 	sqlTakeAll          = load("take_all")
 	sqlInsertAll        = load("insert_all")
+	sqlLookBatch        = load("look_batch")
 	sqlAdmit            = load("admit")
 	sqlJoin             = load("join")
 	sqlInsertShared     = load("insert_shared")

@@ -42,6 +42,9 @@ type Store struct {
 	prepared        prepared
 	rowWaits        rowWaits
 	sharedNames     sharedNames
+	load            atomic.Int64 // acquires and releases in progress that may be combined
+	takes           combiner[AcquireRequest, Grant]
+	releases        combiner[Claim, freedRow]
 	detached        sync.WaitGroup // statements whose callers may have returned
 	lifetime        context.Context
 	end             context.CancelFunc // ends lifetime; called by Close
@@ -78,6 +81,7 @@ func New(db *sql.DB, schema, name, label string, self Process, lease time.Durati
 		connReturned: make(chan struct{}, 1), rowWaitsByName: map[string]rowWait{}, limits: map[string]int{},
 	}
 	s.lifetime, s.end = context.WithCancel(context.Background())
+	s.initCombiners()
 	// Hexadecimal digits are the same in every charset.
 	s.preparedTake = s.query(sqlTake, "owner", "?", "label", s.label, "lease", "?", "name", "UNHEX(?)", "dead", "?")
 	s.preparedTakeAs = s.query(sqlTake, "owner", "?", "label", "UNHEX(?)", "lease", "?", "name", "UNHEX(?)", "dead", "?")

@@ -1,5 +1,5 @@
 -- Reads, without a lock, why take_unlocked did not take the row. listed means that enlist
--- would change nothing.
+-- would change nothing, own that an earlier statement or copy has acquired the row for the request.
 --
 -- | row                     | autocommit | available | answer       | so take_unlocked was refused because |
 -- |-------------------------|------------|-----------|--------------|--------------------------------------|
@@ -11,5 +11,6 @@
   {>remaining} AS answer,
   @@autocommit AS autocommit,
   ({>available}) + 0 AS available,
+  (owner = {owner} AND mode = 0 AND expires_at > {>now}) + 0 AS own,
   ({>listed} OR LENGTH(waiters) > 1000) + 0 AS listed
 FROM {t} FORCE INDEX (PRIMARY) WHERE name = {name} LIMIT 1

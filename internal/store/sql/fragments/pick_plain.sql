@@ -1,4 +1,5 @@
--- Picks and locks the rows {name} that a batch may take.
+-- Picks and locks the rows {name} that a batch may take. An owner id in {owners} belongs to one of
+-- the names, or to all. i is the position of the row in {name}, if anything depends on it.
 --
 -- | row                                          | picked |
 -- |----------------------------------------------|--------|
@@ -7,5 +8,6 @@
 -- | not plain, or missing                        | no     |
 -- | locked, or its entry in the guard index      | no     |
 -- | any, while autocommit is off                 | no     |
-SELECT p.name, p.token, p.owner = {owner} AS copied FROM {>unlocked} AND ({plain} OR p.owner = {owner}) AND @@autocommit
+SELECT p.name, p.token, p.owner IN ({owners}) AS copied, {i} AS i FROM {>unlocked}
+  AND ({plain} OR p.owner IN ({owners})) AND @@autocommit
 LIMIT {count} FOR UPDATE SKIP LOCKED

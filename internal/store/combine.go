@@ -1,0 +1,248 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/mysqllock/mysqllock/internal/background"
+)
+
+const (
+	// combineFrom is how many acquires and releases are sent one by one, at most half as many as
+	// the pool has connections. If there are more, further ones are combined, which is slower for few.
+	combineFrom = 6
+	// maxCombined limits the requests that share a statement. More of them would hold others up.
+	maxCombined = 200
+	// slowBatch is when the next batch no longer waits for the reply to the last one: its connection
+	// may be dead, or being opened in vain.
+	slowBatch = 100 * time.Millisecond
+)
+
+// crowded begins an acquire or release, and reports whether it should share a statement with
+// others. Each call must be followed by one of s.load.Add(-1).
+func (s *Store) crowded() bool {
+	n := s.load.Add(1)
+	if n == 1 {
+		return false
+	}
+	most := combineFrom
+	if open := s.db.Stats().MaxOpenConnections; open > 0 {
+		most = min(most, max(1, open/2))
+	}
+	return n > int64(most)
+}
+
+// A combiner collects requests while statements are in flight, and sends those that are pending
+// together in the next one.
+//
+// A request is pending until a statement has a connection, and then part of its batch. The end of
+// the context of a call ends that call alone: a pending request is not sent, and that of a batch
+// has an unknown outcome.
+type combiner[R, A any] struct {
+	store    *Store
+	reserved bool // the statement may use the reserved connection
+	name     func(R) string
+	// send sends a batch, in which names are different. Requests that it has not answered get its
+	// error. If it returns nil, it answers them later.
+	send func(ctx context.Context, conn *sqlx.Conn, batch []*combined[R, A]) error
+
+	mu      sync.Mutex // protects following fields, and those of requests and batches
+	pending []*combined[R, A]
+	busy    bool // a goroutine sends what is pending, and its batch is not slow
+}
+
+// A combined is a request in a combiner.
+type combined[R, A any] struct {
+	request R
+	done    chan struct{} // closed when answer and err are set
+	answer  A
+	err     error
+	ended   bool   // answered, or its call has ended
+	batch   *batch // nil while pending
+}
+
+// A batch is a statement for several requests.
+type batch struct {
+	calls  int                // that wait for its reply
+	cancel context.CancelFunc // ends the statement
+	taken  bool               // it has its requests
+	slow   bool               // or ended: the combiner does not wait for it
+}
+
+// errAlone is the outcome of a request that must be sent on its own.
+var errAlone = errors.New("not combined")
+
+// do sends a request together with others. It returns errAlone, and the answer so far, if the
+// request must be sent on its own.
+func (c *combiner[R, A]) do(ctx context.Context, request R) (answer A, err error) {
+	r := &combined[R, A]{request: request, done: make(chan struct{})}
+	c.mu.Lock()
+	if c.store.lifetime.Err() != nil {
+		c.mu.Unlock()
+		return answer, errAlone
+	}
+	c.pending = append(c.pending, r)
+	c.start()
+	c.mu.Unlock()
+	select {
+	case <-r.done:
+		return r.answer, r.err
+	case <-ctx.Done():
+	}
+	inUse := c.store.PoolInUse()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.ended {
+		return r.answer, r.err
+	}
+	r.ended, err = true, ctx.Err()
+	switch {
+	case r.batch != nil:
+		r.batch.leave()
+	case inUse:
+		c.remove(r)
+		err = NotSent{PoolExhausted{err}}
+	default:
+		c.remove(r)
+		err = NotSent{err}
+	}
+	return answer, err
+}
+
+func (c *combiner[R, A]) remove(r *combined[R, A]) {
+	c.pending = slices.DeleteFunc(c.pending, func(p *combined[R, A]) bool { return p == r })
+}
+
+// leave records that the call of one of the requests has ended. The caller holds the combiner's mu.
+func (b *batch) leave() {
+	if b.calls--; b.calls == 0 {
+		b.cancel()
+	}
+}
+
+// start starts a goroutine for what is pending, unless there is one. The caller holds mu.
+func (c *combiner[R, A]) start() {
+	if len(c.pending) > 0 && !c.busy {
+		c.busy = true
+		c.store.detached.Go(func() {
+			for c.sendBatch() {
+			}
+		})
+	}
+}
+
+// sendBatch sends what is pending. It reports whether it must be called again.
+func (c *combiner[R, A]) sendBatch() (again bool) {
+	ctx, cancel := context.WithCancel(c.store.lifetime)
+	defer cancel()
+	b := &batch{cancel: cancel}
+	watch := background.AfterFunc(slowBatch, func() time.Duration { return c.stalled(b) })
+	var requests []*combined[R, A]
+	err := ErrPanic
+	defer func() {
+		watch.Stop()
+		again = c.finish(b, requests, err)
+	}()
+	err = c.store.run(ctx, c.reserved, func(ctx context.Context, conn *sqlx.Conn) error {
+		if !b.taken {
+			requests = c.take(b)
+		}
+		if len(requests) == 0 {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, LockWaitTimeout)
+		defer cancel()
+		return c.send(ctx, conn, requests)
+	})
+	return again
+}
+
+// take makes what is pending part of a batch.
+func (c *combiner[R, A]) take(b *batch) (requests []*combined[R, A]) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	names := make(map[string]struct{}, len(c.pending))
+	var others []*combined[R, A]
+	for _, r := range c.pending {
+		name := c.name(r.request)
+		if _, found := names[name]; found || len(requests) == maxCombined {
+			others = append(others, r)
+			continue
+		}
+		names[name] = struct{}{}
+		r.batch = b
+		b.calls++
+		requests = append(requests, r)
+	}
+	c.pending, b.taken = others, true
+	return requests
+}
+
+// stalled lets another batch begin beside one without a reply. It returns after how long to call
+// it again.
+func (c *combiner[R, A]) stalled(b *batch) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !b.taken && c.store.PoolInUse() {
+		return slowBatch // another batch would also wait for a connection
+	}
+	if !b.slow {
+		b.slow, c.busy = true, false
+		c.start()
+	}
+	return 0
+}
+
+// finish records the end of a batch. It reports whether the goroutine must send another.
+func (c *combiner[R, A]) finish(b *batch, requests []*combined[R, A], err error) (again bool) {
+	if !b.taken { // there is no connection
+		requests = c.take(b)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range requests {
+		if err != nil && !r.ended {
+			r.end(r.answer, err)
+		}
+	}
+	if b.slow { // another has taken its place
+		return false
+	}
+	b.slow, c.busy = true, len(c.pending) > 0
+	return c.busy
+}
+
+// end gives a request its answer. The caller holds the combiner's mu.
+func (r *combined[R, A]) end(answer A, err error) {
+	r.answer, r.err, r.ended = answer, err, true
+	close(r.done)
+}
+
+// answer gives a request its answer. It returns false if its call has ended.
+func (c *combiner[R, A]) answer(r *combined[R, A], answer A, err error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.ended {
+		return false
+	}
+	r.end(answer, err)
+	return true
+}
+
+// move makes requests, which a batch has not answered, part of another.
+func (c *combiner[R, A]) move(requests []*combined[R, A], cancel context.CancelFunc) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := &batch{calls: 1, cancel: cancel}
+	for _, r := range requests {
+		if r.batch = b; !r.ended {
+			b.calls++
+		}
+	}
+	b.leave()
+}

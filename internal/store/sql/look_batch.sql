@@ -1,0 +1,21 @@
+-- Reads, without a lock, what became of the rows of a batch that took rows, or released them.
+--
+-- | row                                  | owner           | token      | micros                 | released            | next     |
+-- |--------------------------------------|-----------------|------------|------------------------|---------------------|----------|
+-- | taken by the batch                   | of its claim    | of all     |                        |                     |          |
+-- | released by the batch                | its released id |            |                        | since the batch     | its head |
+-- | released by the batch, taken since   | another         |            |                        | since the batch     |          |
+-- | held by another before the batch     | another         |            | left of its own lease  | longer, if not freed meanwhile | |
+-- | wait queue empty                     |                 |            |                        |                     | 0        |
+-- | missing                              | no result       |            |                        |                     |          |
+--
+-- micros and released are in microseconds: what is left of the row's own lease, and how long ago
+-- the last release was.
+{>select_unlimited}
+  CAST(name AS BINARY) AS name,
+  CAST(owner AS BINARY) AS owner,
+  token + 0 AS token,
+  TIMESTAMPDIFF(MICROSECOND, {>now}, expires_at) AS micros,
+  TIMESTAMPDIFF(MICROSECOND, released_at, {>now}) AS released,
+  IF(waiters = x'', 0, CAST({>head} AS UNSIGNED)) AS next
+FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) LIMIT {count}
