@@ -1,7 +1,7 @@
 # make demo   several processes share locks on a real server
 # make check  a minute's answer after an edit; make check SERVER=mariadb for the other server
 # make test   the whole suite, with -race, on MySQL and MariaDB
-# make lint   vet, staticcheck and gofumpt, of all modules
+# make lint   vet, staticcheck and gofumpt, of all modules; actionlint
 # What demo and tests need is found, or fetched, by scripts/.
 GO ?= go
 TESTFLAGS ?=
@@ -83,6 +83,7 @@ race:
 lint: portable
 	@for module in . $(MODULES); do (set -x; cd $$module && $(GO) vet ./... && \
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
+	$(GO) run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 	@unformatted=$$($(GO) run mvdan.cc/gofumpt@v0.12.0 -l .); [ -z "$$unformatted" ] || { echo "gofumpt: $$unformatted"; exit 1; }
 
 # The library, its tests and the command also build where no test runs. The default

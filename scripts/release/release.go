@@ -162,13 +162,13 @@ func (r *release) prove() error {
 		if _, err := output(at, append(env, "GOFLAGS=-mod=readonly -trimpath -buildvcs=false"), "go", "vet", "./..."); err != nil {
 			return fmt.Errorf("the released module in %q: %w", dir, err)
 		}
-		packages, err := output(at, env, "go", "list", "-f", "{{.Name}} {{.ImportPath}}", "./...")
+		packages, err := output(at, env, "go", "list", "-f", "{{if .GoFiles}}{{.Name}} {{.ImportPath}}{{end}}", "./...")
 		if err != nil {
 			return err
 		}
 		for line := range strings.SplitSeq(packages, "\n") {
 			name, path, _ := strings.Cut(line, " ")
-			if name != "main" && !strings.Contains(path+"/", "/internal/") && !strings.HasSuffix(path, "/docs") && !strings.HasSuffix(path, "/failover") {
+			if name != "" && name != "main" && !strings.Contains(path+"/", "/internal/") {
 				fmt.Fprintf(&imports, "\t_ %q\n", path)
 			}
 		}
