@@ -7,7 +7,7 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// Operators see who holds what, and for which request.
+// Operators see the holders, and for which request they hold the lock.
 func ExampleLocker_List() {
 	ctx := context.Background()
 	locker, db := open()

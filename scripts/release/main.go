@@ -115,7 +115,7 @@ func checkVersion(version string) error {
 	return nil
 }
 
-// checkTree reports whether HEAD is what is to be tagged.
+// checkTree reports whether HEAD can be tagged: committed, with a section in CHANGELOG.
 func checkTree(top, version string) error {
 	changes, err := output(top, nil, "git", "status", "--porcelain")
 	if err != nil {
