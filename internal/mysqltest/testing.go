@@ -77,12 +77,13 @@ func Open(tb testing.TB, kind string) (db *sql.DB, dsn string) {
 	return db, dsn
 }
 
-// Example stands for the test in an example. What is made for it lasts as long as
-// the server.
+// Example stands for the test in an example, which has its server even under go test
+// -short. What is made for it lasts as long as the server.
 type Example struct{ testing.TB }
 
 func (Example) Helper()           {}
 func (Example) Cleanup(func())    {}
+func (Example) Skip(...any)       {}
 func (Example) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 
 // New starts a server for one test alone and stops it at the test's end. When
