@@ -38,7 +38,7 @@ test: race
 
 # The parts of the suite: the root module, then the nested ones.
 SUITE := test/root test/cmd/mysqllock notify/redis notify/nats test/metrics/prometheus test/metrics/otel \
-	test/with/gocron test/with/grpc test/bench test/torture
+	test/with/gocron test/with/grpc test/bench test/torture test/scripts/release
 
 # The suite where the servers are. A part that fails skips none of the others.
 suite:
