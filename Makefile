@@ -1,6 +1,7 @@
 # make demo   several processes share locks on a real server
+# make check  a minute's answer after an edit; make check SERVER=mariadb for the other server
 # make test   the whole suite, with -race, on MySQL and MariaDB
-# make lint   vet, staticcheck and gofumpt, of all modules
+# make lint   vet, staticcheck and gofumpt, of all modules; actionlint
 # What demo and tests need is found, or fetched, by scripts/.
 GO ?= go
 TESTFLAGS ?=
@@ -12,7 +13,7 @@ TORTUREFLAGS ?= -length 5m
 # The nested modules.
 MODULES := $(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod))
 
-.PHONY: demo test suite parts notify notify/redis notify/nats metrics with race lint portable cover failover soak fuzz leaks mutations reproductions model torture bench integration clean
+.PHONY: demo check test suite parts notify notify/redis notify/nats metrics with race lint portable platforms cover failover soak fuzz leaks mutations reproductions model torture bench integration release clean
 
 # What servers.sh found is not told: the demo says what it runs on.
 demo:
@@ -20,6 +21,14 @@ demo:
 	0) $(GO) run ./examples/demo ;; \
 	3) cd integration && $(GO) run ./withserver -image mariadb:11 -- $(GO) run -C .. ./examples/demo ;; \
 	*) exit 1 ;; esac
+
+# What can be known within a minute: vet, the tests that need no server (those on the
+# store in memory among them), and the contract of the store on one server.
+check:
+	$(GO) vet ./...
+	$(GO) test -short -run '^(Test|Fuzz)' . ./docs ./leader ./mysqllocktest ./with/http \
+		$$($(GO) list ./internal/... | grep -vE "/(model|mysqltest)$$")
+	@scripts/servers.sh $(SERVER) && set -x && $(GO) test -run '^TestContract$$/^$(SERVER)$$' ./internal/store
 
 test: race
 	@scripts/servers.sh; case $$? in \
@@ -29,7 +38,7 @@ test: race
 
 # The parts of the suite: the root module, then the nested ones.
 SUITE := test/root test/cmd/mysqllock notify/redis notify/nats test/metrics/prometheus test/metrics/otel \
-	test/with/gocron test/with/grpc test/bench test/torture
+	test/with/gocron test/with/grpc test/bench test/torture test/scripts/release
 
 # The suite where the servers are. A part that fails skips none of the others.
 suite:
@@ -74,6 +83,7 @@ race:
 lint: portable
 	@for module in . $(MODULES); do (set -x; cd $$module && $(GO) vet ./... && \
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
+	$(GO) run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 	@unformatted=$$($(GO) run mvdan.cc/gofumpt@v0.12.0 -l .); [ -z "$$unformatted" ] || { echo "gofumpt: $$unformatted"; exit 1; }
 
 # The library, its tests and the command also build where no test runs. The default
@@ -83,6 +93,12 @@ portable:
 	@for platform in $(PLATFORMS); do for module in . cmd/mysqllock; do (cd $$module && \
 	GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GO) vet ./...) || { echo "$$module does not build on $$platform"; exit 1; }; done; done
 	@cd cmd/mysqllock && GOOS=solaris GOARCH=amd64 $(GO) vet ./...
+
+# Each module that a program may require, on each platform that it may run on.
+platforms:
+	@for platform in $(foreach os,linux windows freebsd,$(os)/amd64 $(os)/arm64 $(os)/386) darwin/amd64 darwin/arm64; do \
+	for module in . cmd/mysqllock notify/redis notify/nats metrics/prometheus metrics/otel with/gocron with/grpc; do (cd $$module && \
+	GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GO) vet ./...) || { echo "$$module does not build on $$platform"; exit 1; }; done; done
 
 # What of the library the tests of the root package run.
 cover:
@@ -131,6 +147,10 @@ bench:
 # The suite of the root package on each image of the matrix, with Docker.
 integration:
 	cd integration && $(GO) test -v -count=1 -timeout 90m ./...
+
+# Proves that a version can be released: make release VERSION=v0.1.0. See docs/releasing.md.
+release:
+	cd scripts/release && $(GO) run . $(RELEASEFLAGS) $(VERSION)
 
 clean:
 	rm -rf .cache

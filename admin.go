@@ -131,8 +131,8 @@ func (l *Locker) force(ctx context.Context, key string) (held bool, err error) {
 // idle, and returns how many. It counts the row of a semaphore's wait queue, too, which it deletes
 // 30 days later. Tokens keep rising after it. It also deletes, without counting them, the rows of sessions
 // that have been dead for that long. It works in small transactions and skips locked rows; it
-// needs the DELETE privilege. If it fails midway, it returns how many it had deleted with the
-// error.
+// needs the DELETE privilege. It returns [ErrNoTable], [ErrClosed], or the error of ctx or the
+// database, together with the number of rows that it had deleted.
 func (l *Locker) Purge(ctx context.Context, idle time.Duration) (deleted int64, err error) {
 	err = l.admin(func() error {
 		n, err := l.table.Purge(ctx, max(idle, 0))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"time"
 
 	"github.com/mysqllock/mysqllock"
@@ -211,15 +212,32 @@ func ExampleLock_Detach() {
 	// <nil>
 }
 
-// A middleware that starts an owner a request: whatever the handler and the
-// functions that it calls acquire, they may acquire again.
+// A middleware starts an owner for each request: whatever the handler and the functions that it
+// calls acquire, they may acquire again.
 func ExampleWithOwner() {
+	locker, db := open()
+	defer db.Close()
+	defer locker.Close()
+
 	owned := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			next.ServeHTTP(w, r.WithContext(mysqllock.WithOwner(r.Context())))
 		})
 	}
-	http.Handle("/", owned(http.NotFoundHandler()))
+	handler := owned(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for range 2 { // two functions that do not know of each other
+			lock, err := locker.TryLock(r.Context(), "cart:9", 0, mysqllock.AutoRenew)
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusConflict)
+				return
+			}
+			defer lock.Unlock()
+		}
+		fmt.Println("re-entered", locker.Stats().Reentered)
+	}))
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/cart/9", nil))
+	// Output:
+	// re-entered 1
 }
 
 // Two accounts are locked together. However the callers list them, no two block each other

@@ -145,8 +145,8 @@ func WithOwner(ctx context.Context) context.Context {
 	return context.WithValue(ctx, ownerKey{}, new(owner))
 }
 
-// New returns a Locker on db. It checks the options and sends nothing. The
-// Locker uses db's pool as it is and never closes it; call [Locker.Close] to end
+// New returns a Locker on db, or an error if db is nil or an option is invalid. It sends
+// nothing. The Locker uses db's pool as it is and never closes it; call [Locker.Close] to end
 // the Locker.
 //
 // While it holds locks, the Locker reserves one connection of a pool of two or more, so that
@@ -254,8 +254,8 @@ func (l *Locker) acquireEnded(op, name string, k *Lock, err error, o *observed) 
 	return k, err
 }
 
-// Lock is TryLock with [WaitForever]. Like a sync.Mutex, it waits for ever for a lock that
-// the caller holds, unless the owner in ctx holds it.
+// Lock is TryLock with [WaitForever], and returns its errors. Like a sync.Mutex, it waits for ever
+// for a lock that the caller holds, unless the owner in ctx holds it.
 func (l *Locker) Lock(ctx context.Context, name string, lease time.Duration) (*Lock, error) {
 	return l.TryLock(ctx, name, WaitForever, lease)
 }

@@ -378,13 +378,13 @@ func TestLogOfDo(t *testing.T) {
 	})
 }
 
-// The package documentation has every record above debug, with its keys; those at
-// debug use the same keys.
+// docs/operations.md has every record above debug, with its keys; those at debug use the
+// same keys.
 func TestLogTable(t *testing.T) {
-	doc, err := os.ReadFile("doc.go")
+	doc, err := os.ReadFile("docs/operations.md")
 	require.NoError(t, err)
 	documented := map[string]string{} // message to keys
-	for _, m := range regexp.MustCompile(`(?m)^//\t(?:error|warn|info) +(.+?)  +((?:\w+, )*\w+)  `).FindAllStringSubmatch(string(doc), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| (?:error|warn|info) \\| `([^`]+)` \\| ([^|]+) \\|").FindAllStringSubmatch(string(doc), -1) {
 		documented[m[1]] = m[2]
 	}
 	require.Len(t, documented, 7)

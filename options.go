@@ -67,8 +67,8 @@ func WithPollInterval(d time.Duration) Option {
 }
 
 // WithLogger sets where losses (level error), failing renewals (warn) and the
-// failures of background work go; the package documentation has a table of the
-// records. The default discards them.
+// failures of background work go; docs/operations.md has a table of the records.
+// The default discards them.
 func WithLogger(log *slog.Logger) Option {
 	return func(c *config) error {
 		if log == nil {

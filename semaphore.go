@@ -36,7 +36,7 @@ func (s *Semaphore) TryAcquire(ctx context.Context, wait, lease time.Duration) (
 	return s.locker.acquire(ctx, request{name: s.name, mode: store.Permit, limit: s.limit, wait: wait, lease: lease})
 }
 
-// Acquire is TryAcquire with [WaitForever].
+// Acquire is TryAcquire with [WaitForever], and returns its errors.
 func (s *Semaphore) Acquire(ctx context.Context, lease time.Duration) (*Lock, error) {
 	return s.TryAcquire(ctx, WaitForever, lease)
 }

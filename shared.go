@@ -22,7 +22,7 @@ func (l *Locker) TryRLock(ctx context.Context, name string, wait, lease time.Dur
 	return l.acquire(ctx, request{name: name, mode: store.Shared, wait: wait, lease: lease})
 }
 
-// RLock is TryRLock with [WaitForever].
+// RLock is TryRLock with [WaitForever], and returns its errors.
 func (l *Locker) RLock(ctx context.Context, name string, lease time.Duration) (*Lock, error) {
 	return l.TryRLock(ctx, name, WaitForever, lease)
 }

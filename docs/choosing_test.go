@@ -4,9 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/mysqllock/mysqllock"
+	"github.com/mysqllock/mysqllock/internal/lease"
 )
 
 // once runs a job that every host starts at about the same time.
@@ -81,4 +88,27 @@ func Example_fixedLease() {
 	// a
 	// b
 	// <nil>
+}
+
+// The table of leases follows from the code: renewed each third, trusted up to the margin.
+func TestLeaseTable(t *testing.T) {
+	rows := regexp.MustCompile(`(?m)^\| \**([\d.]+ (?:s|min))\** \| \**([\d.]+) s\** \| \**([\d.]+) to ([\d.]+) s\** \| \**([\d.]+) s\** \| \**([\d,]+)\** \|$`).
+		FindAllStringSubmatch(read(t, "docs", "choosing.md"), -1)
+	require.Len(t, rows, 4)
+	for _, row := range rows {
+		length, err := time.ParseDuration(strings.NewReplacer(" ", "", "min", "m").Replace(row[1]))
+		require.NoError(t, err)
+		whole := length.Seconds()
+		for i, want := range map[int]float64{
+			2: whole / 3,
+			3: whole * 2 / 3,
+			4: whole,
+			5: whole*2/3 - lease.Margin(length).Seconds(),
+			6: 4 * 3600 / whole, // three renewals, one count of the rows
+		} {
+			got, err := strconv.ParseFloat(strings.ReplaceAll(row[i], ",", ""), 64)
+			require.NoError(t, err)
+			require.InEpsilon(t, want, got, 0.06, "%s: column %d", row[1], i)
+		}
+	}
 }

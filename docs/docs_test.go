@@ -343,6 +343,42 @@ func TestSuiteGoesOn(t *testing.T) {
 	require.Regexp(t, `^.*\nmysqllock\ntorture\n$`, string(ran))
 }
 
+// Scripts, packages and variables of the environment that commands name are there.
+func TestCommandLines(t *testing.T) {
+	var sources strings.Builder
+	for name, text := range files(t, ".go") {
+		if !strings.HasPrefix(name, "docs/") {
+			sources.WriteString(text)
+		}
+	}
+	for _, text := range files(t, ".sh") {
+		sources.WriteString(text)
+	}
+	script := regexp.MustCompile(`\bscripts/[\w./-]+\.sh\b`)
+	goCommand := regexp.MustCompile(`(?m)\bgo (?:test|run|vet|build)\b[^#\n]*?(?: (\./[\w/-]+))`)
+	variable := regexp.MustCompile(`\bMYSQLLOCK_[A-Z_]+\b`)
+	for name, page := range files(t, ".md") {
+		_, code := prose(page)
+		for _, path := range script.FindAllString(code, -1) {
+			if _, err := os.Stat(filepath.Join(root, path)); err != nil {
+				t.Errorf("%s: %s: no such script", name, path)
+			}
+		}
+		for _, m := range goCommand.FindAllStringSubmatch(code, -1) {
+			_, atRoot := os.Stat(filepath.Join(root, m[1]))
+			_, here := os.Stat(filepath.Join(root, filepath.Dir(name), m[1])) // a page of a nested module
+			if atRoot != nil && here != nil {
+				t.Errorf("%s: %s: no such package", name, m[0])
+			}
+		}
+		for _, v := range variable.FindAllString(code, -1) {
+			if !strings.Contains(sources.String(), v) {
+				t.Errorf("%s: %s: nothing reads it", name, v)
+			}
+		}
+	}
+}
+
 // Commands of cmd/mysqllock have the subcommands and flags that are used.
 func TestCommands(t *testing.T) {
 	known := map[string]bool{"help": true, "completion": true}
@@ -425,7 +461,7 @@ func TestNames(t *testing.T) {
 	sources := files(t, ".go")
 	var library strings.Builder
 	for name, text := range sources {
-		if !strings.Contains(name, "/") && !strings.HasSuffix(name, "_test.go") {
+		if (!strings.Contains(name, "/") || strings.HasPrefix(name, "notify/")) && !strings.HasSuffix(name, "_test.go") {
 			library.WriteString(text)
 		}
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	allImages   = "mysql:8.0,mysql:8.4,mysql:9,mariadb:10.6,mariadb:10.11,mariadb:11"
+	allImages   = "mysql:8.0,mysql:8.4,mysql:9,mariadb:10.6,mariadb:10.11,mariadb:11.4,mariadb:11.8"
 	stopTimeout = 30 * time.Second // kept of the test's time, to remove the container
 )
 

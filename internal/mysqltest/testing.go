@@ -23,9 +23,11 @@ type start struct {
 }
 
 // Shared returns the server of a kind that the tests of a process have in
-// common, and starts it at the first call. It fails the test if it cannot.
+// common, and starts it at the first call. It fails the test if it cannot, and skips
+// it under go test -short.
 func Shared(tb testing.TB, kind string) *Server {
 	tb.Helper()
+	skipIfShort(tb)
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	s, ok := shared.starts[kind]
@@ -75,12 +77,13 @@ func Open(tb testing.TB, kind string) (db *sql.DB, dsn string) {
 	return db, dsn
 }
 
-// Example stands for the test in an example. What is made for it lasts as long as
-// the server.
+// Example stands for the test in an example, which has its server even under go test
+// -short. What is made for it lasts as long as the server.
 type Example struct{ testing.TB }
 
 func (Example) Helper()           {}
 func (Example) Cleanup(func())    {}
+func (Example) Skip(...any)       {}
 func (Example) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 
 // New starts a server for one test alone and stops it at the test's end. When
@@ -93,9 +96,18 @@ func New(tb testing.TB, kind string, flags ...string) *Server {
 	return s
 }
 
+// skipIfShort skips a test that needs a server: go test -short is for those that need none.
+func skipIfShort(tb testing.TB) {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("needs a server")
+	}
+}
+
 // launchFor makes s a running server for one test.
 func (s *Server) launchFor(tb testing.TB) {
 	tb.Helper()
+	skipIfShort(tb)
 	if os.Getenv(dsnVariable(s.Kind)) != "" {
 		tb.Skipf("needs a private server, but %s is set", dsnVariable(s.Kind))
 	}

@@ -190,7 +190,8 @@ func errorType(err error) string {
 
 // RegisterStats makes metrics of the Stats of locker, in the manner of
 // otelsql.RegisterDBStatsMetrics. Collecting them sends nothing to the database.
-// They go on until Unregister of what it returns, or the end of the provider.
+// They go on until Unregister of what it returns, or the end of the provider. It
+// returns the error of the provider.
 func RegisterStats(locker *mysqllock.Locker, opts ...Option) (metric.Registration, error) {
 	c := configured(opts)
 	i := instruments{meter: c.meters.Meter(scope), attributes: metric.WithAttributeSet(attribute.NewSet(c.attributes...))}

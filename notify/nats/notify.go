@@ -55,7 +55,8 @@ func WithSubject(subject string) Option {
 
 // New returns a Notifier on conn. It sends nothing. The Notifier never closes conn.
 // A conn that gives up after some attempts to reconnect, as it does by default
-// after two minutes, stays closed: set nats.MaxReconnects(-1).
+// after two minutes, stays closed: set nats.MaxReconnects(-1). New returns an error if conn is
+// nil or an option is invalid.
 func New(conn *nats.Conn, opts ...Option) (*Notifier, error) {
 	if conn == nil {
 		return nil, errors.New("natsnotify: nil connection")

@@ -59,7 +59,7 @@ func WithChannel(name string) Option {
 // New returns a Notifier on client, which may be of one server, of Sentinel's, of
 // a cluster (where each node passes PUBLISH on to all others) or a ring. It sends
 // nothing. The Notifier never closes client. While it subscribes it keeps one
-// connection besides client's pool.
+// connection besides client's pool. It returns an error if client is nil or an option is invalid.
 func New(client redis.UniversalClient, opts ...Option) (*Notifier, error) {
 	if client == nil {
 		return nil, errors.New("redisnotify: nil client")
@@ -73,7 +73,7 @@ func New(client redis.UniversalClient, opts ...Option) (*Notifier, error) {
 	return n, nil
 }
 
-// Publish sends name and returns when the server has it, or ctx ends.
+// Publish sends name and returns when the server has it, or the error of client or ctx.
 func (n *Notifier) Publish(ctx context.Context, name string) error {
 	return within(ctx, func() error { return n.client.Publish(ctx, n.channel, name).Err() })
 }

@@ -30,13 +30,13 @@ var (
 )
 
 // Unary is a [grpc.UnaryServerInterceptor]: the context of each call starts an
-// owner.
+// owner. It returns the response and the error of the handler.
 func Unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	return handle(mysqllock.WithOwner(ctx), request)
 }
 
 // Stream is a [grpc.StreamServerInterceptor]: the context of each stream starts an
-// owner, for all of its messages.
+// owner, for all of its messages. It returns the error of the handler.
 func Stream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	return handle(service, owned{stream, mysqllock.WithOwner(stream.Context())})
 }
