@@ -20,7 +20,7 @@ type attempt struct {
 	inline  bool // on the caller's goroutine
 	again   bool // an earlier attempt of the call was refused
 	request store.AcquireRequest
-	handoff *handoff // whose row it replaces; may be nil
+	handoff *handoff    // whose row it replaces; may be nil
 	granted store.Claim // likewise, of a row that a release has granted to this process; zero if there is none
 	waiter  *waiter
 	ctx     context.Context
