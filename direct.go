@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/lease"
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
@@ -14,11 +15,11 @@ import (
 // takesGrant reports whether the call can use a row that a release has granted: the row shows the
 // label of the process, and its lease may last for longer than a fixed one that is shorter.
 func (c *call) takesGrant() bool {
-	lease := c.lease
-	if lease == AutoRenew {
-		lease = c.l.lease
+	length := c.lease
+	if length == AutoRenew {
+		length = c.l.lease
 	}
-	return c.l.direct && c.mode == store.Exclusive && c.holder == "" && lease >= store.GrantLease
+	return c.l.direct && c.mode == store.Exclusive && c.holder == "" && length >= store.GrantLease
 }
 
 // enlistAs returns the id by which the next attempt of the call joins the row's wait queue; 0 if it
@@ -61,6 +62,9 @@ func (c *call) takeGrant() (*Lock, error) {
 	g, ok := l.waker.TakeGrant(c.queueName)
 	if !ok {
 		return nil, nil
+	}
+	if time.Now().Before(lease.TrustedUntil(g.Sent, g.Lease)) {
+		l.waker.Granted(c.queueName)
 	}
 	if !c.takesGrant() {
 		l.repo.HoldEnded()

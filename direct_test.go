@@ -2,8 +2,10 @@ package mysqllock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mysqllock/mysqllock"
+	"github.com/mysqllock/mysqllock/internal/wire"
 )
 
 // warm lets each of two processes or more wait for the lock once, so that its session has a row and
@@ -268,4 +271,208 @@ func TestDirectHandoffsBesideOtherRequests(t *testing.T) {
 			require.Zero(t, l.Stats().Held)
 		}
 	})
+}
+
+// handing is a lock that a process is about to release while another waits for it, so that the
+// release grants it.
+type handing struct {
+	a, b, c *mysqllock.Locker // c can be granted nothing
+	k       *mysqllock.Lock
+	got     <-chan *mysqllock.Lock
+}
+
+// hand returns a lock of a for which b waits, both through proxies of their own.
+func hand(t *testing.T, e env, opts ...mysqllock.Option) (h handing, proxyOfA, proxyOfB *wire.Proxy) {
+	t.Helper()
+	proxyOfA, proxyOfB = wire.New(t, e.server.Addr()), wire.New(t, e.server.Addr())
+	h.a, h.b = newLocker(t, e.through(t, proxyOfA), opts...), newLocker(t, e.through(t, proxyOfB), opts...)
+	h.c = e.locker(t, mysqllock.WithoutSignal(), mysqllock.WithPollInterval(50*time.Millisecond))
+	warm(t, "x", h.a, h.b)
+	h.k = acquire(t, h.a, "x", mysqllock.AutoRenew)
+	h.got = waitingSeenBy(t, h.c, h.b, "x", 1)
+	time.Sleep(50 * time.Millisecond) // it listens
+	return h, proxyOfA, proxyOfB
+}
+
+// A fault between the release, the signal and the read delays the lock, but nobody has it beside
+// another, and nothing stays behind.
+func TestDirectHandoffFaults(t *testing.T) {
+	for name, test := range map[string]func(t *testing.T, e env){
+		"the waiter is paused": func(t *testing.T, e env) {
+			h, _, proxy := hand(t, e)
+			proxy.Freeze(true)
+			start := time.Now()
+			require.NoError(t, h.k.Unlock())
+			require.True(t, granted(t, h.c, "x"))
+			k := acquireWithin(t, h.c, "x", 20*time.Second)
+			took := time.Since(start)
+			require.Greater(t, took, 3900*time.Millisecond)
+			require.Less(t, took, 6*time.Second)
+			proxy.Freeze(false)
+			select {
+			case next := <-h.got:
+				require.ErrorIs(t, next.Err(), mysqllock.ErrLost)
+			case <-time.After(2 * time.Second):
+			}
+			require.NoError(t, k.Err())
+			require.NoError(t, k.Unlock())
+			next := get(t, h.got)
+			require.Greater(t, next.Token(), k.Token())
+			require.NoError(t, next.Unlock())
+		},
+		"the waiter died": func(t *testing.T, e env) {
+			h, _, proxy := hand(t, e)
+			proxy.Refuse(true)
+			proxy.Cut()
+			eventually(t, "still listed or connected", func() bool {
+				time.Sleep(100 * time.Millisecond)
+				return true
+			})
+			start := time.Now()
+			require.NoError(t, h.k.Unlock())
+			k := acquireWithin(t, h.c, "x", 20*time.Second)
+			require.Less(t, time.Since(start), 6*time.Second)
+			proxy.Refuse(false)
+			require.NoError(t, k.Unlock())
+			require.NoError(t, get(t, h.got).Unlock())
+		},
+		"the reply to the release is lost": func(t *testing.T, e env) {
+			h, proxy, _ := hand(t, e)
+			proxy.CutBeforeNextReply()
+			start := time.Now()
+			require.NoError(t, h.k.Unlock())
+			k := get(t, h.got)
+			require.Less(t, time.Since(start), 2500*time.Millisecond)
+			require.NoError(t, k.Err())
+			require.NoError(t, k.Unlock())
+		},
+		"the release is sent twice": func(t *testing.T, e env) {
+			h, proxy, _ := hand(t, e)
+			proxy.Repeat(true)
+			require.NoError(t, unless(h.k.Unlock(), mysqllock.ErrLost))
+			k := get(t, h.got)
+			proxy.Repeat(false)
+			require.NoError(t, k.Err())
+			require.Equal(t, k.Token(), requireHeld(t, h.c, "x", true).Token)
+			require.NoError(t, k.Unlock())
+		},
+		"the signal fails": func(t *testing.T, e env) {
+			h, proxy, _ := hand(t, e)
+			proxy.Interfere(func(query string) wire.Interference {
+				if strings.HasPrefix(query, "KILL") {
+					return wire.Interference{Error: 1095, NotSent: true}
+				}
+				return wire.Interference{}
+			})
+			start := time.Now()
+			require.NoError(t, h.k.Unlock())
+			k := get(t, h.got)
+			require.Less(t, time.Since(start), 3*time.Second)
+			require.Equal(t, k.Token(), requireHeld(t, h.c, "x", true).Token)
+			require.NoError(t, k.Unlock())
+		},
+		"a transaction is under guard": func(t *testing.T, e env) {
+			h, _, _ := hand(t, e)
+			tx, err := e.db(t, "").Begin()
+			require.NoError(t, err)
+			defer tx.Rollback()
+			require.NoError(t, h.k.Guard(ctx, tx))
+			start := time.Now()
+			require.NoError(t, h.k.Unlock())
+			require.Less(t, time.Since(start), time.Second)
+			select {
+			case <-h.got:
+				require.Fail(t, "acquired beside a guard")
+			case <-time.After(300 * time.Millisecond):
+			}
+			require.NoError(t, tx.Commit())
+			k := get(t, h.got)
+			require.NoError(t, k.Unlock())
+		},
+		"the waiter is closed": func(t *testing.T, e env) {
+			for i := range 10 {
+				h, _, _ := hand(t, e)
+				go func() {
+					time.Sleep(time.Duration(i) * 500 * time.Microsecond)
+					h.b.Close()
+				}()
+				require.NoError(t, h.k.Unlock())
+				start := time.Now()
+				k := acquireWithin(t, h.c, "x", 20*time.Second)
+				require.Less(t, time.Since(start), 3*time.Second)
+				require.NoError(t, k.Unlock())
+			}
+		},
+		"the lock is taken by force": func(t *testing.T, e env) {
+			h, _, _ := hand(t, e)
+			require.NoError(t, h.k.Unlock())
+			k := get(t, h.got)
+			freed, err := h.c.ForceUnlock(ctx, "x")
+			require.NoError(t, err)
+			require.True(t, freed)
+			next := acquireWithin(t, h.c, "x", 5*time.Second)
+			require.Greater(t, next.Token(), k.Token())
+			eventually(t, "the loss is not reported", func() bool { return k.Err() != nil })
+			require.ErrorIs(t, k.Unlock(), mysqllock.ErrLost)
+			require.NoError(t, next.Err())
+			require.NoError(t, next.Unlock())
+		},
+		"the listener is cut": func(t *testing.T, e env) {
+			h, _, proxy := hand(t, e)
+			require.NoError(t, h.k.Unlock())
+			proxy.Cut()
+			k := get(t, h.got)
+			require.NoError(t, k.Err())
+			require.NoError(t, unless(k.Unlock(), mysqllock.ErrLost))
+			k = acquireWithin(t, h.c, "x", 10*time.Second)
+			require.NoError(t, k.Unlock())
+		},
+		"the holder detaches": func(t *testing.T, e env) {
+			h, _, _ := hand(t, e)
+			require.NoError(t, h.k.Unlock())
+			k := get(t, h.got)
+			ticket, err := k.Detach(ctx, 10*time.Second)
+			require.NoError(t, err)
+			attached, err := h.a.Attach(ctx, ticket, mysqllock.AutoRenew)
+			require.NoError(t, err)
+			require.Equal(t, k.Token(), attached.Token())
+			again := waiting(t, h.b, "x", 1)
+			require.NoError(t, attached.Unlock())
+			require.NoError(t, get(t, again).UnlockAfter(time.Second))
+			info := requireHeld(t, h.c, "x", true)
+			require.NotEmpty(t, info.Holder)
+			k = acquireWithin(t, h.c, "x", 10*time.Second)
+			require.NoError(t, k.Unlock())
+		},
+		"the holder goes on shared": func(t *testing.T, e env) {
+			h, _, _ := hand(t, e)
+			require.NoError(t, h.k.Unlock())
+			k := get(t, h.got)
+			shared, err := h.b.TryRLock(k.Context(), "x", time.Second, mysqllock.AutoRenew)
+			require.NoError(t, err)
+			require.NoError(t, k.Unlock())
+			other, err := h.a.TryRLock(ctx, "x", 5*time.Second, mysqllock.AutoRenew)
+			require.NoError(t, err)
+			require.NoError(t, other.Unlock())
+			require.NoError(t, shared.Unlock())
+			k = acquireWithin(t, h.c, "x", 10*time.Second)
+			require.NoError(t, k.Unlock())
+		},
+	} {
+		t.Run(name, func(t *testing.T) { onEach(t, test) })
+	}
+}
+
+func unless(err, allowed error) error {
+	if errors.Is(err, allowed) {
+		return nil
+	}
+	return err
+}
+
+func acquireWithin(t *testing.T, l *mysqllock.Locker, name string, wait time.Duration) *mysqllock.Lock {
+	t.Helper()
+	k, err := l.TryLock(ctx, name, wait, mysqllock.AutoRenew)
+	require.NoError(t, err)
+	return k
 }

@@ -71,7 +71,7 @@ func (d *Watchdog) run() {
 	}
 	var first time.Time
 	for ls := range d.leases {
-		if !ls.queued && !ls.due.IsZero() && !(d.beginning && ls.unbound()) && (first.IsZero() || ls.due.Before(first)) {
+		if !ls.queued && !ls.due.IsZero() && !(d.beginning && ls.unbound() && !ls.short) && (first.IsZero() || ls.due.Before(first)) {
 			first = ls.due
 		}
 	}
@@ -160,7 +160,7 @@ func (d *Watchdog) dueBatches() []batch {
 		if ls.due.IsZero() || ls.due.After(soon) || ls.queued || ls.sending > 0 && ls.due.After(now) {
 			continue
 		}
-		if ls.unbound() && d.session == nil && (d.beginning || !now.Before(d.beginAfter)) {
+		if ls.unbound() && !ls.short && d.session == nil && (d.beginning || !now.Before(d.beginAfter)) {
 			if !ls.due.After(now) {
 				d.startSession()
 			}
@@ -172,6 +172,8 @@ func (d *Watchdog) dueBatches() []batch {
 			key.holds = ls.holds
 		}
 		switch {
+		case ls.short && ls.requested.Auto: // from now on, the lease is like any other, and bound when it is due again
+			key.length = d.length
 		case ls.unbound():
 			key.length, key.longer, key.session = d.length, ls.promised.Sub(now) >= d.length, d.session
 		case ls.needsRenewal():

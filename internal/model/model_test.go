@@ -45,6 +45,10 @@ func TestProtocol(t *testing.T) {
 		{"waiters", "-DACQUIRES=1", false},
 		{"waiters", "-DACQUIRES=1 -DPOLLER -DSIGNALS_LOST", true},
 		{"waiters", "-DACQUIRES=1 -DPOLLER -DCRASHES", true},
+		{"direct", "-DTICKS=3", false},
+		{"direct", "-DCANCELS=2", true},
+		{"direct", "-DCANCELS=0 -DCRASHES=1 -DLOSSES=1", true},
+		{"direct", "-DSTALE=1 -DLOSSES=1 -DTICKS=3", true},
 		{"session", "", false},
 		{"session", "-DRESENT", true},
 		{"session", "-DPURGE", true},
@@ -152,6 +156,12 @@ func TestConditionsAreNeeded(t *testing.T) {
 		{"session", "-DIDS=1 -DSESSIONS=1 -DFAILOVER -DBUG_LATE_BIND_COUNTS", "loss_is_reported"},
 		{"session", "-DIDS=1 -DSESSIONS=1 -DFAILOVER -DBUG_RETURNED_ROW_IS_KEPT", "nothing_is_left_behind"},
 		{"session", "-DIDS=1 -DSESSIONS=1 -DRESENT -DPURGE", "a_dead_session_stays_dead"}, // an assumption
+		{"direct", "-DCANCELS=0 -DEXCLUSION_ALONE -DBUG_TRUST_FROM_REPLY", "one_holder_trusts"},
+		{"direct", "-DCANCELS=0 -DEXCLUSION_ALONE -DSTALE=1 -DBUG_TAKEN_BACK", "one_holder_trusts"},
+		{"direct", "-DCANCELS=0 -DEXCLUSION_ALONE -DBUG_RELEASE_ANY_OWNER", "one_holder_trusts"},
+		{"direct", "-DBUG_FOUND_TWICE", "tokens_rise"},
+		{"direct", "-DCANCELS=0 -DBUG_GRANT_KEEPS_TOKEN", "tokens_rise"},
+		{"direct", "-DBUG_NOT_GIVEN_BACK", stuck},
 		{"shared", "-DEXCLUSION_ALONE -DREQUESTS=2 -DCOPIES=0 -DBUG_TAKE_IGNORES_MODE", "exclusive_is_alone"},
 		{"shared", "-DEXCLUSION_ALONE -DREQUESTS=2 -DCOPIES=0 -DBUG_PROMOTE_IGNORES_SHARED", "exclusive_is_alone"},
 		{"shared", "-DEXCLUSION_ALONE -DREQUESTS=2 -DBUG_PROMOTE_READS_FIRST", "exclusive_is_alone"},
@@ -246,7 +256,7 @@ func check(t *testing.T, name, flags, optimise string) (violated, out string) {
 	if full {
 		args[0] = "-m20000000"
 	}
-	if !slices.Contains([]string{"waiters", "shared", "permit"}, name) {
+	if !slices.Contains([]string{"waiters", "direct", "shared", "permit"}, name) {
 		args = append(args, "-E") // these models end where they run out of grants
 	}
 	out = run("./pan", args...)

@@ -101,7 +101,7 @@ func (m mutation) pattern() string {
 }
 
 // packagesWithTests are the packages whose tests a mutation can name.
-var packagesWithTests = []string{".", "./internal/store", "./internal/queue"}
+var packagesWithTests = []string{".", "./internal/store", "./internal/queue", "./internal/wake"}
 
 var testName = regexp.MustCompile(`\bTest\w+`)
 

@@ -169,7 +169,7 @@ var shared = []mutation{
 	},
 	{
 		"a claim that is given up signals the next", "internal/store/claim.go",
-		"if next != 0 && next != s.self && next.CanListen() {", "if false {",
+		"if next != 0 && next.Listening() != s.self && next.CanListen() {", "if false {",
 		"TestClaimThatIsAbandoned",
 	},
 	{

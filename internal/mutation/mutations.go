@@ -10,7 +10,7 @@ type mutation struct {
 	tests    string // a pattern of tests that must notice
 }
 
-var mutations = slices.Concat(general, shared, permits, batches, waitQueues, handovers)
+var mutations = slices.Concat(general, shared, permits, batches, waitQueues, directHandoffs, handovers)
 
 var general = []mutation{
 	{
@@ -235,7 +235,7 @@ var general = []mutation{
 	},
 	{
 		"a removed waiter is enlisted again", "internal/wake/poller.go",
-		"row.Remaining <= 0, p.listener.enabled && !row.Waiting:", "row.Remaining <= 0:",
+		"row.Grantee == p.signaller.self, p.listener.enabled && !row.Waiting:", "row.Grantee == p.signaller.self:",
 		"TestWaiterThatStopsListening",
 	},
 	{

@@ -177,6 +177,20 @@ var directHandoffs = []clause{
 		}
 		p.signalUntil(head, wakeup)
 	}},
+	{"a release grants no name that others may hold shared", func(t *testing.T, newProcess func() *process) {
+		p, claimer, head := newProcess(), newProcess(), newProcess()
+		p.share("x", long)
+		b, _ := claimer.claims("x", claimer.self)
+		_, _, err := p.RemoveWaiter(ctx, []string{"x"}, claimer.self)
+		require.NoError(t, err)
+		wakeup := head.waitsForGrant("x")
+		freed, next := claimer.releaseToNext(b.Claim, store.NewGrantID())
+		require.True(t, freed)
+		require.Equal(t, head.self, next)
+		require.Zero(t, p.row("x").Grantee)
+		p.signalUntil(head, wakeup)
+		require.Empty(t, head.granted("x"))
+	}},
 	{"a release of a row that has another owner grants nothing", func(t *testing.T, newProcess func() *process) {
 		p, other, head := newProcess(), newProcess(), newProcess()
 		c := p.take("x", long)

@@ -212,7 +212,7 @@ func (p *poller) listen(names []string, sleep time.Duration) {
 	}
 	wakeup, err := p.listener.listen(names, sleep)
 	var granted []string
-	if wakeup.Signalled && err == nil && p.signaller.expectsGrant(names) {
+	if (wakeup.Signalled || wakeup.Name != "") && err == nil && p.signaller.expectsGrant(names) {
 		granted = p.listener.granted(names, p.signaller.grants)
 	}
 	p.wake(wakeup, granted)

@@ -307,7 +307,7 @@ func (s *signaller) remove(names []string) (left []string, next store.Process, e
 	}
 	for _, name := range names {
 		if row := rows[name]; row.Grantee == s.self {
-			s.group.Go(func() { s.giveBack(store.Claim{Name: name, Owner: row.Owner}) })
+			s.giveBack(store.Claim{Name: name, Owner: row.Owner})
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !rows[name].Listed }), next, nil

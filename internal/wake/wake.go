@@ -106,13 +106,10 @@ func (w *Waker) Enlist(name string, again bool) store.Process {
 func (w *Waker) ExpectGrant(name string) { w.signaller.expectGrant(name) }
 
 // TakeGrant returns what a release of another process has granted to this one for its head of a
-// name, if there is something. The caller must turn the grant into a hold, or give it back.
+// name, if there is something. The caller must call Granted if the grant still holds, because the row
+// may list this process again otherwise; and turn it into a hold, or give it back.
 func (w *Waker) TakeGrant(name string) (store.Grant, bool) {
-	g, ok := w.signaller.grants.take(name)
-	if ok {
-		w.signaller.unlist(name)
-	}
-	return g, ok
+	return w.signaller.grants.take(name)
 }
 
 // ClaimGrant is TakeGrant for a grant that the head has found in the row. It returns false if the

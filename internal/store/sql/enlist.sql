@@ -4,11 +4,12 @@
 -- |----------------------------------------|---------------------------------------|
 -- | its queue has room, and lacks {enlist} | {enlist} at the end of the wait queue |
 -- | already listed, or the queue is full   | nothing                               |
+-- | granted lately to this process         | nothing                               |
 -- | locked, or missing                     | nothing                               |
 -- | any, while autocommit is off           | nothing                               |
 {>no_safe_updates} UPDATE (
   SELECT name FROM {t} FORCE INDEX (PRIMARY)
-  WHERE name = {name} AND NOT {>listed} AND LENGTH(waiters) <= 1000 AND @@autocommit
+  WHERE name = {name} AND NOT {>listed} AND NOT {>granted_to_self} AND LENGTH(waiters) <= 1000 AND @@autocommit
   LIMIT 1 FOR UPDATE SKIP LOCKED
 ) AS mine
 STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name

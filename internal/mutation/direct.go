@@ -1,0 +1,95 @@
+package main
+
+// Releases that grant the row to the next process.
+var directHandoffs = []mutation{
+	{
+		"a release grants the row", "internal/store/sql/fragments/grants.sql",
+		"({r}waiters >= _ascii'7' AND", "({r}waiters >= _ascii'9' AND",
+		"TestDirectHandoff",
+	},
+	{
+		"a release grants the row only to a process that listens", "internal/store/sql/release_to_next.sql",
+		"AND (NOT {>grants} OR IS_USED_LOCK(CONCAT(_ascii'mysqllock:', {>head_listening})) IS NOT NULL)", "AND (TRUE OR {>grants})",
+		"TestContract/./a_release_grants_nothing_to_a_head_that_does_not_listen",
+	},
+	{
+		"a release grants nothing to its own process", "internal/store/sql/fragments/grants.sql",
+		" AND {>head} <> {direct})", ")",
+		"TestContract/./a_release_grants_nothing_to_its_own_process",
+	},
+	{
+		"a release grants no name that may be held shared", "internal/store/sql/fragments/grants.sql",
+		" AND {r}mode = 0 AND", " AND",
+		"TestContract/./a_release_grants_no_name_that_others_may_hold_shared",
+	},
+	{
+		"owner check in a release that grants the row", "internal/store/sql/release_to_next.sql",
+		"AND owner IN ({owner}, {released}) AND", "AND LENGTH({owner}) + LENGTH({released}) > 0 AND",
+		"TestContract/./a_release_of_a_row_that_has_another_owner_grants_nothing",
+	},
+	{
+		"a grant of a release has a new token", "internal/store/sql/release_to_next.sql",
+		"token = IF({>grants}, GREATEST(token + 256, {>now_micros}), token)", "token = token",
+		"TestDirectHandoff$",
+	},
+	{
+		"a grant of a release is known for the time of its first lease", "internal/store/sql/fragments/granted_lately.sql",
+		" AND {r}acquired_at > {>now} - INTERVAL 4000000 MICROSECOND)", ")",
+		"TestContract/./an_extended_grant_is_not_granted_again",
+	},
+	{
+		"a hold that has ended is no grant of a release", "internal/store/sql/fragments/granted_lately.sql",
+		"({r}owner BETWEEN _ascii'5' AND _ascii'7' AND SUBSTRING", "(SUBSTRING",
+		"TestContract/./a_release_grants_the_row",
+	},
+	{
+		"a request learns that the row was granted to its process", "internal/store/sql/fragments/held_answer.sql",
+		"IF({>granted_to_self}, -4611686018427387900,", "IF(0, -4611686018427387900,",
+		"TestContract/./a_request_of_the_process_to_which_the_row_was_granted",
+	},
+	{
+		"a process to which the row was granted does not join its wait queue", "internal/store/sql/fragments/waiters_enlisted.sql",
+		" OR {>granted_to_self} OR {>available}", " OR {>available}",
+		"TestContract/./a_request_of_the_process_to_which_the_row_was_granted",
+	},
+	{
+		"a process that no longer takes grants changes its entry", "internal/store/sql/fragments/waiters_enlisted.sql",
+		"IF({>listed}, {>waiters_relisted},", "IF({>listed}, {r}waiters,",
+		"TestContract/./a_process_changes_its_entry",
+	},
+	{
+		"operators see the holder of a grant of a release", "internal/store/sql/fragments/select_info.sql",
+		"COALESCE(p.holder, x'')", "x''",
+		"TestDirectHandoff$",
+	},
+	{
+		"the label is written when the lease is extended", "internal/store/sql/extend.sql",
+		"  holder = IF(holder = x'', {label}, holder),\n", "",
+		"TestContract/./a_grant_of_a_release_can_be_replaced",
+	},
+	{
+		"a grant is read only where a signal has arrived", "internal/store/listen.go",
+		"if s.listener == nil || !s.signalled || s.dirtyReads.Load() {", "if s.listener == nil {",
+		"TestGrantIsReadAfterASignal",
+	},
+	{
+		"a guarded lock is not granted by its release", "direct.go",
+		"if h.waiter == nil || h.guarded.Load() {", "if h.waiter == nil {",
+		"TestDirectHandoffFaults/a_transaction_is_under_guard",
+	},
+	{
+		"a grant with a short lease is extended", "internal/lease/renew.go",
+		"ls.due = sent.Add(min(length, d.length) / 2)", "ls.due = sent.Add(min(length, d.length) * 2)",
+		"TestDirectHandoffIsKept",
+	},
+	{
+		"a waiter that has left gives the grant back", "internal/wake/signaller.go",
+		"if row := rows[name]; row.Grantee == s.self {", "if row := rows[name]; row.Grantee == 1 {",
+		"TestWaiterLeavesDuringDirectHandoff|TestDirectHandoffFaults",
+	},
+	{
+		"a grant that was found is not found again", "internal/wake/grants.go",
+		"if g.found[c.Name].owner == c.Owner {", "if false {",
+		"TestGrantIsFoundOnce",
+	},
+}

@@ -1,0 +1,59 @@
+package wake
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mysqllock/mysqllock/internal/store"
+)
+
+// A grant is taken by one head, or given back, and not found again.
+func TestGrantIsFoundOnce(t *testing.T) {
+	g := newGrants()
+	c := store.Claim{Name: "x", Owner: "first"}
+	require.True(t, g.put(store.Grant{Claim: c, Token: 1}))
+	require.False(t, g.put(store.Grant{Claim: c, Token: 1}))
+	mine, wasReady := g.claim(c)
+	require.True(t, mine)
+	require.True(t, wasReady)
+	_, ok := g.take("x")
+	require.False(t, ok)
+	mine, _ = g.claim(c)
+	require.False(t, mine)
+	require.False(t, g.put(store.Grant{Claim: c}))
+
+	c.Owner = "second"
+	require.True(t, g.put(store.Grant{Claim: c, Token: 2}))
+	grant, ok := g.take("x")
+	require.True(t, ok)
+	require.Equal(t, uint64(2), grant.Token)
+	mine, _ = g.claim(c)
+	require.False(t, mine)
+
+	c.Owner = "third"
+	mine, wasReady = g.claim(c)
+	require.True(t, mine)
+	require.False(t, wasReady)
+	require.False(t, g.put(store.Grant{Claim: c}))
+}
+
+// Grants are remembered for a minute, and their number is bounded.
+func TestFoundGrantsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGrants()
+		for i := range 100 {
+			for j := range 100 {
+				require.True(t, g.put(store.Grant{Claim: store.Claim{Name: fmt.Sprint(i, "/", j), Owner: "o"}}))
+				_, ok := g.take(fmt.Sprint(i, "/", j))
+				require.True(t, ok)
+			}
+			require.False(t, g.put(store.Grant{Claim: store.Claim{Name: fmt.Sprint(i, "/", 0), Owner: "o"}}))
+			time.Sleep(10 * time.Second)
+		}
+		require.Less(t, len(g.found), 4*minSweep)
+	})
+}
