@@ -6,7 +6,7 @@
 GO ?= go
 TESTFLAGS ?=
 SERVER ?= mysql
-BENCHFLAGS ?= -out results/$(SERVER)
+BENCHSERVERS ?= $(if $(filter file,$(origin SERVER)),mysql mariadb,$(SERVER))
 FUZZTIME ?= 10000x
 TORTUREFLAGS ?= -length 5m
 
@@ -140,9 +140,11 @@ model:
 torture: race
 	@scripts/servers.sh $(SERVER) && cd torture && $(GO) run . -server $(SERVER) $(TORTUREFLAGS)
 
-# The library beside its rivals; writes bench/results. SERVER=mariadb for the other server.
+# The library beside its rivals, on both servers, one after the other, or on SERVER; writes
+# bench/results. BENCHFLAGS are instead of -out: BENCHFLAGS='-run handoff' prints a part.
 bench:
-	@scripts/servers.sh $(SERVER) && { scripts/brokers.sh redis || [ $$? = 3 ]; } && cd bench && $(GO) run . -server $(SERVER) $(BENCHFLAGS)
+	@scripts/servers.sh $(BENCHSERVERS) && { scripts/brokers.sh redis || [ $$? = 3 ]; } && cd bench && \
+	for server in $(BENCHSERVERS); do $(GO) run . -server $$server $(or $(BENCHFLAGS),-out results/$$server) || exit 1; done
 
 # The suite of the root package on each image of the matrix, with Docker.
 integration:

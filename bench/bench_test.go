@@ -28,22 +28,29 @@ func TestMain(m *testing.M) {
 func TestQuick(t *testing.T) {
 	out := t.TempDir()
 	o := options{server: "mysql", parts: regexp.MustCompile(""), quick: true, dir: os.TempDir(), out: out}
+	_, missing := mysqltest.FindBroker("redis-server")
+	if missing != nil {
+		require.ErrorContains(t, run(t.Context(), o), "-without redis", "a rival is missing")
+		o.without = []string{"redis"}
+	}
 	require.NoError(t, run(t.Context(), o))
 
 	text, err := os.ReadFile(filepath.Join(out, "README.md"))
 	require.NoError(t, err)
 	sections := strings.Split(string(text), "\n## ")
-	require.Len(t, sections, 1+1+10+1) // head, goals, parts, rivals
+	require.Len(t, sections, 1+1+11+1) // head, goals, parts, rivals
 	for _, s := range sections {
 		require.NotContains(t, s, "NaN")
 	}
-	_, missing := mysqltest.FindBroker("redis-server")
+	for _, s := range sections[2 : len(sections)-1] {
+		require.Regexp(t, `\nNoise: .*a flush took .* ms, a bare UPDATE .* ms, by \d+ looks`, s)
+	}
 	for _, r := range allRivals() {
 		if missing == nil || r != redisLock && r != redSync {
 			require.Contains(t, sections[len(sections)-1], "**"+r.name+"**")
 		}
 	}
-	require.Equal(t, missing != nil, strings.Contains(sections[0], "**Not measured: the rivals on Redis"), "a missing rival is named")
+	require.Equal(t, missing != nil, strings.Contains(sections[0], "**Not measured, by `-without`: redis"), "a missing rival is named")
 
 	// What was counted does not depend on the machine.
 	require.Regexp(t, `\*\*mysqllock\*\* \|.*\| \*\*2\*\* \| \*\*2\*\* \|`, sections[2], "statements and round trips")
@@ -59,6 +66,18 @@ func TestQuick(t *testing.T) {
 		}
 		require.ErrorIs(t, err, io.EOF, "%s.svg is not well-formed", name)
 	}
+}
+
+func TestNoise(t *testing.T) {
+	require.Zero(t, (&noise{}).factor())
+	n := noise{flushes: samples{2, 2, 3}, updates: samples{5, 10, 9}}
+	require.EqualValues(t, 2, n.factor(), "the worse of both")
+}
+
+func TestWithout(t *testing.T) {
+	require.NoError(t, options{without: []string{"etcd", "redis"}}.checkServices())
+	require.ErrorContains(t, options{without: []string{"redis", "mysql"}}.checkServices(), "unknown")
+	require.Empty(t, new(servers).present(redisLock, redSync, etcd))
 }
 
 func TestQuantile(t *testing.T) {

@@ -19,10 +19,13 @@ What the watchdog of one process costs while it keeps so many locks with a lease
 of %s, all of them bound to its session: statements, and CPU of this process and of
 the server in percent of one core, over one renewal interval, %s.`, spaced(lease), spaced(lease/3)))
 	s.table = newTable("locks", "statements", "client CPU, %", "server CPU, %")
-	p := &lines{title: "Holding locks", unit: "% of one core", along: "locks held"}
+	p := &lines{title: b.titled("Holding locks"), unit: "% of one core", along: "locks held"}
 	client, server := line{label: "client", ours: true}, line{label: "server"}
 	var idle usage
 	for _, n := range pick(b, []int{0, 100, 1_000, 10_000, 100_000}, []int{0, 100, 1_000}) {
+		if err := b.look(); err != nil {
+			return err
+		}
 		used, err := b.hold(n, lease)
 		if err != nil {
 			return err
@@ -153,6 +156,9 @@ one core.`)
 		{handmade, 1000, 1},
 		{handmade, 200, 200},
 	} {
+		if err := b.look(); err != nil {
+			return err
+		}
 		d := pick(b, 5*time.Second, 300*time.Millisecond)
 		u, err := b.wait(c.rival, c.waiters, c.names, d)
 		if err != nil {

@@ -12,7 +12,6 @@ func (b *bench) idle() error {
 	s := b.report.section("Waiting processes", `
 Statements that the server got each second for each process that waits, while the
 lock is held and nothing changes hands (with the renewals of the holder).`)
-	b.waitingCosts = map[waiters]float64{}
 	s.table = newTable("", "1 waiting", fmt.Sprintf("%d waiting", many))
 	team, err := newCrew(b.servers.sites, many+1)
 	if err != nil {
@@ -24,6 +23,9 @@ lock is held and nothing changes hands (with the renewals of the holder).`)
 		if err := team.warm(b.ctx, len(team.workers), r, 1); err != nil {
 			return err
 		}
+		if err := b.look(); err != nil {
+			return err
+		}
 		var told []string
 		for _, waiting := range []int{1, many} {
 			rate, err := b.idleRate(team, r, waiting)
@@ -31,7 +33,7 @@ lock is held and nothing changes hands (with the renewals of the holder).`)
 				return err
 			}
 			told = append(told, digits(rate))
-			b.waitingCosts[waiters{r, waiting}] = rate
+			b.report.waitingCosts[waiters{r, waiting}] = rate
 			if r == ourselves {
 				worst = max(worst, rate)
 			}

@@ -1,13 +1,14 @@
 // Bench measures mysqllock beside what else a service might use for locks, on
 // private servers, all of which flush to a disk what they acknowledge.
 //
-//	go run . -out results/mysql                  everything, 10 minutes
+//	go run . -out results/mysql                  everything, half an hour, more on a noisy machine
 //	go run . -server mariadb -out results/mariadb
 //	go run . -run 'handoff|hot'                  some parts, printed only
+//	go run . -without redis                      no rivals on Redis, for want of a redis-server
 //	go run . -quick                              whether it still works; the figures mean little
 //
-// Redis is measured if there is a redis-server (scripts/brokers.sh redis gets one). The
-// report and the end of the output name a rival that is missing.
+// A rival whose server is missing fails the run, unless it is excluded. The report names
+// those that are.
 package main
 
 import (
@@ -17,6 +18,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -28,16 +30,17 @@ type bench struct {
 	servers *servers
 	report  *report
 
-	uncontendedPlot plot                // shared by two parts
-	waitingCosts    map[waiters]float64 // by idle, for handoff: statements per second and process
+	uncontendedPlot plot   // shared by two parts
+	noise           *noise // of what is being measured
 }
 
 type options struct {
-	server string
-	parts  *regexp.Regexp
-	quick  bool
-	dir    string // of the servers' files
-	out    string // "" prints only
+	server  string
+	parts   *regexp.Regexp
+	without []string // services, of which no rival is measured
+	quick   bool
+	dir     string // of the servers' files
+	out     string // "" prints only
 }
 
 func main() {
@@ -45,14 +48,18 @@ func main() {
 		return
 	}
 	var o options
-	var parts string
+	var parts, without string
 	flag.StringVar(&o.server, "server", "mysql", "`kind` of the server: mysql or mariadb")
 	flag.StringVar(&parts, "run", "", "`regexp` of the parts to run: uncontended, delayed, idle, handoff, hot, scaling, holding, waiting, memory, modes")
+	flag.StringVar(&without, "without", "", "services without which to run, separated by commas: "+strings.Join(services, ", "))
 	flag.BoolVar(&o.quick, "quick", false, "make everything small")
 	flag.StringVar(&o.dir, "dir", os.TempDir(), "`directory`, on a real disk, for the servers' files")
 	flag.StringVar(&o.out, "out", "", "`directory` to write README.md and the plots to")
 	flag.Parse()
 
+	if without != "" {
+		o.without = strings.Split(without, ",")
+	}
 	var err error
 	if o.parts, err = regexp.Compile(parts); err == nil {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -66,15 +73,15 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
+	if err := o.checkServices(); err != nil {
+		return err
+	}
 	s, err := startServers(o)
 	if err != nil {
 		return err
 	}
 	defer s.stop()
 	b := &bench{options: o, ctx: ctx, servers: s, report: newReport(s, o)}
-	if b.report.flush[0], err = timeFlush(o.dir); err != nil {
-		return err
-	}
 	for _, part := range []struct {
 		name string
 		run  func() error
@@ -82,7 +89,7 @@ func run(ctx context.Context, o options) error {
 		{"uncontended", b.uncontended},
 		{"delayed", b.delayed},
 		{"idle", b.idle},
-		{"handoff", b.handoff},
+		{"handoff", b.handoff}, // repeats each of its rows by itself
 		{"hot", b.hot},
 		{"scaling", b.scaling},
 		{"holding", b.holding},
@@ -94,19 +101,16 @@ func run(ctx context.Context, o options) error {
 			continue
 		}
 		start := time.Now()
-		if err := part.run(); err != nil {
+		measure := b.quietly
+		if part.name == "handoff" {
+			measure = func(run func() error) error { return run() }
+		}
+		if err := measure(part.run); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
 		fmt.Fprintf(os.Stderr, "%s: %.0f s\n", part.name, time.Since(start).Seconds())
 	}
-	if b.report.flush[1], err = timeFlush(o.dir); err != nil {
-		return err
-	}
-	err = b.report.write(o.out)
-	if s.missing != "" {
-		fmt.Fprintf(os.Stderr, "\nbench: NOT MEASURED: %s\n", s.missing)
-	}
-	return err
+	return b.report.write(o.out)
 }
 
 // pick returns what suits the run.
@@ -118,9 +122,13 @@ func pick[T any](b *bench, full, quick T) T {
 }
 
 // interleave runs a chunk of each rival in turn, for a number of rounds, so that
-// what else the machine does hits all alike. Each round begins with another.
+// what else the machine does hits all alike. Each round begins with another, after a look at
+// the noise.
 func (b *bench) interleave(rounds int, rivals []*rival, chunk func(r *rival) error) error {
 	for round := range rounds {
+		if err := b.look(); err != nil {
+			return err
+		}
 		for i := range rivals {
 			r := rivals[(i+round)%len(rivals)]
 			if err := chunk(r); err != nil {

@@ -33,6 +33,9 @@ costs, which sends nothing.`)
 		return err
 	}
 
+	if err := b.look(); err != nil {
+		return err
+	}
 	again, err := b.reenter(c.locker)
 	if err != nil {
 		return err

@@ -31,6 +31,9 @@ exclusively.`, readingLockers, readersEach, spaced(reading)))
 		r.took = nil
 	}
 	for range pick(b, 20, 2) {
+		if err := b.look(); err != nil {
+			return err
+		}
 		for _, r := range rows {
 			if err := r.measure(b, c.locker, pick(b, 15, 3)); err != nil {
 				return fmt.Errorf("%s: %w", r.title, err)

@@ -136,6 +136,9 @@ type plot struct {
 	panels      []panel
 }
 
+// titled names the server in the title of a plot.
+func (b *bench) titled(text string) string { return text + ", on " + products[b.server] }
+
 type panel struct {
 	title  string
 	series []string // names for the marks of a row, where it has several

@@ -58,12 +58,12 @@ var (
 	bare = &rival{
 		name: "two bare UPDATEs", mysql: true,
 		note: "no lock, but the limit for one that is kept in a row: two single-row UPDATEs by primary key, in autocommit, as text, each under a context that ends it after 3 s, as all statements of the library are",
-		open: func(s sites) (client, error) { return openBare(s, true) },
+		open: openBare,
 	}
-	unbounded = &rival{
-		name: "the same, unbounded", mysql: true,
-		note: "under a context that cannot end, which spares the driver a goroutine that watches it; on a dead connection it hangs for good",
-		open: func(s sites) (client, error) { return openBare(s, false) },
+	prepared = &rival{
+		name: "the same, prepared", mysql: true,
+		note: "two bare UPDATEs by a prepared statement, without a context that can end: less work for server and driver, but on a dead connection it hangs for good",
+		open: openPrepared,
 	}
 	getLock = &rival{
 		name: "GET_LOCK", mysql: true,
@@ -94,7 +94,9 @@ var (
 
 // present are those of the rivals whose servers run.
 func (s *servers) present(rivals ...*rival) []*rival {
-	return slices.DeleteFunc(rivals, func(r *rival) bool { return s.Redis == "" && (r == redisLock || r == redSync) })
+	return slices.DeleteFunc(rivals, func(r *rival) bool {
+		return s.Redis == "" && (r == redisLock || r == redSync) || s.Etcd == "" && r == etcd
+	})
 }
 
 // poolSize is that of every pool of connections, but where a lock needs one of its own.
@@ -146,44 +148,65 @@ func (c *ourClient) close() {
 	c.db.Close()
 }
 
-type bareClient struct {
-	db      *sql.DB
-	bounded bool
-}
+type bareClient struct{ db *sql.DB }
 
-func openBare(s sites, bounded bool) (client, error) {
+func openBare(s sites) (client, error) {
 	db, err := openDB(s, false)
-	return bareClient{db, bounded}, err
-}
-
-func (c bareClient) exec(query string) (sql.Result, error) {
-	ctx := context.Background()
-	if c.bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, 3*time.Second)
-		defer cancel()
-	}
-	return c.db.ExecContext(ctx, query)
+	return bareClient{db}, err
 }
 
 func (c bareClient) acquire(_ context.Context, name string) (func() error, error) {
-	update := "UPDATE bare SET n = n + 1 WHERE name = '" + name + "'"
-	res, err := c.exec(update)
+	return twice(c.db, name, func() (sql.Result, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		return c.db.ExecContext(ctx, "UPDATE bare SET n = n + 1 WHERE name = '"+name+"'")
+	})
+}
+
+func (c bareClient) close() { c.db.Close() }
+
+// twice executes an UPDATE of the row of name, and returns what executes it again.
+func twice(db *sql.DB, name string, update func() (sql.Result, error)) (func() error, error) {
+	res, err := update()
 	if err != nil {
 		return nil, err
 	}
 	if n, err := res.RowsAffected(); err != nil || n == 0 { // the first time ever
-		if _, err = c.exec("INSERT INTO bare VALUES ('" + name + "', 1)"); err != nil {
+		if _, err = db.Exec("INSERT INTO bare VALUES ('" + name + "', 1)"); err != nil {
 			return nil, err
 		}
 	}
 	return func() error {
-		_, err := c.exec(update)
+		_, err := update()
 		return err
 	}, nil
 }
 
-func (c bareClient) close() { c.db.Close() }
+type preparedClient struct {
+	db     *sql.DB
+	update *sql.Stmt
+}
+
+func openPrepared(s sites) (client, error) {
+	db, err := openDB(s, false)
+	if err != nil {
+		return nil, err
+	}
+	update, err := db.Prepare("UPDATE bare SET n = n + 1 WHERE name = ?")
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return preparedClient{db, update}, nil
+}
+
+func (c preparedClient) acquire(_ context.Context, name string) (func() error, error) {
+	return twice(c.db, name, func() (sql.Result, error) { return c.update.Exec(name) })
+}
+
+func (c preparedClient) close() {
+	c.update.Close()
+	c.db.Close()
+}
 
 type getLockClient struct{ db *sql.DB }
 
@@ -420,7 +443,7 @@ func numbered(prefix string, n int) []string {
 }
 
 func allRivals() []*rival {
-	return []*rival{ourselves, polling, alone, bare, getLock, handmade, redisLock, redSync, etcd}
+	return []*rival{ourselves, polling, alone, bare, prepared, getLock, handmade, redisLock, redSync, etcd}
 }
 
 // rivalNamed returns nil if there is none.

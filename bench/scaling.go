@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/mysqllock/mysqllock"
 )
 
 // scaling measures locks that are used at the same time and have nothing to do
@@ -15,13 +17,14 @@ func (b *bench) scaling() error {
 	steps := pick(b, []int{1, 4, 16, 64, 256}, []int{1, 16})
 	s := b.report.section("Distinct names", fmt.Sprintf(`
 Pairs of acquire and release per second, by that many goroutines of one process,
-each with a name of its own. Pools have %d connections.`, poolSize))
+each with a name of its own. Pools have %d connections. The last rows are ratios to
+the bare UPDATEs: medians of the ratios of chunks of the same round.`, poolSize))
 	head := []string{""}
 	for _, n := range steps {
 		head = append(head, fmt.Sprint(n))
 	}
 	s.table = newTable(head...)
-	rivals := b.servers.present(bare, ourselves, redisLock, etcd)
+	rivals := b.servers.present(bare, prepared, ourselves, redisLock, etcd)
 	rates := map[*rival]map[int][]float64{}
 	clients := map[*rival]client{}
 	for _, r := range rivals {
@@ -46,7 +49,7 @@ each with a name of its own. Pools have %d connections.`, poolSize))
 		}
 	}
 
-	p := &lines{title: "Distinct names", unit: "pairs of acquire and release per second", along: "goroutines", x: steps}
+	p := &lines{title: b.titled("Distinct names"), unit: "pairs of acquire and release per second", along: "goroutines", x: steps}
 	for _, r := range rivals {
 		var row []string
 		l := line{label: r.name, ours: r.ours}
@@ -57,8 +60,80 @@ each with a name of its own. Pools have %d connections.`, poolSize))
 		s.table.add(r, row...)
 		p.lines = append(p.lines, l)
 	}
+	for _, limit := range []*rival{bare, prepared} {
+		row := []string{"mysqllock ÷ " + limit.name}
+		for _, n := range steps {
+			var ratios []float64
+			for i, rate := range rates[ourselves][n] {
+				ratios = append(ratios, rate/rates[limit][n][i])
+			}
+			ratio := median(ratios)
+			row = append(row, digits(ratio)+" ×")
+			if least, judged := scalingGoals[n]; judged && limit == bare {
+				b.report.goal(goalScaling(n), digits(ratio)+" ×", ratio >= least)
+			}
+		}
+		s.table.addRow(true, row...)
+	}
 	s.plot("scaling", p)
+	return b.acquireMany()
+}
+
+// acquireMany measures how fast many locks are acquired, and released by Close.
+func (b *bench) acquireMany() error {
+	const goroutines = poolSize
+	n := pick(b, 10_000, 200)
+	s := b.report.section("Many locks", fmt.Sprintf(`
+%d goroutines of one process acquire %s locks, each with a name of its own that was
+locked before, and Close releases them. Medians, but for the acquires: of all.`, goroutines, thousands(int64(n))))
+	s.table = newTable("", "all acquired, s", "Close, s", "one acquire, p50, ms", "p99, ms")
+	var acquired, closed []float64
+	var took samples
+	for round := range pick(b, 4, 2) {
+		if err := b.look(); err != nil {
+			return err
+		}
+		c, err := openOurs(b.servers.sites)
+		if err != nil {
+			return err
+		}
+		start := now()
+		each, err := acquireEach(b.ctx, c.locker, numbered("many", n), goroutines)
+		between := now()
+		err = errors.Join(err, c.locker.Close())
+		end := now()
+		c.db.Close()
+		if err != nil {
+			return err
+		}
+		if round == 0 {
+			continue // which made the rows
+		}
+		took = append(took, each...)
+		acquired, closed = append(acquired, (between-start).Seconds()), append(closed, (end-between).Seconds())
+	}
+	s.table.add(ourselves, digits(median(acquired)), digits(median(closed)), millis(took.quantile(0.5)), millis(took.quantile(0.99)))
+	b.report.goal(goalAcquireMany, digits(median(acquired))+" s, one p99 "+millis(took.quantile(0.99))+" ms", median(acquired) <= 1.5)
+	b.report.goal(goalCloseMany, digits(median(closed))+" s", median(closed) <= 0.5)
 	return nil
+}
+
+// acquireEach acquires a lock of each name, and returns how long each took.
+func acquireEach(ctx context.Context, locker *mysqllock.Locker, names []string, goroutines int) (samples, error) {
+	took, errs := make(samples, len(names)), make([]error, goroutines)
+	var next atomic.Int64
+	var running sync.WaitGroup
+	for g := range errs {
+		running.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(names) && errs[g] == nil; i = int(next.Add(1)) - 1 {
+				start := now()
+				_, errs[g] = locker.TryLock(ctx, names[i], time.Minute, mysqllock.AutoRenew)
+				took[i] = now() - start
+			}
+		})
+	}
+	running.Wait()
+	return took, errors.Join(errs...)
 }
 
 // pairRate is the number of pairs per second by n goroutines on as many names.

@@ -31,7 +31,7 @@ import (
 type sites struct {
 	DSN   string // with a database
 	Redis string // "" if there is none
-	Etcd  string
+	Etcd  string // likewise
 }
 
 // mysqlAddr is the address within the DSN.
@@ -55,15 +55,17 @@ type servers struct {
 	admin    *sql.DB
 	guards   []*guard
 	versions []string
-	missing  string // the rivals that are not measured, and why
-	asked    int64  // statements of ours among the questions
+	asked    int64 // statements of ours among the questions
 }
 
 const database = "mysqllock_bench"
 
+var products = map[string]string{"mysql": "MySQL", "mariadb": "MariaDB"} // by kind
+
 const schema = `
 CREATE TABLE bare (name VARBINARY(255) PRIMARY KEY, n BIGINT NOT NULL);
 CREATE TABLE handmade (name VARCHAR(255) PRIMARY KEY, owner VARCHAR(64) NOT NULL, expires_at DATETIME(6) NOT NULL);
+INSERT INTO bare VALUES ('', 0);
 `
 
 func startServers(o options) (s *servers, err error) {
@@ -76,7 +78,33 @@ func startServers(o options) (s *servers, err error) {
 	if err := checkDisk(o); err != nil {
 		return s, err
 	}
-	return s, errors.Join(s.startMySQL(o), s.startRedis(o), s.startEtcd(o))
+	err = s.startMySQL(o)
+	if !slices.Contains(o.without, "redis") {
+		err = errors.Join(err, s.startRedis(o))
+	}
+	if !slices.Contains(o.without, "etcd") {
+		err = errors.Join(err, s.startEtcd(o))
+	}
+	return s, err
+}
+
+// services are what rivals use besides MySQL.
+var services = []string{"redis", "etcd"}
+
+// checkServices returns an error if a service is missing that is not excluded.
+func (o options) checkServices() error {
+	for _, name := range o.without {
+		if !slices.Contains(services, name) {
+			return fmt.Errorf("-without %s: unknown; want some of %s", name, strings.Join(services, ", "))
+		}
+	}
+	if slices.Contains(o.without, "redis") {
+		return nil
+	}
+	if _, err := mysqltest.FindBroker("redis-server"); err != nil {
+		return errors.New("there is no redis-server: scripts/brokers.sh redis gets one, -without redis excludes the rivals on Redis")
+	}
+	return nil // etcd is linked in
 }
 
 // checkDisk refuses a directory in memory, where a flush costs nothing.
@@ -92,26 +120,6 @@ func checkDisk(o options) error {
 	return nil
 }
 
-// timeFlush is the median time to write and flush 512 bytes.
-func timeFlush(dir string) (time.Duration, error) {
-	f, err := os.CreateTemp(dir, "mysqllock-bench-")
-	if err != nil {
-		return 0, err
-	}
-	defer os.Remove(f.Name())
-	defer f.Close()
-	var took samples
-	for range 100 {
-		start := time.Now()
-		f.Write(make([]byte, 512))
-		if err := f.Sync(); err != nil {
-			return 0, err
-		}
-		took = append(took, time.Since(start))
-	}
-	return took.quantile(0.5), nil
-}
-
 func (s *servers) startMySQL(o options) (err error) {
 	// The sizes are those that a server has by default.
 	flags := []string{"--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=128M", "--max-connections=2000"}
@@ -124,7 +132,7 @@ func (s *servers) startMySQL(o options) (err error) {
 		return err
 	}
 	s.DSN = s.mysql.DSN(database, "")
-	s.versions = append(s.versions, map[string]string{"mysql": "MySQL ", "mariadb": "MariaDB "}[o.server]+s.mysql.Version)
+	s.versions = append(s.versions, products[o.server]+" "+s.mysql.Version)
 
 	db, err := sql.Open("mysql", s.mysql.DSN("", "multiStatements=true"))
 	if err != nil {
@@ -174,9 +182,7 @@ func (s *servers) questions() (n int64, err error) {
 func (s *servers) startRedis(o options) error {
 	path, err := mysqltest.FindBroker("redis-server")
 	if err != nil {
-		s.missing = "the rivals on Redis, because there is no redis-server (scripts/brokers.sh redis gets one)"
-		fmt.Fprintln(os.Stderr, "bench: NOT MEASURED:", s.missing)
-		return nil
+		return err
 	}
 	s.Redis = freeAddr()
 	_, port, _ := net.SplitHostPort(s.Redis)

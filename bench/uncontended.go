@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/wire"
@@ -13,13 +14,14 @@ import (
 func (b *bench) uncontended() error {
 	s := b.report.section("Uncontended", `
 One goroutine acquires a free lock and releases it. The limit for a lock that is
-kept in a row are two bare UPDATEs. Statements and round trips were counted on
-the wire in a pass of its own.`)
+kept in a row are two bare UPDATEs. Prepared, and without a context, they are the
+harder limit. Statements and round trips were counted on the wire in a pass of its
+own.`)
 	pairs, err := b.pairs(b.servers.sites, pick(b, 40, 5), pick(b, 40, 10))
 	if err != nil {
 		return err
 	}
-	s.table = newTable("", "median, ms", "p99, ms", "× bare", "statements", "round trips", "allocations")
+	s.table = newTable("", "median, ms", "p99, ms", "× bare", "× prepared", "statements", "round trips", "allocations")
 	for _, p := range pairs {
 		if err := b.count(p); err != nil {
 			return fmt.Errorf("%s: %w", p.rival.name, err)
@@ -28,9 +30,9 @@ the wire in a pass of its own.`)
 		if p.rival.mysql {
 			statements = digits(p.statements)
 		}
-		s.table.add(p.rival, millis(p.took.quantile(0.5)), millis(p.took.quantile(0.99)), digits(p.ratio), statements, digits(p.roundTrips), digits(p.allocs))
+		s.table.add(p.rival, millis(p.took.quantile(0.5)), millis(p.took.quantile(0.99)), digits(p.toBare), digits(p.toPrepared), statements, digits(p.roundTrips), digits(p.allocs))
 		if p.rival == ourselves {
-			b.report.goal(goalUncontended, digits(p.ratio)+" ×", p.ratio <= 1.15)
+			b.report.goal(goalUncontended, digits(p.toPrepared)+" ×", p.toPrepared <= 1.15)
 		}
 	}
 	b.plotPairs(s, "on this machine", pairs)
@@ -59,11 +61,11 @@ func (b *bench) delayed() error {
 	s := b.report.section("Uncontended, 1 ms away", fmt.Sprintf(`
 The same with 1 ms of network delay in each direction, put in by one proxy for
 all protocols: round trips decide. Each took %s ms more.`, millis(longer)))
-	s.table = newTable("", "median, ms", "p99, ms", "× bare")
+	s.table = newTable("", "median, ms", "p99, ms", "× bare", "× prepared")
 	for _, p := range pairs {
-		s.table.add(p.rival, millis(p.took.quantile(0.5)), millis(p.took.quantile(0.99)), digits(p.ratio))
+		s.table.add(p.rival, millis(p.took.quantile(0.5)), millis(p.took.quantile(0.99)), digits(p.toBare), digits(p.toPrepared))
 		if p.rival == ourselves {
-			b.report.goal(goalDelayed, digits(p.ratio)+" ×", p.ratio <= 1.05)
+			b.report.goal(goalDelayed, digits(p.toPrepared)+" ×", p.toPrepared <= 1.03)
 		}
 	}
 	b.plotPairs(s, "1 ms away", pairs)
@@ -97,13 +99,16 @@ type pair struct {
 	rival  *rival
 	took   samples
 	chunks []float64 // medians of chunks
-	ratio  float64   // to the bare UPDATEs: the median of the ratios of chunks of the same round
+
+	// Ratios to the bare UPDATEs, and to those that are prepared: medians of the ratios of
+	// chunks of the same round.
+	toBare, toPrepared float64
 
 	statements, roundTrips, allocs float64 // per operation
 }
 
 func (b *bench) pairs(at sites, rounds, chunk int) ([]*pair, error) {
-	rivals := b.servers.present(bare, unbounded, ourselves, getLock, handmade, redisLock, redSync, etcd)
+	rivals := b.servers.present(bare, prepared, ourselves, getLock, handmade, redisLock, redSync, etcd)
 	pairs := map[*rival]*pair{}
 	clients := map[*rival]client{}
 	for _, r := range rivals {
@@ -130,14 +135,18 @@ func (b *bench) pairs(at sites, rounds, chunk int) ([]*pair, error) {
 	var result []*pair
 	for _, r := range rivals {
 		p := pairs[r]
-		var ratios []float64
-		for i := range p.chunks {
-			ratios = append(ratios, p.chunks[i]/pairs[bare].chunks[i])
-		}
-		p.ratio = median(ratios)
+		p.toBare, p.toPrepared = p.ratio(pairs[bare]), p.ratio(pairs[prepared])
 		result = append(result, p)
 	}
 	return result, nil
+}
+
+func (p *pair) ratio(limit *pair) float64 {
+	var ratios []float64
+	for i := range p.chunks {
+		ratios = append(ratios, p.chunks[i]/limit.chunks[i])
+	}
+	return median(ratios)
 }
 
 func timePairs(ctx context.Context, c client, n int) (samples, error) {
@@ -214,7 +223,8 @@ func (b *bench) count(p *pair) error {
 // plotPairs adds a panel to the plot that the two parts share.
 func (b *bench) plotPairs(s *section, title string, pairs []*pair) {
 	p := &b.uncontendedPlot
-	p.title, p.unit = "Acquire and release a free lock", "ms, median and p99"
+	p.title, p.unit = b.titled("Acquire and release a free lock"), "ms, median and p99"
+	p.panels = slices.DeleteFunc(p.panels, func(p panel) bool { return p.title == title }) // of a noisy run
 	panel := panel{title: title}
 	for _, pair := range pairs {
 		panel.add(pair.rival, mark{value: inMillis(pair.took.quantile(0.5)), to: inMillis(pair.took.quantile(0.99))})
