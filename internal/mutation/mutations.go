@@ -10,7 +10,7 @@ type mutation struct {
 	tests    string // a pattern of tests that must notice
 }
 
-var mutations = slices.Concat(general, shared, permits, batches, waitQueues, directHandoffs, handovers)
+var mutations = slices.Concat(general, shared, permits, batches, combined, waitQueues, directHandoffs, handovers)
 
 var general = []mutation{
 	{

@@ -86,3 +86,12 @@ func TestProbeOfALockedRow(t *testing.T) {
 	d.Probe(t.Context(), &e, new(head), store.Claim{}) // of a head that has left
 	require.Equal(t, 1, h.refused)
 }
+
+// A request of which an earlier statement may have changed a row has an unknown outcome, also if a
+// later one was not sent in time.
+func TestUnansweredStaysUnknown(t *testing.T) {
+	for _, err := range []error{store.NotSent{Err: context.DeadlineExceeded}, context.Canceled} {
+		require.True(t, store.OutcomeUnknown(Describe(store.PartlySent{Err: err})))
+	}
+	require.False(t, store.OutcomeUnknown(Describe(store.NotSent{Err: context.DeadlineExceeded})))
+}

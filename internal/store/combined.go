@@ -74,6 +74,11 @@ func (s *Store) takeCombined(ctx context.Context, conn *sqlx.Conn, batch []*comb
 	if err != nil {
 		return errUnsure
 	}
+	return s.answerTakes(batch, rows, taken, sent)
+}
+
+// answerTakes answers the requests of a batch that took some of the rows.
+func (s *Store) answerTakes(batch []*combinedTake, rows map[string]batchRow, taken int64, sent time.Time) error {
 	var granted, others, missing []*combinedTake
 	for _, r := range batch {
 		switch row, found := rows[r.request.Name]; {
