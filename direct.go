@@ -2,6 +2,7 @@ package mysqllock
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/lease"
@@ -53,6 +54,17 @@ func (l *Locker) grantOnRelease(h *hold) string {
 		return ""
 	}
 	return l.newGrant()
+}
+
+// hasGranted reports whether an earlier copy of a release, whose reply was lost, has granted the row,
+// and to which process, if that may not know it yet.
+func (l *Locker) hasGranted(ctx context.Context, name, grant string) (granted bool, next store.Process, err error) {
+	rows, _, err := l.repo.Look(ctx, []string{name})
+	row := rows[name]
+	if granted = err == nil && strings.HasSuffix(row.Owner, "="+grant); granted && row.Grantee != 0 {
+		next = row.Grantee.Direct()
+	}
+	return granted, next, err
 }
 
 // takeGrant turns a row that a release has granted to this process into a hold, if there is one.

@@ -335,6 +335,9 @@ func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration, m 
 		}
 		freed, next, err := l.sendRelease(ctx, c, m, grant)
 		maybe = maybe || store.OutcomeUnknown(err)
+		if err == nil && !freed && grant != "" {
+			freed, next, err = l.hasGranted(ctx, c.Name, grant)
+		}
 		if err == nil && !freed || errors.Is(err, store.ErrRowLocked) {
 			_, err = l.notMatched(ctx, c, err)
 		}
@@ -342,9 +345,6 @@ func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration, m 
 		switch {
 		case err == nil && (freed || maybe):
 			l.waker.Released([]string{c.Name}, next)
-			if !freed && grant != "" {
-				l.waker.WakeNext(c.Name) // the reply that named the next process was lost
-			}
 			return nil
 		case err == nil:
 			return ErrLost

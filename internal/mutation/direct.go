@@ -65,7 +65,7 @@ var directHandoffs = []mutation{
 	{
 		"the label is written when the lease is extended", "internal/store/sql/extend.sql",
 		"  holder = IF(holder = x'', {label}, holder),\n", "",
-		"TestContract/./a_grant_of_a_release_can_be_replaced",
+		"TestContract/./an_extended_grant_is_not_granted_again",
 	},
 	{
 		"a grant is read only where a signal has arrived", "internal/store/listen.go",

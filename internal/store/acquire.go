@@ -17,6 +17,9 @@ import (
 // sends one statement, two for a name that has no row yet or for which others wait, and two
 // more on the first use of the pool. See checkSession for a row that is bound to a session.
 func (s *Store) Acquire(ctx context.Context, req AcquireRequest) (g Grant, err error) {
+	if s.dirtyReads.Load() {
+		req.EnlistAs = req.EnlistAs.Listening() // the process could not trust what it reads
+	}
 	switch req.Mode {
 	case Shared:
 		return s.acquireShared(ctx, req)

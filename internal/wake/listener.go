@@ -117,7 +117,7 @@ func (l *listener) listen(names []string, d time.Duration) (store.Wakeup, error)
 // granted returns the names that releases have granted to this process. It makes the grants ready
 // for the heads.
 func (l *listener) granted(names []string, g *grants) (ready []string) {
-	ctx, cancel := context.WithTimeout(l.ctx, StopTimeout)
+	ctx, cancel := context.WithTimeout(l.ctx, signalTimeout)
 	defer cancel()
 	found, _ := l.repo.Granted(ctx, names) // after an error, a statement of the head finds the grant
 	for _, grant := range found {
