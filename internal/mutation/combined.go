@@ -77,9 +77,4 @@ var combined = []mutation{
 		"s.crowded() && ctx.Value(notHeldKey{}) == nil &&", "s.crowded() &&",
 		"TestReleasesThatAreNotCombined",
 	},
-	{
-		"an unknown outcome stays so when its time is over", "internal/outage/outage.go",
-		"return store.PartlySent{Err: Unanswered(partly.Err)}", "return Unanswered(partly.Err)",
-		"TestUnansweredStaysUnknown",
-	},
 }
