@@ -238,7 +238,7 @@ func TestCallOfABatchEnds(t *testing.T) {
 
 // When all calls of a batch have ended, so does its statement. A batch without a reply delays no
 // other.
-func TestBatchWithoutReply(t *testing.T) {
+func TestHangingBatch(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
 		s := stores(1)[0]
 		for _, name := range namesOf(4) {
