@@ -560,19 +560,22 @@ func TestMutualExclusionOfTheKilled(t *testing.T) {
 func TestRandomCancel(t *testing.T) {
 	t.Parallel()
 	t.Run("cancelled", func(t *testing.T) {
-		onEach(t, func(t *testing.T, e env) { testRandomCancel(t, e, nil) })
+		onEach(t, func(t *testing.T, e env) { testRandomCancel(t, e, 4, nil) })
 	})
 	t.Run("cut", func(t *testing.T) {
-		onEach(t, func(t *testing.T, e env) { testRandomCancel(t, e, wire.New(t, e.server.Addr())) })
+		onEach(t, func(t *testing.T, e env) { testRandomCancel(t, e, 4, wire.New(t, e.server.Addr())) })
+	})
+	t.Run("cut, one process", func(t *testing.T) { // whose requests are combined
+		onEach(t, func(t *testing.T, e env) { testRandomCancel(t, e, 1, wire.New(t, e.server.Addr())) })
 	})
 }
 
 // testRandomCancel cuts connections too if there is a proxy.
-func testRandomCancel(t *testing.T, e env, proxy *wire.Proxy) {
+func testRandomCancel(t *testing.T, e env, processes int, proxy *wire.Proxy) {
 	const lease, callers, calls, names = 30 * time.Second, 20, 50, 20
 	observer := e.locker(t)
 	var lockers []*mysqllock.Locker
-	for range 4 {
+	for range processes {
 		config, err := mysql.ParseDSN(e.server.DSN(e.database, ""))
 		require.NoError(t, err)
 		if proxy != nil {

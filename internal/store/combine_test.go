@@ -238,7 +238,7 @@ func TestCallOfABatchEnds(t *testing.T) {
 
 // When all calls of a batch have ended, so does its statement. A batch without a reply delays no
 // other.
-func TestBatchWithoutReply(t *testing.T) {
+func TestHangingBatch(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
 		s := stores(1)[0]
 		for _, name := range namesOf(4) {
@@ -278,7 +278,11 @@ func TestBatchWithoutReply(t *testing.T) {
 		require.Greater(t, time.Since(start), slowBatch/2)
 		cancel()
 		calls.Wait()
-		<-ended
+		select {
+		case <-ended:
+		case <-time.After(10 * time.Second):
+			t.Fatal("the statement goes on")
+		}
 		require.Equal(t, 1, s.locksHeld())
 	})
 }
@@ -421,6 +425,15 @@ func TestSameNameTwice(t *testing.T) {
 			require.Equal(t, 2, n)
 			require.Zero(t, s.locksHeld())
 		}
+		lost := granted(t, s, "a", time.Minute)
+		_, _, err := s.ForceUnlock(ctx, "a")
+		require.NoError(t, err)
+		claims := []Claim{lost, granted(t, s, "a", time.Minute)}
+		together(t, s, &s.releases, 2, func(i int) {
+			ok, _, err := s.Release(ctx, claims[i])
+			assert.NoError(t, err)
+			assert.Equal(t, i == 1, ok)
+		})
 	})
 }
 

@@ -1,10 +1,15 @@
 package storetest
 
 import (
+	"context"
+	"math/rand/v2"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/mysqllock/mysqllock/internal/store"
@@ -68,6 +73,53 @@ var grants = []clause{
 			require.True(t, processes[0].owns(granted[0]))
 			freed, _ := processes[0].release(granted[0])
 			require.True(t, freed)
+		}
+	}},
+	{"of a crowd of requests, some of whose calls end, one at a time is granted each name", func(t *testing.T, newProcess func() *process) {
+		processes := []*process{newProcess(), newProcess()}
+		names := numbered(12)
+		var holders [12]atomic.Int32
+		var mu sync.Mutex // protects unknown
+		var unknown []store.Claim
+		var wg sync.WaitGroup
+		for i := range 24 {
+			p := processes[i%2]
+			wg.Go(func() {
+				for range 15 {
+					n := rand.N(len(names))
+					limited, cancel := context.WithTimeout(ctx, 100*time.Microsecond<<rand.N(16))
+					c := p.claim(names[n])
+					g, err := p.Acquire(limited, store.AcquireRequest{Claim: c, Lease: long})
+					cancel()
+					switch {
+					case err != nil && store.OutcomeUnknown(err):
+						mu.Lock()
+						unknown = append(unknown, c)
+						mu.Unlock()
+					case err == nil && g.Token > 0:
+						assert.EqualValues(t, 1, holders[n].Add(1))
+						assert.Equal(t, c, g.Claim)
+						holders[n].Add(-1)
+						freed, _ := p.release(c)
+						assert.True(t, freed)
+						p.HoldEnded()
+					}
+				}
+			})
+		}
+		wg.Wait()
+		p := processes[0]
+		for start := time.Now(); ; time.Sleep(10 * time.Millisecond) { // a cancelled statement may yet be granted
+			for part := range slices.Chunk(unknown, 100) {
+				_, _, err := p.ReleaseAll(ctx, part)
+				require.NoError(t, err)
+			}
+			if time.Since(start) > time.Second {
+				break
+			}
+		}
+		for _, name := range names {
+			p.take(name, long)
 		}
 	}},
 	{"tokens rise by the range of a grant, and follow the clock", func(t *testing.T, newProcess func() *process) {
