@@ -43,7 +43,7 @@ func TestQuick(t *testing.T) {
 		require.NotContains(t, s, "NaN")
 	}
 	for _, s := range sections[2 : len(sections)-1] {
-		require.Regexp(t, `\nNoise: .*a flush took .* ms, a bare UPDATE .* ms, by \d+ looks`, s)
+		require.Regexp(t, `\nNoise:\s+.*a flush took .* ms, a bare UPDATE .* ms, by \d+ looks`, s)
 	}
 	for _, r := range allRivals() {
 		if missing == nil || r != redisLock && r != redSync {

@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -47,7 +46,6 @@ table above.`, many))
 	}
 
 	var cells []*cell
-	var noises []string
 	for _, hold := range pick(b, holds, holds[:1]) {
 		for _, waiting := range []int{1, many} {
 			var row, quietest map[*rival]*cell
@@ -64,10 +62,9 @@ table above.`, many))
 			for _, r := range rivals {
 				cells = append(cells, quietest[r])
 			}
-			noises = append(noises, fmt.Sprintf("%s, %d waiting: %s", holdTitle(hold), waiting, said))
+			s.noise = append(s.noise, fmt.Sprintf("%s, %d waiting: %s", holdTitle(hold), waiting, said))
 		}
 	}
-	s.noise = strings.Join(noises, ". ")
 	b.tellHandoffs(s, cells)
 	return nil
 }

@@ -33,8 +33,8 @@ type section struct {
 	report      *report
 	title, text string
 	table       *table
-	image       string // a key of drawings
-	noise       string // what to say of it
+	image       string   // a key of drawings
+	noise       []string // what to say of it; of several measurements, each
 }
 
 // A drawing can be written as an SVG file.
@@ -166,7 +166,7 @@ func (r *report) fork() *report {
 // join adds what a fork of the report contains. said is of its noise.
 func (r *report) join(part *report, said string) {
 	for _, s := range part.sections {
-		s.report, s.noise = r, said
+		s.report, s.noise = r, []string{said}
 		r.sections = append(r.sections, s)
 	}
 	r.drawings = part.drawings
@@ -219,8 +219,12 @@ func (r *report) markdown() string {
 			fmt.Fprintf(&b, "\n![%s](%s.svg)\n", s.title, s.image)
 		}
 		b.WriteString("\n" + s.table.String())
-		if s.noise != "" {
-			b.WriteString("\nNoise: " + s.noise + ".\n")
+		switch len(s.noise) {
+		case 0:
+		case 1:
+			b.WriteString("\nNoise: " + s.noise[0] + ".\n")
+		default:
+			b.WriteString("\nNoise:\n\n- " + strings.Join(s.noise, "\n- ") + "\n")
 		}
 		for rival := range s.table.rivals {
 			r.used[rival] = true
