@@ -49,7 +49,7 @@ func granted(t testing.TB, l *mysqllock.Locker, name string) bool {
 // UPDATE of its own, and is a holder like any other.
 func TestDirectHandoff(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
-		a, b := e.locker(t), e.locker(t, mysqllock.WithIdentity("b"))
+		a, b, db := e.locker(t), e.locker(t, mysqllock.WithIdentity("b")), e.db(t, "")
 		warm(t, "x", a, b)
 		var spent int64
 		var worst time.Duration
@@ -74,6 +74,9 @@ func TestDirectHandoff(t *testing.T) {
 			require.Greater(t, next.Remaining(), 2*time.Second)
 			require.NoError(t, next.Unlock())
 			requireHeld(t, a, "x", false)
+			var last string
+			require.NoError(t, db.QueryRow("SELECT holder FROM mysqllock WHERE name = 'x'").Scan(&last))
+			require.Equal(t, "b", last)
 		}
 		t.Log(float64(spent)/rounds, "statements: release, KILL, read;", worst)
 		require.LessOrEqual(t, spent, int64(3*rounds+3))
