@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mysqllock/mysqllock"
+	"github.com/mysqllock/mysqllock/internal/mysqltest"
 	"github.com/mysqllock/mysqllock/internal/wire"
 )
 
@@ -521,4 +522,29 @@ func TestDirectHandoffInSessions(t *testing.T) {
 			})
 		}
 	})
+}
+
+// The server restarts after a release has granted the lock, and before the process knows it.
+func TestServerRestartDuringDirectHandoff(t *testing.T) {
+	for _, kind := range mysqltest.Kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			server := mysqltest.New(t, kind)
+			e := env{server, mysqltest.NewDatabase(t, server)}
+			require.NoError(t, e.locker(t).CreateTable(ctx))
+			h, _, proxy := hand(t, e)
+			proxy.Freeze(true)
+			require.NoError(t, h.k.Unlock())
+			require.True(t, granted(t, h.c, "x"))
+			require.NoError(t, server.Kill())
+			proxy.Freeze(false)
+			proxy.Cut()
+			require.NoError(t, server.Restart())
+			k := get(t, h.got)
+			require.NoError(t, k.Err())
+			require.Equal(t, k.Token(), requireHeld(t, h.c, "x", true).Token)
+			require.Greater(t, k.Token(), h.k.Token())
+			require.NoError(t, k.Unlock())
+		})
+	}
 }
