@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mysqllock/mysqllock"
+	"github.com/mysqllock/mysqllock/internal/mysqltest"
 	"github.com/mysqllock/mysqllock/internal/wire"
 )
 
@@ -49,7 +50,7 @@ func granted(t testing.TB, l *mysqllock.Locker, name string) bool {
 // UPDATE of its own, and is a holder like any other.
 func TestDirectHandoff(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
-		a, b := e.locker(t), e.locker(t, mysqllock.WithIdentity("b"))
+		a, b, db := e.locker(t), e.locker(t, mysqllock.WithIdentity("b")), e.db(t, "")
 		warm(t, "x", a, b)
 		var spent int64
 		var worst time.Duration
@@ -74,6 +75,9 @@ func TestDirectHandoff(t *testing.T) {
 			require.Greater(t, next.Remaining(), 2*time.Second)
 			require.NoError(t, next.Unlock())
 			requireHeld(t, a, "x", false)
+			var last string
+			require.NoError(t, db.QueryRow("SELECT holder FROM mysqllock WHERE name = 'x'").Scan(&last))
+			require.Equal(t, "b", last)
 		}
 		t.Log(float64(spent)/rounds, "statements: release, KILL, read;", worst)
 		require.LessOrEqual(t, spent, int64(3*rounds+3))
@@ -518,4 +522,29 @@ func TestDirectHandoffInSessions(t *testing.T) {
 			})
 		}
 	})
+}
+
+// The server restarts after a release has granted the lock, and before the process knows it.
+func TestServerRestartDuringDirectHandoff(t *testing.T) {
+	for _, kind := range mysqltest.Kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			server := mysqltest.New(t, kind)
+			e := env{server, mysqltest.NewDatabase(t, server)}
+			require.NoError(t, e.locker(t).CreateTable(ctx))
+			h, _, proxy := hand(t, e)
+			proxy.Freeze(true)
+			require.NoError(t, h.k.Unlock())
+			require.True(t, granted(t, h.c, "x"))
+			require.NoError(t, server.Kill())
+			proxy.Freeze(false)
+			proxy.Cut()
+			require.NoError(t, server.Restart())
+			k := get(t, h.got)
+			require.NoError(t, k.Err())
+			require.Equal(t, k.Token(), requireHeld(t, h.c, "x", true).Token)
+			require.Greater(t, k.Token(), h.k.Token())
+			require.NoError(t, k.Unlock())
+		})
+	}
 }

@@ -302,8 +302,9 @@ func forced(s *stage) error {
 
 // look prints the locks that are held, as an operator sees them.
 func look(db *sql.DB) error {
-	const query = `SELECT l.name_text, l.holder, l.token, GREATEST(l.expires_at, COALESCE(s.expires_at, l.expires_at)) AS expires_at
-  FROM mysqllock AS l LEFT JOIN mysqllock AS s ON s.name = CONCAT(x'00', LEFT(l.owner, 19)) AND s.session = l.session
+	const query = `SELECT l.name_text, IF(l.holder = '', p.holder, l.holder) AS holder, l.token, GREATEST(l.expires_at, COALESCE(s.expires_at, l.expires_at)) AS expires_at
+  FROM mysqllock AS l LEFT JOIN mysqllock AS p ON p.name = CONCAT(x'00', LEFT(l.owner, 19))
+  LEFT JOIN mysqllock AS s ON s.name = p.name AND s.session = l.session
   WHERE l.owner <> '' AND (l.expires_at > UTC_TIMESTAMP(6) OR s.expires_at > UTC_TIMESTAMP(6))`
 	fmt.Printf("\n  %s;\n", query)
 	rows, err := db.Query(query)

@@ -391,6 +391,7 @@ func (s *Store) ReleaseToNext(ctx context.Context, c store.Claim, grant string) 
 		freed, next = true, r.head()
 		if _, listens := s.table.listeners[next.Listening()]; !next.TakesGrants() || is(s.self)(next) || r.mode != neverShared || !listens {
 			next = next.Listening()
+			r.holder = cmp.Or(r.holder, s.Label)
 			r.free(now, "-")
 			return
 		}
@@ -432,6 +433,7 @@ func (s *Store) ReleaseAll(ctx context.Context, cs []store.Claim) (freed int64, 
 			if r == nil || r.owner != c.Owner && r.owner != marked(c.Owner, "-") {
 				continue
 			}
+			r.holder = cmp.Or(r.holder, s.Label)
 			r.free(now, "-")
 			freed++
 			if queue := s.table.rows[store.QueueOf(c.Name)]; queue != nil && queue.head() != 0 {

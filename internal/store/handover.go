@@ -32,7 +32,7 @@ func (s *Store) ReleaseAfter(ctx context.Context, c Claim, m MinHold) (freed boo
 	reserved := s.locksHeld() == 1 && ctx.Value(notHeldKey{}) == nil
 	answer, _, err := s.writeRow(ctx, c, reserved, nil, sqlReleaseAfter,
 		"name", literal(c.Name), "owner", literal(c.Owner), "kept", literal(kept(c.Owner)), "released", literal(released(c.Owner)),
-		"label", s.label, "held", micros(m.Held), "left", micros(m.left()), "r", "l.")
+		"held", micros(m.Held), "left", micros(m.left()), "r", "l.")
 	if err != nil || answer == 0 {
 		return false, 0, err
 	}
@@ -109,7 +109,7 @@ func (s *Store) Detach(ctx context.Context, req DetachRequest) (detached bool, s
 		age = max(age, time.Microsecond)
 	}
 	answer, sent, err := s.writeRow(ctx, req.Claim, s.locksHeld() == 1, nil, sqlDetach,
-		"name", literal(req.Name), "owner", literal(req.Owner), "ticket", literal(req.Ticket), "label", s.label, "lease", micros(req.Lease), "age", micros(age))
+		"name", literal(req.Name), "owner", literal(req.Owner), "ticket", literal(req.Ticket), "lease", micros(req.Lease), "age", micros(age))
 	return answer > 0, sent, err
 }
 

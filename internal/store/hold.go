@@ -19,7 +19,7 @@ func (s *Store) Renew(ctx context.Context, cs []Claim, lease time.Duration, hold
 	if holds > 0 {
 		assign = "l.holds = " + strconv.Itoa(holds) + ", "
 	}
-	n, sent, err := s.change(ctx, true, s.command(sqlRenew, append(claimLists(cs), "label", s.label, "lease", micros(lease), "holds", assign, "bind", session.assign("l."))...))
+	n, sent, err := s.change(ctx, true, s.command(sqlRenew, append(claimLists(cs), "lease", micros(lease), "holds", assign, "bind", session.assign("l."))...))
 	if err == nil && n > 0 && session != 0 {
 		s.bound.Store(true)
 	}
@@ -52,7 +52,7 @@ func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds 
 	if holds > 0 {
 		assign = strconv.Itoa(holds)
 	}
-	cmd := s.command(sqlExtend, "name", literal(c.Name), "owner", literal(c.Owner), "label", s.label, "lease", micros(lease), "holds", assign, "bind", session.assign(""))
+	cmd := s.command(sqlExtend, "name", literal(c.Name), "owner", literal(c.Owner), "lease", micros(lease), "holds", assign, "bind", session.assign(""))
 	// The renewals of a session need the reserved connection, even if it keeps only this row.
 	reserved := s.locksHeld() == 1 && s.poolShort() && (session != 0 || !s.bound.Load())
 	a, err := runInSlot(ctx, s, c, reserved, func(ctx context.Context, conn *sqlx.Conn) (ownership, error) {

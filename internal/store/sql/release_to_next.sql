@@ -17,7 +17,7 @@
 UPDATE {t} SET
   token = IF({>grants}, GREATEST(token + 256, {>now_micros}), token),
   owner = IF({>grants}, CONCAT({>head_listening}, _ascii'=', {grant}), INSERT(owner, 1, 1, _ascii'-')),
-  holder = IF({>grants}, x'', holder),
+  holder = IF({>grants}, x'', IF(holder = x'', {label}, holder)),
   holds = IF({>grants}, 1 + 0 * LAST_INSERT_ID({>head}), IF(waiters = x'', 0, 0 * LAST_INSERT_ID({>head_listening}))),
   acquired_at = IF({>grants}, {>now}, acquired_at),
   released_at = {>now},
