@@ -6,6 +6,7 @@
 -- | any                     | 0          |           |              | autocommit is off                    |
 -- | available               | 1          | 1         | {>remaining} | the row or its guard entry is locked |
 -- | held, kept, or reserved | 1          | 0         | {>remaining} | of the answer                        |
+-- | acquired by {owner}     | 1          | 0         | own is 1     | the row or its guard entry is locked |
 -- | missing                 | no result  |           |              | there is no row                      |
 {>select_unlimited}
   {>remaining} AS answer,
