@@ -20,7 +20,7 @@ var general = []mutation{
 	},
 	{
 		"owner check in renewal and release of many", "internal/store/sql/fragments/pick_owned.sql",
-		"AND owner IN ({owners}) AND", "AND '' NOT IN ({owners}) AND",
+		"AND CONCAT(name, owner) IN ({owned}) AND", "AND '' NOT IN ({owned}) AND",
 		"TestLossIsLearnt",
 	},
 	{

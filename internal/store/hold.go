@@ -188,13 +188,11 @@ func (s *Store) headOfParts(ctx context.Context, cs []Claim) (next Process) {
 }
 
 func (s *Store) releaseAllCommand(cs []Claim) command {
-	owners := make([]string, 0, 2*len(cs))
+	owned := make([]string, 0, 2*len(cs))
 	for _, c := range cs {
-		if n := len(owners); n == 0 || owners[n-2] != c.Owner { // a batch has one owner
-			owners = append(owners, c.Owner, released(c.Owner))
-		}
+		owned = append(owned, c.Name+c.Owner, c.Name+released(c.Owner))
 	}
-	return s.command(sqlReleaseAll, "names", literals(Names(cs)), "owners", literals(owners), "count", strconv.Itoa(len(cs)), "r", "l.")
+	return s.command(sqlReleaseAll, "names", literals(Names(cs)), "owned", literals(owned), "count", strconv.Itoa(len(cs)), "r", "l.")
 }
 
 // Look reads the rows of the names. A name without a row is missing in the result.

@@ -120,11 +120,11 @@ func duration(micros int64) time.Duration {
 
 // claimLists returns the placeholders of a statement for many claims.
 func claimLists(cs []Claim) []string {
-	owners := make([]string, len(cs))
+	owned := make([]string, len(cs))
 	for i, c := range cs {
-		owners[i] = c.Owner
+		owned[i] = c.Name + c.Owner
 	}
-	return []string{"names", literals(Names(cs)), "owners", literals(owners), "count", strconv.Itoa(len(cs))}
+	return []string{"names", literals(Names(cs)), "owned", literals(owned), "count", strconv.Itoa(len(cs))}
 }
 
 // get reads one row by a statement.

@@ -43,6 +43,20 @@ var batches = []clause{
 		require.GreaterOrEqual(t, g.Token, slices.Max(earlier)+store.TokenRange)
 		require.True(t, p.owns(c))
 	}},
+	{"a statement for many claims finds no row of a claim of another row", func(t *testing.T, newProcess func() *process) {
+		p := newProcess()
+		req, _ := p.tryAll([]string{"a", "b"}, long)
+		claims := req.Claims(2)
+		stale := []store.Claim{claims[0], {Name: "b", Owner: store.NewOwnerID(p.self)}}
+		owned, _, err := p.Renew(ctx, stale, long, 1, 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, owned)
+		freed, _, err := p.ReleaseAll(ctx, stale)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, freed)
+		require.False(t, p.owns(claims[0]))
+		require.True(t, p.owns(claims[1]))
+	}},
 	{"a batch takes the names before the first that is not free", func(t *testing.T, newProcess func() *process) {
 		p, other := newProcess(), newProcess()
 		id := other.begin(long)

@@ -1,4 +1,4 @@
--- Frees many rows, skipping locked ones. {owners} also has the ids that the release gives to
+-- Frees many rows, skipping locked ones. {owned} also has the ids that the release gives to
 -- the rows, as in release.
 --
 -- | row                        | written | counted | answer                               |

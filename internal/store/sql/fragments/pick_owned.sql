@@ -1,17 +1,19 @@
 -- The beginning of an UPDATE of the rows, as l, that the claims of this process own. The
 -- derived table picks and locks the rows, and skips those that are locked. MySQL would merge
 -- it without the LIMIT, and both servers would scan, and lock, the whole of a small table
--- without FORCE INDEX.
+-- without FORCE INDEX. {owned} has each name followed by its owner id: the claims of a batch of
+-- acquires have one owner, which may hold another of {names} by another claim.
 --
--- | row                          | picked |
--- |------------------------------|--------|
--- | owned by one of {owners}     | yes    |
--- | owned by another             | no     |
--- | locked                       | no     |
--- | any, while autocommit is off | no     |
+-- | row                            | picked |
+-- |--------------------------------|--------|
+-- | owned by its claim             | yes    |
+-- | owned by the claim of another  | no     |
+-- | owned by another owner         | no     |
+-- | locked                         | no     |
+-- | any, while autocommit is off   | no     |
 {>no_safe_updates} UPDATE (
   SELECT name FROM {t} FORCE INDEX (PRIMARY)
-  WHERE name IN ({names}) AND owner IN ({owners}) AND @@autocommit
+  WHERE name IN ({names}) AND CONCAT(name, owner) IN ({owned}) AND @@autocommit
   LIMIT {count} FOR UPDATE SKIP LOCKED
 ) AS mine
 STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
