@@ -49,12 +49,20 @@ func (l *Locker) newGrant() string {
 // token, and so would wait for transactions under Guard: those of the hold, and of the one that
 // was detached before it was attached here. A guarded hold is not handed over, so there are no
 // others.
+//
+// The statement takes 10 % longer than one that only frees the row, so a lock that was held only
+// briefly, and for which this process has not waited, is released by that one.
 func (l *Locker) grantOnRelease(h *hold) string {
 	if h.waiter == nil || h.guarded.Load() {
 		return ""
 	}
+	if time.Since(h.began) < briefHold && !l.waker.Contended(h.key.name) {
+		return ""
+	}
 	return l.newGrant()
 }
+
+const briefHold = 5 * time.Millisecond
 
 // hasGranted reports whether an earlier copy of a release, whose reply was lost, has granted the row,
 // and to which process, if that may not know it yet.

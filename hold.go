@@ -28,6 +28,7 @@ type hold struct {
 	holder   string    // as of WithHolder; "" if not set
 	observed *observed // may be nil
 	ended    error     // nil at first; then ErrLost, ErrNotHeld or ErrClosed
+	began    time.Time
 
 	handedOver time.Time     // when it began by a handoff, or joined a share; zero if a statement acquired the row
 	minHold    time.Duration // the longest that an UnlockAfter has requested; 0 if none has
@@ -114,8 +115,9 @@ func (l *Locker) holdBegan(c *call, h *hold) {
 
 // addHold adds a new hold. The caller holds mu.
 func (l *Locker) addHold(h *hold, o *observed) {
+	h.began = time.Now()
 	if h.observed = o; o != nil {
-		o.granted = time.Now()
+		o.granted = h.began
 	}
 	l.holds[h.key] = h
 	l.held++

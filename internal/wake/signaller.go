@@ -109,6 +109,14 @@ func (s *signaller) answered(name string, granted, again bool) {
 	}
 }
 
+// isContended implements Waker.Contended.
+func (s *signaller) isContended(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, contended := s.contended[name]
+	return contended
+}
+
 // wakeRequesting wakes the heads whose statements, which may join a wait queue, are in flight.
 func (s *signaller) wakeRequesting() {
 	s.mu.Lock()

@@ -101,6 +101,9 @@ func (w *Waker) Enlist(name string, again bool) store.Process {
 	return w.signaller.enlist(name, again)
 }
 
+// Contended reports whether a statement for name was refused lately.
+func (w *Waker) Contended(name string) bool { return w.signaller.isContended(name) }
+
 // ExpectGrant must be called before that statement is sent if it lists this process by the id that
 // takes grants.
 func (w *Waker) ExpectGrant(name string) { w.signaller.expectGrant(name) }
