@@ -24,12 +24,12 @@ func (c *call) takesGrant() bool {
 }
 
 // enlistAs returns the id by which the next attempt of the call joins the row's wait queue; 0 if it
-// does not. A release may grant the row only to a process whose session has a row, because operators
-// see the label there.
+// does not. A release may grant the row only to a process that signals reach, because nobody else can
+// take it meanwhile, and whose session has a row, because operators see the label there.
 func (c *call) enlistAs() store.Process {
 	l := c.l
 	as := l.waker.Enlist(c.queueName, c.again)
-	if as.CanListen() && c.takesGrant() && l.watchdog.EnsureSession() {
+	if as.CanListen() && l.waker.Signalled() && c.takesGrant() && l.watchdog.EnsureSession() {
 		l.waker.ExpectGrant(c.queueName)
 		return as.Direct()
 	}

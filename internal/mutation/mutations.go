@@ -360,7 +360,7 @@ var general = []mutation{
 	},
 	{
 		"a release without waiting that is sent twice recognizes it too", "internal/store/hold.go",
-		"owners = append(owners, c.Owner, released(c.Owner))", "owners = append(owners, c.Owner)",
+		"owned = append(owned, c.Name+c.Owner, c.Name+released(c.Owner))", "owned = append(owned, c.Name+c.Owner)",
 		"TestRepeatedRelease",
 	},
 	{

@@ -68,11 +68,11 @@ func (l *listener) isOpen() bool {
 	return l.open
 }
 
-// unproven reports whether signals may not arrive, because none has.
-func (l *listener) unproven() bool {
+// proven reports whether a signal has arrived, and no release since was found without one.
+func (l *listener) proven() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.enabled && !l.works
+	return l.works
 }
 
 // acquired records a grant: the wake-ups before it were not false.

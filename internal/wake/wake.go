@@ -104,6 +104,9 @@ func (w *Waker) Enlist(name string, again bool) store.Process {
 // Contended reports whether a statement for name was refused lately.
 func (w *Waker) Contended(name string) bool { return w.signaller.isContended(name) }
 
+// Signalled reports whether the last signals to this process, as far as it knows, have arrived.
+func (w *Waker) Signalled() bool { return w.listener.proven() }
+
 // ExpectGrant must be called before that statement is sent if it lists this process by the id that
 // takes grants.
 func (w *Waker) ExpectGrant(name string) { w.signaller.expectGrant(name) }
