@@ -173,7 +173,9 @@ func (c *cycle) granted(r *rand.Rand, l *identified, k *mysqllock.Lock, e event,
 		e.Slot = k.Slot()
 		e.Name = slotName(e.Name, e.Slot)
 	}
-	if k.Shared() != (e.Mode == shared) || k.Slot() != e.Slot || k.Name() != semOf(e.Name) || e.Limit > 0 && e.Slot > e.Limit {
+	// A lock that should have become shared stays exclusive if its row was locked, also as a ticket.
+	stayed := e.From != "" && e.Mode == shared
+	if k.Shared() != (e.Mode == shared) && !stayed || k.Slot() != e.Slot || k.Name() != semOf(e.Name) || e.Limit > 0 && e.Slot > e.Limit {
 		c.wrong(l.holder, e.Name, fmt.Sprintf("shared: %t, slot %d, name %q, of %v", k.Shared(), k.Slot(), k.Name(), e))
 	}
 	e.Kind, e.Holder, e.Token, e.ID, e.Lease = "grant", l.holder, k.Token(), c.ids.Add(1), lease
