@@ -207,6 +207,36 @@ func TestWaiterLeavesDuringDirectHandoff(t *testing.T) {
 	})
 }
 
+// A process that closes as the lock is granted to it gives it back.
+func TestCloseDuringDirectHandoff(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		a, c := e.locker(t), e.locker(t)
+		rounds, late := 40, 0
+		for i := range rounds {
+			name := fmt.Sprint("x", i)
+			b := e.locker(t)
+			warm(t, name, a, b)
+			k := acquire(t, a, name, mysqllock.AutoRenew)
+			got := waiting(t, b, name, 1)
+			time.Sleep(10 * time.Millisecond) // a brief hold is not handed over directly
+			closed := make(chan error, 1)
+			go func() { closed <- b.Close() }()
+			time.Sleep(time.Duration(rand.Int64N(int64(3 * time.Millisecond))))
+			require.NoError(t, k.Unlock())
+			require.NoError(t, <-closed)
+			start := time.Now()
+			next, err := c.TryLock(ctx, name, 10*time.Second, mysqllock.AutoRenew)
+			require.NoError(t, err)
+			if time.Since(start) > 2*time.Second {
+				late++
+			}
+			require.NoError(t, next.Unlock())
+			<-got
+		}
+		require.Zero(t, late, "of %d rounds", rounds)
+	})
+}
+
 // Calls of all kinds that share the processes with waiters for grants exclude each other.
 func TestDirectHandoffsBesideOtherRequests(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {

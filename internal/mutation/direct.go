@@ -92,4 +92,9 @@ var directHandoffs = []mutation{
 		"if g.found[c.Name].owner == c.Owner {", "if false {",
 		"TestGrantIsFoundOnce",
 	},
+	{
+		"a process that closes leaves the wait queues that list it", "internal/wake/wake.go",
+		"w.signaller.drain()", "",
+		"TestCloseDuringDirectHandoff",
+	},
 }

@@ -1,6 +1,8 @@
 package wake
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,6 +71,15 @@ func (g *grants) take(name string) (grant store.Grant, ok bool) {
 	grant, ok = g.ready[name]
 	delete(g.ready, name)
 	return grant, ok
+}
+
+// takeAll returns all grants that are ready.
+func (g *grants) takeAll() []store.Grant {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	all := slices.Collect(maps.Values(g.ready))
+	clear(g.ready)
+	return all
 }
 
 // claim reports whether a grant that was found now is the caller's: it was not found before, or

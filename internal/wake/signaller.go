@@ -3,6 +3,7 @@ package wake
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -45,6 +46,7 @@ type signaller struct {
 	contended map[string]struct{} // names that were refused recently
 	listed    map[string]bool     // names whose rows may list this process; true while a statement that lists it is in flight
 	direct    map[string]struct{} // those of them where a release may grant the row to this process
+	expected  bool                // expectGrant was called
 	leaving   map[string]struct{} // names whose rows list this process although it has no waiters
 	removing  bool                // removeWaiters runs
 }
@@ -79,6 +81,7 @@ func (s *signaller) expectGrant(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.direct[name] = struct{}{}
+	s.expected = true
 }
 
 // expectsGrant reports whether a release may grant one of the names to this process.
@@ -319,6 +322,37 @@ func (s *signaller) remove(names []string) (left []string, next store.Process, e
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !rows[name].Listed }), next, nil
+}
+
+// maxDrainPause limits the time that drain spends on rows that others have locked.
+const maxDrainPause = 200 * time.Millisecond
+
+// drain removes this process from the wait queues that still list it, and gives back what was
+// granted to it. The listener is closed, so nothing is granted any more.
+func (s *signaller) drain() {
+	s.mu.Lock()
+	names := slices.AppendSeq(slices.Collect(maps.Keys(s.leaving)), maps.Keys(s.listed))
+	expected := s.expected
+	s.mu.Unlock()
+	if !expected {
+		return // the others find out by a signal that does not arrive
+	}
+	for _, g := range s.grants.takeAll() {
+		s.giveBackGrant(g)
+	}
+	for pause := removeBackoff; len(names) > 0; {
+		var left []string
+		for part := range slices.Chunk(names, store.BatchSize) {
+			listed, next, _ := s.remove(part)
+			if next != 0 {
+				s.signalNext(part, next)
+			}
+			left = append(left, listed...)
+		}
+		if names = left; pause.Delay > maxDrainPause || len(names) > 0 && !pause.Wait(s.ctx) {
+			return
+		}
+	}
 }
 
 // giveBack releases a row that was granted to this process after its last waiter had left, unless

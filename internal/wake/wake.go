@@ -86,6 +86,7 @@ func (w *Waker) Close() {
 	defer w.stopSending()
 	defer time.AfterFunc(time.Second, w.stopSending).Stop()
 	w.group.Wait()
+	w.signaller.drain()
 	w.publisher.drain()
 }
 
