@@ -48,7 +48,7 @@ var batches = []clause{
 		req, _ := p.tryAll([]string{"a", "b"}, long)
 		claims := req.Claims(2)
 		stale := []store.Claim{claims[0], {Name: "b", Owner: store.NewOwnerID(p.self)}}
-		owned, _, err := p.Renew(ctx, stale, long, 1, 0)
+		owned, _, err := p.Renew(ctx, stale, 2*long, 1, 0)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, owned)
 		freed, _, err := p.ReleaseAll(ctx, stale)
