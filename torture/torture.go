@@ -196,9 +196,13 @@ func (t *torture) prepare() error {
 		"CREATE TABLE guarded (name VARCHAR(255) CHARACTER SET ascii PRIMARY KEY, value BIGINT UNSIGNED NOT NULL)",
 		"CREATE TABLE guarded_log (id BIGINT PRIMARY KEY AUTO_INCREMENT, name VARCHAR(255) CHARACTER SET ascii NOT NULL, token BIGINT UNSIGNED NOT NULL, value BIGINT UNSIGNED NOT NULL, is_read TINYINT NOT NULL DEFAULT 0)",
 	}
+	signals := "CONNECTION_ADMIN" // without it, KILL does not reach the other accounts
+	if t.kind == "mariadb" {
+		signals = "CONNECTION ADMIN"
+	}
 	for i := range t.options.workers {
 		user := fmt.Sprint(account, i, "@'%'")
-		statements = append(statements, "CREATE USER "+user, "GRANT ALL ON "+database+".* TO "+user)
+		statements = append(statements, "CREATE USER "+user, "GRANT ALL ON "+database+".* TO "+user, "GRANT "+signals+" ON *.* TO "+user)
 	}
 	for _, statement := range statements {
 		if _, err := db.Exec(statement); err != nil {
