@@ -2,6 +2,7 @@ package mysqllock_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -328,10 +329,31 @@ func hand(t *testing.T, e env, opts ...mysqllock.Option) (h handing, proxyOfA, p
 	h.a, h.b = newLocker(t, e.through(t, proxyOfA), opts...), newLocker(t, e.through(t, proxyOfB), opts...)
 	h.c = e.locker(t, mysqllock.WithoutSignal(), mysqllock.WithPollInterval(50*time.Millisecond))
 	warm(t, "x", h.a, h.b)
-	h.k = acquire(t, h.a, "x", mysqllock.AutoRenew)
-	h.got = waitingSeenBy(t, h.c, h.b, "x", 1)
-	time.Sleep(50 * time.Millisecond) // it listens
+	db := e.db(t, "")
+	for range 20 {
+		h.k = acquire(t, h.a, "x", mysqllock.AutoRenew)
+		h.got = waitingSeenBy(t, h.c, h.b, "x", 1)
+		for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if headTakesGrants(t, db, "x") {
+				time.Sleep(50 * time.Millisecond) // it listens
+				return h, proxyOfA, proxyOfB
+			}
+		}
+		// A release that was found without its signal makes a process doubt that signals arrive.
+		require.NoError(t, h.k.Unlock())
+		require.NoError(t, get(t, h.got).Unlock())
+	}
+	require.Fail(t, "the waiter takes no grants")
 	return h, proxyOfA, proxyOfB
+}
+
+// headTakesGrants reports whether the head of the wait queue takes grants, and listens.
+func headTakesGrants(t *testing.T, db *sql.DB, name string) (takes bool) {
+	t.Helper()
+	require.NoError(t, db.QueryRow(`SELECT waiters >= '7' AND
+		IS_USED_LOCK(CONCAT('mysqllock:', CAST(LEFT(waiters, 19) AS UNSIGNED) - 2000000000000000000)) IS NOT NULL
+		FROM mysqllock WHERE name = ?`, name).Scan(&takes))
+	return takes
 }
 
 // A fault between the release, the signal and the read delays the lock, but nobody has it beside
