@@ -26,14 +26,14 @@ func warm(t testing.TB, name string, ls ...*mysqllock.Locker) {
 	t.Helper()
 	for range 2 {
 		k := acquire(t, ls[0], name, mysqllock.AutoRenew)
-		var waits []<-chan *mysqllock.Lock
+		next := make(chan *mysqllock.Lock) // in whichever order: on a busy machine a head may be late
 		for i, l := range ls[1:] {
-			waits = append(waits, waiting(t, l, name, i+1))
+			got := waiting(t, l, name, i+1)
+			go func() { next <- <-got }()
 		}
-		waits = append(waits, nil)
-		for i := range ls[1:] {
+		for range ls[1:] {
 			require.NoError(t, k.Unlock())
-			k = get(t, waits[i])
+			k = get(t, next)
 		}
 		last := waiting(t, ls[0], name, 1)
 		require.NoError(t, k.Unlock())
@@ -133,14 +133,15 @@ func TestDirectHandoffIsKept(t *testing.T) {
 				t.Parallel()
 				a, b := e.locker(t), e.locker(t, mysqllock.WithIdentity("b"))
 				warm(t, name, a, b)
-				k := acquire(t, a, name, mysqllock.AutoRenew)
-				got := make(chan *mysqllock.Lock, 1)
-				go func() {
-					k, _ := b.TryLock(ctx, name, time.Minute, lease)
-					got <- k
-				}()
-				eventually(t, "not listed", func() bool { return requireHeld(t, a, name, true).Waiters == 1 })
-				time.Sleep(50 * time.Millisecond)
+				k, got := handTo(t, e, name, a, func() <-chan *mysqllock.Lock {
+					got := make(chan *mysqllock.Lock, 1)
+					go func() {
+						k, _ := b.TryLock(ctx, name, time.Minute, lease)
+						got <- k
+					}()
+					eventually(t, "not listed", func() bool { return requireHeld(t, a, name, true).Waiters == 1 })
+					return got
+				})
 				start := time.Now()
 				require.NoError(t, k.Unlock())
 				k = get(t, got)
@@ -329,22 +330,28 @@ func hand(t *testing.T, e env, opts ...mysqllock.Option) (h handing, proxyOfA, p
 	h.a, h.b = newLocker(t, e.through(t, proxyOfA), opts...), newLocker(t, e.through(t, proxyOfB), opts...)
 	h.c = e.locker(t, mysqllock.WithoutSignal(), mysqllock.WithPollInterval(50*time.Millisecond))
 	warm(t, "x", h.a, h.b)
+	h.k, h.got = handTo(t, e, "x", h.a, func() <-chan *mysqllock.Lock { return waitingSeenBy(t, h.c, h.b, "x", 1) })
+	return h, proxyOfA, proxyOfB
+}
+
+// handTo returns a lock of a process, for which another waits that takes grants.
+func handTo(t *testing.T, e env, name string, l *mysqllock.Locker, wait func() <-chan *mysqllock.Lock) (k *mysqllock.Lock, got <-chan *mysqllock.Lock) {
+	t.Helper()
 	db := e.db(t, "")
 	for range 20 {
-		h.k = acquire(t, h.a, "x", mysqllock.AutoRenew)
-		h.got = waitingSeenBy(t, h.c, h.b, "x", 1)
+		k, got = acquire(t, l, name, mysqllock.AutoRenew), wait()
 		for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-			if headTakesGrants(t, db, "x") {
+			if headTakesGrants(t, db, name) {
 				time.Sleep(50 * time.Millisecond) // it listens
-				return h, proxyOfA, proxyOfB
+				return k, got
 			}
 		}
 		// A release that was found without its signal makes a process doubt that signals arrive.
-		require.NoError(t, h.k.Unlock())
-		require.NoError(t, get(t, h.got).Unlock())
+		require.NoError(t, k.Unlock())
+		require.NoError(t, get(t, got).Unlock())
 	}
-	require.Fail(t, "the waiter takes no grants")
-	return h, proxyOfA, proxyOfB
+	require.FailNow(t, "the waiter takes no grants")
+	return nil, nil
 }
 
 // headTakesGrants reports whether the head of the wait queue takes grants, and listens.
