@@ -78,10 +78,7 @@ func attemptTimeout(lease time.Duration) time.Duration {
 // attempt returns a new attempt. It replaces the owner of the handoff, unless that is nil.
 func (c *call) attempt(offer *handoff) *attempt {
 	l := c.l
-	lease := c.lease
-	if lease == AutoRenew {
-		lease = l.lease
-	}
+	lease := l.rowLease(c.lease)
 	a := &attempt{
 		l: l, handoff: offer, waiter: c.waiter, again: c.again,
 		request: store.AcquireRequest{
@@ -177,17 +174,15 @@ func (a *attempt) send() {
 	if fast := a.err == nil && time.Since(start) < fastReply; fast != a.l.dbIsFast.Load() {
 		a.l.dbIsFast.Store(fast)
 	}
+	replaced, span := a.granted, store.GrantLease
 	if a.handoff != nil {
-		span := a.l.watchdog.Stop(a.handoff.lease)
+		replaced, span = a.handoff.lease.Claim, a.l.watchdog.Stop(a.handoff.lease)
 		a.l.repo.HoldEnded()
-		// A refusal may be wrong: without autocommit, or after a KILL, the statement matches
-		// nothing. A row that is bound to a session would stay held.
-		if a.err != nil || a.grant.Token == 0 {
-			a.l.releaser.Add(a.handoff.lease.Claim, span, false, time.Now())
-		}
 	}
-	if a.granted != (store.Claim{}) && (a.err != nil || a.grant.Token == 0) {
-		a.l.releaser.Add(a.granted, store.GrantLease, false, time.Now())
+	// A refusal may be wrong: without autocommit, or after a KILL, the statement matches
+	// nothing. A row that is bound to a session would stay held.
+	if replaced != (store.Claim{}) && (a.err != nil || a.grant.Token == 0) {
+		a.l.releaser.Add(replaced, span, false, time.Now())
 	}
 }
 

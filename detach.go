@@ -195,10 +195,7 @@ func (l *Locker) attach(ctx context.Context, t ticket, length time.Duration, o *
 		return nil, causeOf(ctx)
 	}
 	req := store.AttachRequest{
-		Claim: store.Claim{Name: t.claim.Name, Owner: store.NewOwnerID(l.process)}, Ticket: t.claim.Owner, Holder: label, Lease: length,
-	}
-	if length == AutoRenew {
-		req.Lease = l.lease
+		Claim: store.Claim{Name: t.claim.Name, Owner: store.NewOwnerID(l.process)}, Ticket: t.claim.Owner, Holder: label, Lease: l.rowLease(length),
 	}
 	g, err := l.attachRow(ctx, req)
 	if err != nil {

@@ -16,11 +16,7 @@ import (
 // takesGrant reports whether the call can use a row that a release has granted: the row shows the
 // label of the process, and its lease may last for longer than a fixed one that is shorter.
 func (c *call) takesGrant() bool {
-	length := c.lease
-	if length == AutoRenew {
-		length = c.l.lease
-	}
-	return c.l.direct && c.mode == store.Exclusive && c.holder == "" && length >= store.GrantLease
+	return c.l.direct && c.mode == store.Exclusive && c.holder == "" && c.l.rowLease(c.lease) >= store.GrantLease
 }
 
 // enlistAs returns the id by which the next attempt of the call joins the row's wait queue; 0 if it

@@ -41,6 +41,16 @@ func warm(t testing.TB, name string, ls ...*mysqllock.Locker) {
 	}
 }
 
+// warmed returns processes that have waited for the lock.
+func warmed(t testing.TB, e env, name string, n int) (ls []*mysqllock.Locker) {
+	t.Helper()
+	for range n {
+		ls = append(ls, e.locker(t))
+	}
+	warm(t, name, ls...)
+	return ls
+}
+
 // granted reports whether a release has granted the lock to its holder.
 func granted(t testing.TB, l *mysqllock.Locker, name string) bool {
 	t.Helper()
@@ -88,18 +98,14 @@ func TestDirectHandoff(t *testing.T) {
 		t.Log(direct, "of", rounds, "direct,", float64(spent)/float64(direct), "statements: release, KILL, read;", worst)
 		require.Greater(t, direct, int64(rounds/2))
 		require.LessOrEqual(t, spent, 3*direct+3)
-		require.Equal(t, mysqllock.Stats{}.Lost, a.Stats().Lost+b.Stats().Lost)
+		require.Zero(t, a.Stats().Lost+b.Stats().Lost)
 	})
 }
 
 // Eight processes get the lock in the order in which they came.
 func TestDirectHandoffsInOrder(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
-		var ls []*mysqllock.Locker
-		for range 8 {
-			ls = append(ls, e.locker(t))
-		}
-		warm(t, "x", ls...)
+		ls := warmed(t, e, "x", 8)
 		direct := 0
 		k := acquire(t, ls[0], "x", mysqllock.AutoRenew)
 		for range 3 {
@@ -242,11 +248,7 @@ func TestCloseDuringDirectHandoff(t *testing.T) {
 // Calls of all kinds that share the processes with waiters for grants exclude each other.
 func TestDirectHandoffsBesideOtherRequests(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
-		var ls []*mysqllock.Locker
-		for range 4 {
-			ls = append(ls, e.locker(t))
-		}
-		warm(t, "x", ls...)
+		ls := warmed(t, e, "x", 4)
 		var inside, shared, turns atomic.Int64
 		var last atomic.Uint64
 		end := time.Now().Add(6 * time.Second)

@@ -140,6 +140,14 @@ func (c *call) addHandle(h *hold, from time.Time) *Lock {
 	return k
 }
 
+// rowLease returns the lease of a row for what is requested, which may be AutoRenew.
+func (l *Locker) rowLease(requested time.Duration) time.Duration {
+	if requested == AutoRenew {
+		return l.lease
+	}
+	return requested
+}
+
 // request returns what the open handles of the hold request together. The caller holds mu.
 func (h *hold) request() lease.Request {
 	var all lease.Request

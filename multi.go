@@ -327,7 +327,7 @@ func (c *setCall) join() *batch {
 	if c.waited {
 		requested = AutoRenew
 	}
-	b.req = store.BatchRequest{Holder: c.holder, Owner: store.NewOwnerID(l.process), Lease: cmp.Or(requested, l.lease)}
+	b.req = store.BatchRequest{Holder: c.holder, Owner: store.NewOwnerID(l.process), Lease: l.rowLease(requested)}
 	for _, name := range c.names {
 		w, _ := l.queues.Join(queue.Request{Name: name, Owner: c.owner, NoWait: true})
 		if w == nil {

@@ -76,11 +76,7 @@ func (c *call) joinShare(head bool) *Lock {
 // minRemaining returns how much of its lease a share must have left for the call to join it:
 // enough time for a renewal to write the lease that the call requests.
 func (c *call) minRemaining() time.Duration {
-	length := c.lease
-	if length == AutoRenew {
-		length = c.l.lease
-	}
-	return min(length/2, time.Second)
+	return min(c.l.rowLease(c.lease)/2, time.Second)
 }
 
 // lookForRequests checks, for the head of the queue, whether a request of another process waits

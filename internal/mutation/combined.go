@@ -74,7 +74,7 @@ var combined = []mutation{
 	},
 	{
 		"a release of a row that is not held is not combined", "internal/store/hold.go",
-		"s.crowded() && ctx.Value(notHeldKey{}) == nil &&", "s.crowded() &&",
+		"crowded && ctx.Value(notHeldKey{}) == nil &&", "crowded &&",
 		"TestReleasesThatAreNotCombined",
 	},
 }

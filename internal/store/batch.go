@@ -86,15 +86,11 @@ func (s *Store) AcquireAll(ctx context.Context, req BatchRequest) (g BatchGrant,
 // takeAll takes n rows that exist. all reports whether none was skipped.
 func (s *Store) takeAll(ctx context.Context, conn *sqlx.Conn, cmd command, n int) (answer int64, all bool, sent time.Time, err error) {
 	sent = time.Now()
-	res, err := s.exec(ctx, conn, cmd)
-	if err != nil {
-		return 0, false, sent, err
-	}
-	if answer, err = res.LastInsertId(); err != nil || answer == 0 {
+	taken, answer, err := s.execForBoth(ctx, conn, cmd)
+	if err != nil || answer == 0 {
 		return 0, false, sent, err
 	}
 	s.holdsBegan(n) // before conn is returned: it may become the reserved one
-	taken, err := res.RowsAffected()
 	return answer, taken == int64(n), sent, err
 }
 

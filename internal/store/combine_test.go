@@ -65,6 +65,15 @@ func namesOf(n int) (names []string) {
 	return names
 }
 
+// addRows adds the rows of names, which are free.
+func addRows(t *testing.T, s *Store, names []string) {
+	t.Helper()
+	for _, name := range names {
+		freed(t, s, granted(t, s, name, time.Minute))
+		s.HoldEnded()
+	}
+}
+
 // Requests that are pending together cost as much as a batch, and each has a grant of its own.
 func TestCombinedRequests(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
@@ -185,10 +194,7 @@ func TestCombinedRequestsBesideOthers(t *testing.T) {
 func TestCallOfABatchEnds(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
 		s := stores(1)[0]
-		for _, name := range namesOf(4) {
-			freed(t, s, granted(t, s, name, time.Minute))
-			s.HoldEnded()
-		}
+		addRows(t, s, namesOf(4))
 		send := s.takes.send
 		reqs := requestsFor(s, namesOf(4)...)
 		limited, cancel := context.WithCancel(ctx)
@@ -241,10 +247,7 @@ func TestCallOfABatchEnds(t *testing.T) {
 func TestHangingBatch(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
 		s := stores(1)[0]
-		for _, name := range namesOf(4) {
-			freed(t, s, granted(t, s, name, time.Minute))
-			s.HoldEnded()
-		}
+		addRows(t, s, namesOf(4))
 		send := s.takes.send
 		limited, cancel := context.WithCancel(ctx)
 		hanging, ended := make(chan struct{}), make(chan struct{})
@@ -293,10 +296,7 @@ func TestBatchWithALostAnswer(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
 		all := stores(2)
 		s, other := all[0], all[1]
-		for _, name := range namesOf(4) {
-			freed(t, s, granted(t, s, name, time.Minute))
-			s.HoldEnded()
-		}
+		addRows(t, s, namesOf(4))
 		reqs := requestsFor(s, namesOf(4)...)
 		granted(t, other, reqs[3].Name, time.Minute)
 		send := s.takes.send
@@ -511,10 +511,7 @@ func newTable(t *testing.T, dsn, schema string) {
 func TestBatchesWithoutAutocommit(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
 		s := stores(1)[0]
-		for _, name := range namesOf(3) {
-			freed(t, s, granted(t, s, name, time.Minute))
-			s.HoldEnded()
-		}
+		addRows(t, s, namesOf(3))
 		s.db.SetMaxOpenConns(1)
 		_, err := s.db.Exec("SET autocommit = 0")
 		require.NoError(t, err)

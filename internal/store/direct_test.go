@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -11,19 +10,14 @@ import (
 // A grant counts from the read that finds it, so it is read only on a connection on which a signal
 // has arrived: another one may lead to a replica, which is behind.
 func TestGrantIsReadAfterASignal(t *testing.T) {
-	OnEach(t, func(t *testing.T, newTable func(t *testing.T) (newStore func(self Process) *Store)) {
-		newStore := newTable(t)
-		ctx := context.Background()
-		p, self := NewProcess(), NewProcess()
-		holder, head := newStore(p), newStore(self)
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		all := stores(2)
+		holder, head, self := all[0], all[1], all[1].self
 		defer head.CloseListener()
 		for name, signal := range map[string]bool{"signalled": true, "not signalled": false} {
-			c := Claim{name, NewOwnerID(p)}
-			g, err := holder.Acquire(ctx, AcquireRequest{Claim: c, Lease: time.Hour})
-			require.NoError(t, err)
-			require.NotZero(t, g.Token)
+			c := granted(t, holder, name, time.Hour)
 			defer holder.HoldEnded()
-			_, err = head.Acquire(ctx, AcquireRequest{Claim: Claim{name, NewOwnerID(self)}, Lease: time.Hour, EnlistAs: self.Direct()})
+			_, err := head.Acquire(ctx, AcquireRequest{Claim: Claim{name, NewOwnerID(self)}, Lease: time.Hour, EnlistAs: self.Direct()})
 			require.NoError(t, err)
 			head.CloseListener()
 			_, err = head.Listen(ctx, []string{name}, time.Millisecond)
@@ -53,19 +47,15 @@ func TestGrantIsReadAfterASignal(t *testing.T) {
 // Sessions that see what is not committed, and servers whose replicas execute the text of
 // statements, hand nothing over without an UPDATE of the next holder.
 func TestDirectHandoffNeedsSettings(t *testing.T) {
-	OnEach(t, func(t *testing.T, newTable func(t *testing.T) (newStore func(self Process) *Store)) {
-		newStore := newTable(t)
-		ctx := context.Background()
-		p, self := NewProcess(), NewProcess()
-		holder, head := newStore(p), newStore(self)
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		all := stores(2)
+		holder, head, self := all[0], all[1], all[1].self
 		defer head.CloseListener()
-		c := Claim{"x", NewOwnerID(p)}
-		_, err := holder.Acquire(ctx, AcquireRequest{Claim: c, Lease: time.Hour})
-		require.NoError(t, err)
+		c := granted(t, holder, "x", time.Hour)
 		defer holder.HoldEnded()
 		require.False(t, holder.logsStatements.Load())
 		require.False(t, holder.dirtyReads.Load())
-		_, err = head.Acquire(ctx, AcquireRequest{Claim: Claim{"x", NewOwnerID(self)}, Lease: time.Hour, EnlistAs: self.Direct()})
+		_, err := head.Acquire(ctx, AcquireRequest{Claim: Claim{"x", NewOwnerID(self)}, Lease: time.Hour, EnlistAs: self.Direct()})
 		require.NoError(t, err)
 		_, err = head.Listen(ctx, []string{"x"}, time.Millisecond)
 		require.NoError(t, err)

@@ -68,10 +68,26 @@ func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds 
 // Release frees the row if the claim still owns it. It waits for a locked row as Extend
 // does.
 func (s *Store) Release(ctx context.Context, c Claim) (freed bool, next Process, err error) {
+	return s.ReleaseToNext(ctx, c, "")
+}
+
+// ReleaseToNext is Release, but may grant the row to the head of its wait queue, if that takes
+// grants and listens on this server. The owner id of the grant is that of next, an equals sign, and
+// grant. Then next.TakesGrants, and next must be signalled. Each copy of a release must have the
+// same grant. There must be no transaction under Guard of the claim: the release would wait for it.
+// Without a grant, it is Release.
+func (s *Store) ReleaseToNext(ctx context.Context, c Claim, grant string) (freed bool, next Process, err error) {
 	if ModeOf(c.Name) == Exclusive {
 		defer s.load.Add(-1)
+		crowded := s.crowded()
+		if grant != "" && !crowded && !s.logsStatements.Load() {
+			freed, next, err = s.releaseAlone(ctx, c, s.releaseToNextCommand(c, grant))
+			if freed || err != nil {
+				return freed, next, err
+			}
+		}
 		// A batch with rows that are not the claims' may not find out which others it has released.
-		if s.crowded() && ctx.Value(notHeldKey{}) == nil && ctx.Value(repeatedKey{}) == nil {
+		if crowded && ctx.Value(notHeldKey{}) == nil && ctx.Value(repeatedKey{}) == nil {
 			if a, err := s.releases.do(ctx, c); err != errAlone {
 				return a.freed, a.next, err
 			}
@@ -79,24 +95,6 @@ func (s *Store) Release(ctx context.Context, c Claim) (freed bool, next Process,
 	}
 	freed, next, err = s.releaseAlone(ctx, c, s.releaseCommand(c))
 	return freed, next.Listening(), err
-}
-
-// ReleaseToNext is Release, but may grant the row to the head of its wait queue, if that takes
-// grants and listens on this server. The owner id of the grant is that of next, an equals sign, and
-// grant. Then next.TakesGrants, and next must be signalled. Each copy of a release must have the
-// same grant. There must be no transaction under Guard of the claim: the release would wait for it.
-func (s *Store) ReleaseToNext(ctx context.Context, c Claim, grant string) (freed bool, next Process, err error) {
-	if ModeOf(c.Name) == Exclusive && !s.logsStatements.Load() {
-		crowded := s.crowded()
-		if !crowded {
-			freed, next, err = s.releaseAlone(ctx, c, s.releaseToNextCommand(c, grant))
-		}
-		s.load.Add(-1)
-		if freed || err != nil {
-			return freed, next, err
-		}
-	}
-	return s.Release(ctx, c)
 }
 
 // releaseAlone releases one row by the given command, whose answer may be an id that takes grants.

@@ -256,13 +256,7 @@ func (s *signaller) removeWaiters() {
 		if len(names) == 0 {
 			return
 		}
-		left, next, err := s.remove(names)
-		for _, name := range names {
-			s.queues.Wake(name) // a waiter that joined meanwhile may have been removed
-		}
-		if next != 0 {
-			s.signalNext(names, next)
-		}
+		left, err := s.remove(names)
 		if len(left) == 0 {
 			pause = removeBackoff
 			continue
@@ -300,9 +294,21 @@ func (s *signaller) abandoned() (names []string) {
 	return names
 }
 
-// remove removes this process from the wait queues of rows. It returns the names of those
-// that may still list it, and the next process of one of the others.
-func (s *signaller) remove(names []string) (left []string, next store.Process, err error) {
+// remove removes this process from the wait queues of rows, and signals those that are next. It
+// returns the names of the rows that may still list it.
+func (s *signaller) remove(names []string) (left []string, err error) {
+	left, next, err := s.removeFrom(names)
+	for _, name := range names {
+		s.queues.Wake(name) // a waiter that joined meanwhile may have been removed
+	}
+	if next != 0 {
+		s.signalNext(names, next)
+	}
+	return left, err
+}
+
+// removeFrom is remove, but returns the next process of one of the rows.
+func (s *signaller) removeFrom(names []string) (left []string, next store.Process, err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, signalTimeout)
 	defer cancel()
 	next, all, err := s.repo.RemoveWaiter(ctx, names, s.self)
@@ -343,10 +349,7 @@ func (s *signaller) drain() {
 	for pause := removeBackoff; len(names) > 0; {
 		var left []string
 		for part := range slices.Chunk(names, store.BatchSize) {
-			listed, next, _ := s.remove(part)
-			if next != 0 {
-				s.signalNext(part, next)
-			}
+			listed, _ := s.remove(part)
 			left = append(left, listed...)
 		}
 		if names = left; pause.Delay > maxDrainPause || len(names) > 0 && !pause.Wait(s.ctx) {
