@@ -204,6 +204,20 @@ func (p *process) release(c store.Claim) (freed bool, next store.Process) {
 	return freed, next
 }
 
+// releaseBesideOthers releases a row although an acquire of this process, which was cancelled, may
+// still wait for it: the release must not wait beside that, and may find the row locked.
+func (p *process) releaseBesideOthers(c store.Claim) {
+	for start := time.Now(); ; time.Sleep(time.Millisecond) {
+		freed, _, err := p.Release(ctx, c)
+		if store.Contended(err) && time.Since(start) < patience {
+			continue
+		}
+		assert.NoError(p.t, err)
+		assert.True(p.t, freed)
+		return
+	}
+}
+
 // force frees a name that nobody holds shared, and returns its owner, "" if it was free.
 func (p *process) force(name string) (owner string, next store.Process) {
 	p.t.Helper()
