@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -211,17 +212,21 @@ func TestForceUnlockThatDies(t *testing.T) {
 		holder, dies := e.locker(t, mysqllock.WithLease(6*time.Second)), newLocker(t, e.through(t, proxy))
 		k := acquire(t, holder, "x", mysqllock.AutoRenew)
 		eventually(t, "a session", func() bool { return holder.Stats().Renewals > 0 })
+		short, cancel := context.WithCancel(ctx)
+		defer cancel()
+		var committed atomic.Pointer[time.Time]
 		proxy.Interfere(func(query string) wire.Interference {
 			if strings.HasPrefix(query, "COMMIT") {
+				if now := time.Now(); committed.CompareAndSwap(nil, &now) {
+					time.AfterFunc(time.Second, cancel)
+				}
 				return wire.Interference{Error: 2013} // it is executed
 			}
 			return wire.Interference{}
 		})
-		short, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		start := time.Now()
 		_, err := dies.ForceUnlock(short, "x")
 		require.Error(t, err)
+		start := *committed.Load()
 		requireOver(t, k, mysqllock.ErrLost)
 		require.Less(t, time.Since(start), 5*time.Second, "a third of the lease, and what a busy machine adds")
 	})
