@@ -68,8 +68,8 @@ func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error)
 	l.mu.Unlock()
 
 	req := store.DetachRequest{Claim: ls.Claim, Ticket: store.NewTicketID(l.process), Lease: length}
-	if !h.handedOver.IsZero() {
-		req.Age = max(time.Since(h.handedOver), 1)
+	if h.handedOver {
+		req.Age = max(time.Since(h.began), 1)
 	}
 	span := l.watchdog.Stop(ls)
 	switch err = l.detachRow(ctx, req, span); err {
@@ -296,6 +296,6 @@ func (c *call) beginAttached(h *hold, g store.Grant, granted time.Duration, o *o
 	defer l.mu.Unlock()
 	k := c.addHandle(h, g.Sent)
 	l.startLease(c.mode, h, k, g, granted, time.Time{}) // no look for exclusive requests yet
-	l.addHold(h, o)
+	l.addHold(h, time.Now(), o)
 	return k, nil
 }

@@ -91,14 +91,15 @@ func (c *call) adopt(offer *handoff) *Lock {
 		return nil
 	}
 	h := c.newHold(offer.last+1, offer.tokenRange)
-	h.handedOver = time.Now()
+	h.handedOver = true
 	h.lease.Store(offer.lease)
-	k := c.addHandle(h, h.handedOver)
-	if !l.watchdog.Pass(offer.lease, k.requested, c.lease, h) {
+	now := time.Now()
+	k := c.addHandle(h, now)
+	if !l.watchdog.Pass(offer.lease, k.requested, c.lease, h, now) {
 		l.mu.Unlock()
 		return nil
 	}
-	l.holdBegan(c, h)
+	l.holdBegan(c, h, now)
 	return k
 }
 

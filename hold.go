@@ -30,7 +30,7 @@ type hold struct {
 	ended    error     // nil at first; then ErrLost, ErrNotHeld or ErrClosed
 	began    time.Time
 
-	handedOver time.Time     // when it began by a handoff, or joined a share; zero if a statement acquired the row
+	handedOver bool          // it began by a handoff, or joined a share: no statement acquired the row for it
 	minHold    time.Duration // the longest that an UnlockAfter has requested; 0 if none has
 
 	share       *share        // nil unless the lock is held shared
@@ -54,7 +54,8 @@ type holdKey struct {
 func (c *call) beginHold(a *attempt) (*Lock, error) {
 	l := c.l
 	l.mu.Lock()
-	late := !time.Now().Before(lease.TrustedUntil(a.grant.Sent, a.request.Lease))
+	now := time.Now()
+	late := !now.Before(lease.TrustedUntil(a.grant.Sent, a.request.Lease))
 	if late || l.closed || l.holds[c.key()] != nil {
 		closed := l.closed
 		l.mu.Unlock()
@@ -74,7 +75,7 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 	if c.mode != store.Exclusive {
 		h.waiter = nil
 	}
-	l.holdBegan(c, h)
+	l.holdBegan(c, h, now)
 	l.answered(c.waiter, true, c.again)
 	if c.mode != store.Exclusive {
 		if c.mode == store.Shared && a.request.EnlistAs != 0 {
@@ -102,8 +103,8 @@ func (c *call) newHold(token uint64, tokens tokenRange) *hold {
 }
 
 // holdBegan records a new hold. The caller holds mu; holdBegan unlocks it.
-func (l *Locker) holdBegan(c *call, h *hold) {
-	l.addHold(h, c.observed)
+func (l *Locker) holdBegan(c *call, h *hold, at time.Time) {
+	l.addHold(h, at, c.observed)
 	l.mu.Unlock()
 	if c.mode == store.Exclusive {
 		c.waiter.Admit(false)
@@ -114,8 +115,8 @@ func (l *Locker) holdBegan(c *call, h *hold) {
 }
 
 // addHold adds a new hold. The caller holds mu.
-func (l *Locker) addHold(h *hold, o *observed) {
-	h.began = time.Now()
+func (l *Locker) addHold(h *hold, began time.Time, o *observed) {
+	h.began = began
 	if h.observed = o; o != nil {
 		o.granted = h.began
 	}

@@ -36,10 +36,10 @@ func (h *hold) minimum() store.MinHold {
 	switch {
 	case h.minHold == 0:
 		return store.MinHold{}
-	case h.handedOver.IsZero():
+	case !h.handedOver:
 		return store.MinHold{Held: h.minHold}
 	default: // acquired_at in the row is that of an earlier hold
-		return store.MinHold{Until: h.handedOver.Add(h.minHold)}
+		return store.MinHold{Until: h.began.Add(h.minHold)}
 	}
 }
 

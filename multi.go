@@ -226,9 +226,9 @@ func (c *setCall) setAutoRenew(auto bool) {
 	if c.lease == AutoRenew {
 		return
 	}
-	r := lease.Request{Auto: auto}
+	r, now := lease.Request{Auto: auto}, time.Now()
 	if !auto {
-		r.Until = time.Now().Add(c.lease)
+		r.Until = now.Add(c.lease)
 	}
 	l := c.l
 	l.mu.Lock()
@@ -236,7 +236,7 @@ func (c *setCall) setAutoRenew(auto bool) {
 	for _, k := range c.locks {
 		k.requested = r
 		// Pass makes the lease end in time even if the row has a longer one.
-		if h := k.hold; auto || len(h.handles) > 1 || !l.watchdog.Pass(h.lease.Load(), r, c.lease, h) {
+		if h := k.hold; auto || len(h.handles) > 1 || !l.watchdog.Pass(h.lease.Load(), r, c.lease, h, now) {
 			l.requestsChanged(h)
 		}
 	}

@@ -155,7 +155,7 @@ func (all observers) acquireEnd(seen *observed, name string, k *Lock, err error)
 	info := AcquireInfo{Name: name, Mode: seen.mode.String(), Err: err, Waited: time.Since(seen.began)}
 	if k != nil {
 		info.Token, info.Reentered = k.Token(), k.reentered
-		info.PassedOn = seen.mode == store.Exclusive && !k.reentered && !k.hold.handedOver.IsZero()
+		info.PassedOn = seen.mode == store.Exclusive && !k.reentered && k.hold.handedOver
 	}
 	for _, o := range all {
 		if o.AcquireEnd != nil {

@@ -66,10 +66,10 @@ func (c *call) joinShare(head bool) *Lock {
 		return nil
 	}
 	h := c.newHold(s.token, tokenRange{})
-	h.waiter, h.handedOver = nil, now
+	h.waiter, h.handedOver = nil, true
 	k := c.addHandle(h, now)
 	l.enterShare(h, s)
-	l.holdBegan(c, h)
+	l.holdBegan(c, h, now)
 	return k
 }
 

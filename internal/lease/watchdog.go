@@ -151,10 +151,9 @@ func (d *Watchdog) Change(ls *Lease, r Request, holds int) {
 
 // Pass hands a lease over to the next holder in the process. It returns false, and changes
 // nothing, if the row's lease does not cover the request.
-func (d *Watchdog) Pass(ls *Lease, r Request, length time.Duration, holder Holder) bool {
+func (d *Watchdog) Pass(ls *Lease, r Request, length time.Duration, holder Holder, now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now := time.Now()
 	switch {
 	case ls.ended:
 		return false
