@@ -70,7 +70,7 @@
 // pool of its own, of four connections or more, if calls wait for locks while they hold
 // connections of the pool, or if the application uses up its pool for seconds at a time.
 //
-// The directory docs has more: choosing.md (primitive, wait, lease, pool, errors), guarantees.md,
+// The directory docs has more: choosing.md (wait, lease, pool, errors), a page for each kind of lock, guarantees.md,
 // guard.md, how-it-works.md, operations.md (queries, alerts, log records), failover.md,
 // troubleshooting.md, sizing.md. Package mysqllocktest is for unit tests.
 package mysqllock
