@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"encoding/hex"
 	"errors"
 	"strconv"
 	"time"
@@ -48,6 +49,7 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (w 
 		open = err == nil
 	}
 	if err == nil {
+		s.prepareGranted(ctx)
 		answer, err = s.sleep(ctx, names, d)
 	}
 	switch {
@@ -104,14 +106,14 @@ func (s *Store) Granted(ctx context.Context, names []string) (grants []Grant, er
 	if s.listener == nil || !s.signalled || s.dirtyReads.Load() {
 		return nil, nil
 	}
-	var found []struct {
-		Name, Owner string
-		Token       uint64
-		Micros      int64
-	}
+	var found []grantRow
 	s.statements.Add(1)
 	sent := time.Now()
-	err = s.listener.SelectContext(ctx, &found, s.query(sqlGranted, "names", literals(names), "count", strconv.Itoa(len(names))))
+	if s.granted != nil && len(names) == 1 {
+		err = s.granted.SelectContext(ctx, &found, hex.EncodeToString([]byte(names[0])))
+	} else {
+		err = s.listener.SelectContext(ctx, &found, s.query(sqlGranted, "names", literals(names), "count", strconv.Itoa(len(names))))
+	}
 	if err != nil {
 		return nil, describe(err)
 	}
@@ -120,6 +122,26 @@ func (s *Store) Granted(ctx context.Context, names []string) (grants []Grant, er
 	}
 	s.holdsBegan(len(grants))
 	return grants, nil
+}
+
+type grantRow struct {
+	Name, Owner string
+	Token       uint64
+	Micros      int64
+}
+
+// prepareGranted prepares the read of Granted, once signals are known to arrive. On a thread of the
+// server that has just woken up, the plain text takes 40 % longer. If it cannot be prepared, the text
+// remains.
+func (s *Store) prepareGranted(ctx context.Context) {
+	if !s.signalled || s.granted != nil || s.unprepared {
+		return
+	}
+	s.statements.Add(1)
+	stmt, err := s.listener.PreparexContext(ctx, s.query(sqlGranted, "names", "UNHEX(CONVERT(? USING ascii))", "count", "1"))
+	if s.unprepared = err != nil; err == nil {
+		s.granted = stmt
+	}
 }
 
 // openListener opens the listener's connection.
@@ -132,7 +154,7 @@ func (s *Store) openListener(ctx context.Context) error {
 		conn.Close()
 		return err
 	}
-	s.listener, s.signalled = conn, false
+	s.listener, s.signalled, s.unprepared = conn, false, false
 	var granted sql.NullBool
 	s.statements.Add(2)
 	conn.ExecContext(ctx, sqlNotSlow) // before a signal can interrupt it; if it is refused, the slow log has one more entry
@@ -149,7 +171,7 @@ func (s *Store) CloseListener() {
 	if s.listener != nil {
 		s.listener.Raw(func(any) error { return driver.ErrBadConn })
 		s.listener.Close()
-		s.listener, s.signalled = nil, false
+		s.listener, s.signalled, s.granted = nil, false, nil
 	}
 }
 

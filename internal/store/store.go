@@ -58,6 +58,9 @@ type Store struct {
 	waitCount int64      // the pool's WaitCount when listener was last used
 	signalled bool       // a signal has arrived on listener
 
+	granted    *sqlx.Stmt // sqlGranted for one name, prepared on listener; nil if it is not
+	unprepared bool       // the server refused to prepare it
+
 	mu             sync.Mutex         // protects following fields
 	held           int                // grants without a HoldEnded yet
 	reservedConn   *sqlx.Conn         // idle connection kept from the pool while held > 0; nil while in use

@@ -1,5 +1,6 @@
 -- Takes the name under which the listener's connection is signalled. That connection holds the
--- name, so a signal reaches it and no other. On MariaDB, it also takes mysqllock:sleeper, if that
+-- name, so a signal reaches it and no other. It waits for up to a second, because the server may
+-- not have closed the last listener's connection yet. On MariaDB, it also takes mysqllock:sleeper, if that
 -- is free: see sleep.
 --
 -- | name                       | answer |
@@ -7,4 +8,4 @@
 -- | not held                   | 1      |
 -- | held by another connection | 0      |
 -- | error                      | NULL   |
-SELECT GET_LOCK(_ascii'mysqllock:{id}', 0) /*M! + 0 * GET_LOCK(_ascii'mysqllock:sleeper', 0) */
+SELECT GET_LOCK(_ascii'mysqllock:{id}', 1) /*M! + 0 * GET_LOCK(_ascii'mysqllock:sleeper', 0) */
