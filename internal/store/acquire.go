@@ -50,12 +50,35 @@ func (s *Store) acquireRow(ctx context.Context, req AcquireRequest) (g Grant, er
 	case err != errAlone && !unsure:
 		return Grant{Claim: req.Claim}, err
 	}
-	if g, err = s.acquireAlone(ctx, req); unsure { // the lease may have begun by the batch
+	g, err = s.acquireAlone(ctx, req)
+	if unsure { // the lease may have begun by the batch
+		if err == errOwnLocked {
+			g, err = s.recognize(ctx, req)
+		}
 		g.Sent = began
 		if err != nil {
 			err = PartlySent{err}
 		}
 	}
+	return g, err
+}
+
+// recognize returns the grant of a request whose row a batch has taken, and another statement has
+// locked.
+func (s *Store) recognize(ctx context.Context, req AcquireRequest) (g Grant, err error) {
+	g.Claim, err = req.Claim, s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		rows, err := s.lookBatch(ctx, conn, []string{req.Name})
+		switch row := rows[req.Name]; {
+		case err != nil:
+			return err
+		case row.Owner != req.Owner:
+			return errOwnLocked
+		default:
+			g.Token = row.Token
+			s.holdsBegan(1)
+			return nil
+		}
+	})
 	return g, err
 }
 

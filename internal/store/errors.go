@@ -14,9 +14,13 @@ var (
 	ErrNotOwned  = errors.New("the row has another owner")
 )
 
-// errorNumber returns the server's error number, or 0 if the error is not the server's.
+// errorNumber returns the server's error number, or 0 if the error is not the server's. MySQL
+// may report KILL QUERY of an UPDATE of several tables, as batches are, as an unknown error.
 func errorNumber(err error) uint16 {
 	if refused, ok := errors.AsType[*mysql.MySQLError](err); ok {
+		if refused.Number == 1105 && refused.Message == "An error occurred in multi-table update" {
+			return 1317
+		}
 		return refused.Number
 	}
 	return 0

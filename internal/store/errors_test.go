@@ -113,6 +113,7 @@ func TestErrorClasses(t *testing.T) {
 		err   error
 		class int
 	}{
+		{&mysql.MySQLError{Number: 1105, Message: "An error occurred in multi-table update"}, waitedOut | undone}, // KILL QUERY
 		{mysql.ErrInvalidConn, waitedOut | undone | connEnded},
 		{driver.ErrBadConn, waitedOut | undone | connEnded},
 		{context.DeadlineExceeded, waitedOut | undone | connEnded},
