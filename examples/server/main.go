@@ -1,0 +1,34 @@
+// Server: a private server for programs of one's own. It prints the DSN of an
+// empty database, and removes the server when it is interrupted.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"os/signal"
+	"syscall"
+
+	"github.com/mysqllock/mysqllock/examples/internal/demo"
+)
+
+func main() {
+	flag.Parse()
+	if err := run(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run() error {
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer cancel()
+	dsn, stop, err := demo.Database()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	fmt.Printf("export MYSQLLOCK_DSN='%s'\n", dsn)
+	<-ctx.Done()
+	return nil
+}
