@@ -1,5 +1,6 @@
-// Server: a private server for programs of one's own. It prints the DSN of an
-// empty database, and removes the server when it is interrupted.
+// Server: a private server for programs of one's own. It prints the DSN of a
+// database with nothing but the table of locks, and removes the server when it is
+// interrupted.
 package main
 
 import (
@@ -28,6 +29,9 @@ func run() error {
 		return err
 	}
 	defer stop()
+	if err := demo.Prepare(dsn); err != nil {
+		return err
+	}
 	fmt.Printf("export MYSQLLOCK_DSN='%s'\n", dsn)
 	<-ctx.Done()
 	return nil
