@@ -1,4 +1,5 @@
 # make demo   several processes share locks on a real server
+# make server a private server for programs of your own; prints its DSN, ^C ends it
 # make check  a minute's answer after an edit; make check SERVER=mariadb for the other server
 # make test   the whole suite, with -race, on MySQL and MariaDB
 # make lint   vet, staticcheck and gofumpt, of all modules; actionlint
@@ -13,13 +14,18 @@ TORTUREFLAGS ?= -length 5m
 # The nested modules.
 MODULES := $(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod))
 
-.PHONY: demo check test suite parts notify notify/redis notify/nats metrics with race lint portable platforms cover failover soak fuzz leaks mutations reproductions model torture bench integration release clean
+.PHONY: demo server check test suite parts notify notify/redis notify/nats metrics with race lint portable platforms cover failover soak fuzz leaks mutations reproductions model torture bench integration release clean
 
 # What servers.sh found is not told: the demo says what it runs on.
 demo:
-	@scripts/servers.sh mariadb >/dev/null || scripts/servers.sh mysql >/dev/null; case $$? in \
-	0) $(GO) run ./examples/demo ;; \
-	3) cd integration && $(GO) run ./withserver -image mariadb:11 -- $(GO) run -C .. ./examples/demo ;; \
+	@$(call withserver,./examples/demo)
+
+server:
+	@MYSQLLOCK_DSN=; $(call withserver,./examples/server)
+
+withserver = scripts/servers.sh mariadb >/dev/null || scripts/servers.sh mysql >/dev/null; case $$? in \
+	0) $(GO) run $(1) ;; \
+	3) cd integration && $(GO) run ./withserver -image mariadb:11 -- $(GO) run -C .. $(1) ;; \
 	*) exit 1 ;; esac
 
 # What can be known within a minute: vet, the tests that need no server (those on the

@@ -36,7 +36,7 @@ type LockSet struct {
 //
 // It returns the errors of TryLock, with the name of the lock that it could not acquire, and
 // [ErrLost] if a lock was lost while it waited for another one. After an error, the locks that it
-// had acquired are released in the background.
+// had acquired are released in the background: for a moment, a call with wait 0 finds them held.
 func (l *Locker) TryLockAll(ctx context.Context, names []string, wait, lease time.Duration) (*LockSet, error) {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	switch {

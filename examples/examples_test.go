@@ -4,7 +4,9 @@
 package examples_test
 
 import (
+	"bufio"
 	"context"
+	"database/sql"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	_ "github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/mysqllock/mysqllock/internal/mysqltest"
@@ -36,7 +39,7 @@ func buildAndRun(m *testing.M) (code int, err error) {
 	}
 	defer os.RemoveAll(programs)
 	build := exec.Command("go", "build", "-o", programs+"/",
-		"./counter", "./daily", "./demo", "./handover", "./http", "./queue", "./readers", "./stock", "./transfer", "./workers")
+		"./counter", "./daily", "./demo", "./handover", "./http", "./queue", "./readers", "./server", "./stock", "./transfer", "./workers")
 	if out, err := build.CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("%w\n%s", err, out)
 	}
@@ -122,6 +125,40 @@ func TestPrivateServer(t *testing.T) {
 				t.Skip("starts no server")
 			}
 			require.Contains(t, run(t, "", "stock", "-server", kind), "private server")
+		})
+	}
+}
+
+// A program of one's own can use the server until it is interrupted.
+func TestServer(t *testing.T) {
+	for _, kind := range mysqltest.Kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			if os.Getenv("MYSQLLOCK_TEST_"+strings.ToUpper(kind)+"_DSN") != "" {
+				t.Skip("starts no server")
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, filepath.Join(programs, "server"), "-server", kind)
+			cmd.Env = append(os.Environ(), "MYSQLLOCK_DSN=")
+			cmd.Stderr = os.Stderr
+			out, err := cmd.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			dsn := ""
+			for lines := bufio.NewScanner(out); dsn == "" && lines.Scan(); {
+				if line, ok := strings.CutPrefix(lines.Text(), "export MYSQLLOCK_DSN='"); ok {
+					dsn = strings.TrimSuffix(line, "'")
+				}
+			}
+			require.NotEmpty(t, dsn)
+			require.Contains(t, run(t, dsn, "stock"), "\nok: ")
+			require.NoError(t, cmd.Process.Signal(os.Interrupt))
+			require.NoError(t, cmd.Wait())
+			db, err := sql.Open("mysql", dsn)
+			require.NoError(t, err)
+			defer db.Close()
+			require.Error(t, db.PingContext(ctx), "the server has ended")
 		})
 	}
 }

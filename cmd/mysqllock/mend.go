@@ -60,7 +60,6 @@ The command asks first; without a terminal it requires --yes.`,
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	c.Flags().BoolVar(&t.semaphore, "semaphore", false, "free all permits of the semaphore NAME")
 	c.Flags().IntVar(&t.slot, "slot", 0, "free only the permit with this `number`")
-	c.Flags().Lookup("slot").DefValue = "" // it has none
 	return c
 }
 

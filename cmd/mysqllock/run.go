@@ -125,7 +125,7 @@ runs without the lock.
 	flags.BoolVar(&r.shared, "shared", false, "hold the lock together with other runs that have --shared")
 	flags.IntVar(&r.slots, "slots", 0, "hold one of this `number` of permits of the semaphore NAME")
 	flags.Var(&r.atLeast, "at-least", "how long the lock stays held, from when it was acquired, even if COMMAND ends sooner")
-	flags.Lookup("slots").DefValue, flags.Lookup("at-least").DefValue = "", "" // they have none
+	flags.Lookup("at-least").DefValue = "" // it has none
 	c.MarkFlagsMutuallyExclusive("shared", "slots")
 	flags.Var(&r.killAfter, "kill-after", "how long after TERM a COMMAND whose lock was lost is killed; auto is a twentieth of the lease, at most 500ms")
 	flags.IntVarP(&r.conflict, "conflict-exit-code", "E", exitNotAcquired, "exit with this `status` if another owner held the lock for the whole wait; with 0, nothing is said of it")

@@ -128,6 +128,13 @@ func TestNoErrorShowsThePassword(t *testing.T) {
 	}
 }
 
+// A flag without a default shows none.
+func TestNoEmptyDefault(t *testing.T) {
+	for _, c := range newRoot().Commands() {
+		require.NotContains(t, c.UsageString(), "(default )", c.Name())
+	}
+}
+
 // Every command of the examples and of the README is one: its words are parsed.
 func TestExamples(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
