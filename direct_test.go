@@ -102,6 +102,24 @@ func TestDirectHandoff(t *testing.T) {
 	})
 }
 
+// A release grants nothing to a process that may not be signalled: it would find the grant only when
+// it polls, and hold the others up until then.
+func TestDirectHandoffNeedsSignals(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		a, b := newLocker(t, openAs(t, e.confined(t))), newLocker(t, openAs(t, e.confined(t))) // neither may kill the other's statements
+		for range 2 {                                                                          // the first time, its session has no row yet
+			k := acquire(t, a, "x", mysqllock.AutoRenew)
+			got := waiting(t, b, "x", 1)
+			time.Sleep(20 * time.Millisecond)
+			require.NoError(t, k.Unlock())
+			info, err := a.Inspect(ctx, "x")
+			require.NoError(t, err)
+			require.NotContains(t, info.Owner, "=")
+			require.NoError(t, get(t, got).Unlock())
+		}
+	})
+}
+
 // Eight processes get the lock in the order in which they came.
 func TestDirectHandoffsInOrder(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {

@@ -73,6 +73,21 @@ var directHandoffs = []mutation{
 		"TestGrantIsReadAfterASignal",
 	},
 	{
+		"a release grants only to a process that signals have reached", "direct.go",
+		"as.CanListen() && l.waker.Signalled() && c.takesGrant()", "as.CanListen() && c.takesGrant()",
+		"TestDirectHandoffNeedsSignals",
+	},
+	{
+		"a request whose row a batch has taken is granted although the row is locked", "internal/store/acquire.go",
+		"if err == errOwnLocked {", "if false {",
+		"TestCombinedRequestWhoseRowIsLocked",
+	},
+	{
+		"KILL QUERY of an UPDATE of several tables is no unknown error", "internal/store/errors.go",
+		"if refused.Number == 1105 && refused.Message ==", "if refused.Number == 1 && refused.Message ==",
+		"TestErrorClasses",
+	},
+	{
 		"a guarded lock is not granted by its release", "direct.go",
 		"if h.waiter == nil || h.guarded.Load() {", "if h.waiter == nil {",
 		"TestDirectHandoffFaults/a_transaction_is_under_guard",
