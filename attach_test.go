@@ -88,7 +88,7 @@ func TestTicketsThatAreLost(t *testing.T) {
 		require.ErrorIs(t, err, mysqllock.ErrLost)
 		require.NoError(t, next.Err())
 
-		ticket = detach(t, l, acquire(t, l, "y", mysqllock.AutoRenew), 10*time.Millisecond)
+		ticket = detach(t, l, acquire(t, l, "y", mysqllock.AutoRenew), 300*time.Millisecond)
 		eventually(t, "free", func() bool {
 			info, err := other.Inspect(ctx, "y")
 			require.NoError(t, err)

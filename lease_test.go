@@ -67,7 +67,11 @@ func TestTakeoverFromADeadSession(t *testing.T) {
 		for i := range 10 {
 			lost = append(lost, acquire(t, dies, fmt.Sprint(i), mysqllock.AutoRenew))
 		}
-		time.Sleep(4 * time.Second) // beyond the leases of the rows
+		probe := e.db(t, "")
+		eventually(t, "the leases of the rows have ended", func() (ended bool) {
+			require.NoError(t, probe.QueryRow("SELECT MAX(expires_at) < UTC_TIMESTAMP(6) AND MIN(session) > 0 FROM mysqllock WHERE name BETWEEN '0' AND '9'").Scan(&ended))
+			return ended
+		})
 		other := e.locker(t)
 		other.TryLock(ctx, "another", 0, mysqllock.AutoRenew) // the pool has been used
 		before := other.Stats().Statements
