@@ -180,7 +180,7 @@ var general = []mutation{
 	},
 	{
 		"a grant that arrives too late is given back", "hold.go",
-		"late := !time.Now().Before(lease.TrustedUntil(a.grant.Sent, a.request.Lease))", "late := false",
+		"late := !now.Before(lease.TrustedUntil(a.grant.Sent, a.request.Lease))", "late := false",
 		"TestGrantThatComesTooLate",
 	},
 	{
