@@ -3,6 +3,7 @@ package mysqllock_test
 import (
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -124,6 +125,68 @@ func TestCrowd(t *testing.T) {
 				quit(), time.Since(start), stats.Renewals, stats.RenewalErrors, served/time.Duration(rounds), longest)
 			require.Zero(t, stats.Lost)
 			require.NoError(t, k.Unlock())
+		})
+	}
+}
+
+// The server dies while a crowd's requests are combined. Nobody else gets a lock that is held, tokens
+// rise, and no lock stays behind.
+func TestServerRestartsBesideACrowd(t *testing.T) {
+	for _, kind := range mysqltest.Kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			server := mysqltest.New(t, kind)
+			e := env{server, mysqltest.NewDatabase(t, server)}
+			ls := []*mysqllock.Locker{e.locker(t), e.locker(t)}
+			require.NoError(t, ls[0].CreateTable(ctx))
+			names := numbered("x", 50)
+			var rows [50]struct {
+				held  atomic.Int32
+				token atomic.Uint64
+			}
+			var stop atomic.Bool
+			var acquired, failed atomic.Int64
+			var crowd sync.WaitGroup
+			for i := range 80 {
+				l := ls[i%2]
+				crowd.Go(func() {
+					for !stop.Load() {
+						n := rand.N(len(names))
+						k, err := l.TryLock(ctx, names[n], 10*time.Second, mysqllock.AutoRenew)
+						if err != nil {
+							assert.True(t, errors.Is(err, mysqllock.ErrUnavailable) || errors.Is(err, mysqllock.ErrNotAcquired), "%v", err)
+							failed.Add(1)
+							continue
+						}
+						acquired.Add(1)
+						row := &rows[n]
+						assert.EqualValues(t, 1, row.held.Add(1))
+						assert.Greater(t, k.Token(), row.token.Swap(k.Token()))
+						row.held.Add(-1)
+						if err := k.Unlock(); err != nil { // the outcome is unknown
+							assert.NotErrorIs(t, err, mysqllock.ErrNotHeld)
+							failed.Add(1)
+						}
+					}
+				})
+			}
+			for range 2 {
+				time.Sleep(time.Second)
+				require.NoError(t, server.Kill())
+				time.Sleep(300 * time.Millisecond)
+				require.NoError(t, server.Restart())
+			}
+			time.Sleep(time.Second)
+			stop.Store(true)
+			crowd.Wait()
+			t.Log(acquired.Load(), "acquired,", failed.Load(), "calls failed")
+			require.NotZero(t, acquired.Load())
+			for _, l := range []*mysqllock.Locker{ls[0], ls[1], e.locker(t)} {
+				s, err := l.TryLockAll(ctx, names, 10*time.Second, mysqllock.AutoRenew)
+				require.NoError(t, err, "a lock was left behind")
+				require.NoError(t, s.Unlock())
+				require.Zero(t, l.Stats().Held)
+			}
 		})
 	}
 }

@@ -159,13 +159,17 @@ func TestLongRuns(t *testing.T) {
 
 // reliability.md speaks of every fault of the torture run.
 func TestFaults(t *testing.T) {
-	source, err := os.ReadFile(filepath.Join(root, "torture", "nemesis.go"))
-	require.NoError(t, err)
+	var source []byte
+	for _, file := range []string{"nemesis.go", "handoff.go"} {
+		part, err := os.ReadFile(filepath.Join(root, "torture", file))
+		require.NoError(t, err)
+		source = append(source, part...)
+	}
 	page, err := os.ReadFile("reliability.md")
 	require.NoError(t, err)
 	text, _, _ := strings.Cut(string(page), "<!-- figures -->")
 	faults := regexp.MustCompile(`(?m)\{"([^"]+)", "\w+", \w+`).FindAllStringSubmatch(string(source), -1)
-	require.GreaterOrEqual(t, len(faults), 19)
+	require.GreaterOrEqual(t, len(faults), 27)
 	for _, f := range faults {
 		assert.Contains(t, text, "`"+f[1]+"`")
 	}

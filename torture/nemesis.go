@@ -29,7 +29,7 @@ type fault struct {
 	longest time.Duration
 }
 
-var faults = []fault{
+var faults = append(slices.Clone(handoffFaults), []fault{
 	{"server killed and restarted", "server", killServer, 0},
 	{"server stopped (SIGSTOP)", "server", pauseServer, 5 * time.Second},
 	{"worker stopped (SIGSTOP)", "worker", pauseWorker, 6 * time.Second},
@@ -53,7 +53,7 @@ var faults = []fault{
 	{"row deleted", "delete", deleteRow, 0},
 	{"row taken away during handoffs", "delete", takeDuringHandoffs, 3 * time.Second},
 	{"table truncated", "delete", truncate, 0},
-}
+}...)
 
 var guardFaults = []fault{{"guard held open", "guard", holdGuard, 10 * time.Second}}
 
@@ -140,7 +140,17 @@ func pauseWorker(ctx context.Context, r *rand.Rand, t *torture) bool {
 
 func killWorker(_ context.Context, r *rand.Rand, t *torture) bool {
 	w := t.workers[r.IntN(len(t.workers))]
-	w.process.Load().kill()
+	return t.replace(w, w.process.Load())
+}
+
+// replace kills a worker, and starts another in its seat. It returns false if another fault has done so.
+func (t *torture) replace(w *seat, p *process) bool {
+	p.kill()
+	w.replacing.Lock()
+	defer w.replacing.Unlock()
+	if w.process.Load() != p {
+		return false
+	}
 	if err := w.start(t); err != nil {
 		t.fail(violation{"worker", "", err.Error()})
 		return false
@@ -181,7 +191,7 @@ func cut(ctx context.Context, r *rand.Rand, t *torture) bool {
 
 func killConnections(ctx context.Context, r *rand.Rand, t *torture) (done bool) {
 	for ctx.Err() == nil {
-		ids, err := t.connections(ctx)
+		ids, err := t.connections(ctx, "TRUE")
 		if err != nil {
 			return done
 		}
@@ -196,9 +206,9 @@ func killConnections(ctx context.Context, r *rand.Rand, t *torture) (done bool) 
 	return done
 }
 
-// connections are those of the workers.
-func (t *torture) connections(ctx context.Context) (ids []uint64, err error) {
-	rows, err := t.db.QueryContext(ctx, "SELECT id FROM information_schema.processlist WHERE user LIKE ?", account+"%")
+// connections are those of the workers that meet a condition.
+func (t *torture) connections(ctx context.Context, condition string) (ids []uint64, err error) {
+	rows, err := t.db.QueryContext(ctx, "SELECT id FROM information_schema.processlist WHERE user LIKE ? AND ("+condition+")", account+"%")
 	if err != nil {
 		return nil, err
 	}

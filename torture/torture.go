@@ -74,6 +74,8 @@ type seat struct {
 	wire    *wire.Proxy // behind it: knows the protocol
 	process atomic.Pointer[process]
 	born    int
+
+	replacing sync.Mutex // held by a fault that starts another process
 }
 
 // A process is a worker as the parent sees it.

@@ -139,7 +139,7 @@ func (s *Store) prepareGranted(ctx context.Context) {
 	}
 	s.statements.Add(1)
 	stmt, err := s.listener.PreparexContext(ctx, s.query(sqlGranted, "names", "UNHEX(CONVERT(? USING ascii))", "count", "1"))
-	if s.unprepared = err != nil; err == nil {
+	if s.unprepared = err != nil && errorNumber(err) != 1317; err == nil { // else a signal came too early
 		s.granted = stmt
 	}
 }

@@ -23,6 +23,7 @@ type conn struct {
 
 	// Guarded by proxy.mu.
 	waiting   bool   // for the reply to a command
+	reads     bool   // a SELECT was prepared, so the replies to prepared statements may be rows
 	cutReply  bool   // instead of passing it on
 	dropped   int    // replies that are not passed on: the first of those to a repeated command
 	failReply []byte // the error that replaces the reply after those
@@ -123,8 +124,15 @@ func (c *conn) count(packet *packet) (cut, again bool) {
 	}
 	cut, p.cutCommand = p.cutCommand, false
 	c.cutReply, p.cutReply = c.cutReply || p.cutReply || cut, false // a reply can be quicker than the cut
-	again = p.repeat && !(packet.name == comQuery && selects.Match(packet.args))
-	if p.interfere != nil && (packet.name == comQuery || packet.name == comStmtExecute) {
+	rows := packet.name == comStmtExecute && c.reads
+	switch packet.name {
+	case comQuery:
+		rows = selects.Match(packet.args)
+	case comStmtPrepare:
+		c.reads, rows = c.reads || selects.Match(packet.args), true // its reply has several packets, too
+	}
+	again = p.repeat && !rows
+	if p.interfere != nil && (packet.name == comQuery || packet.name == comStmtExecute && !rows) {
 		query := ""
 		if packet.name == comQuery {
 			query = string(packet.args)

@@ -12,6 +12,7 @@ const (
 	comQuit             = 0x01
 	comQuery            = 0x03
 	comPing             = 0x0e
+	comStmtPrepare      = 0x16
 	comStmtExecute      = 0x17
 	comStmtSendLongData = 0x18
 	comStmtClose        = 0x19

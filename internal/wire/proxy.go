@@ -200,9 +200,9 @@ type Interference struct {
 }
 
 // Interfere calls choose for each statement and does what it returns; nil ends that.
-// The query of a prepared statement is "". Interference is for statements with a
-// reply of one packet (no rows), without compression. choose must not call methods
-// of the proxy.
+// The query of a prepared statement is ""; none is a statement of a connection on which a SELECT was
+// prepared. Interference is for statements with a reply of one packet (no rows), without
+// compression. choose must not call methods of the proxy.
 func (p *Proxy) Interfere(choose func(query string) Interference) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -283,6 +283,13 @@ func TestRepeat(t *testing.T) {
 		var n int
 		require.NoError(t, db.QueryRow("/* once */ SELECT n FROM t").Scan(&n))
 		require.Equal(t, 222, n)
+		read, err := db.Prepare("SELECT n + ? FROM t")
+		require.NoError(t, err)
+		defer read.Close()
+		p.Interfere(func(string) wire.Interference { return wire.Interference{Error: 2013} })
+		require.NoError(t, read.QueryRow(1).Scan(&n))
+		require.Equal(t, 223, n)
+		p.Interfere(nil)
 		p.Repeat(false)
 		require.Equal(t, 0, p.Connections(), "on the same connection")
 	})
