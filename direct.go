@@ -10,18 +10,19 @@ import (
 )
 
 // A release may grant the row to the process at the head of its wait queue: see ReleaseToNext in
-// package store. That process then only reads the row, and its head turns the grant into a hold. The
-// row has a short lease at first, which the watchdog extends.
+// package store. enlistAs decides which process, grantOnRelease which release. The process only reads
+// the row; the head of its own queue turns the grant into a hold, whose short lease the watchdog
+// extends. Package wake gives back a grant that no head takes.
 
-// takesGrant reports whether the call can use a row that a release has granted: the row shows the
-// label of the process, and its lease may last for longer than a fixed one that is shorter.
+// takesGrant reports whether the call can use a row that a release has granted, which shows the label
+// of the process, and whose lease is GrantLease.
 func (c *call) takesGrant() bool {
 	return c.l.direct && c.mode == store.Exclusive && c.holder == "" && c.l.rowLease(c.lease) >= store.GrantLease
 }
 
-// enlistAs returns the id by which the next attempt of the call joins the row's wait queue; 0 if it
-// does not. A release may grant the row only to a process that signals reach, because nobody else can
-// take it meanwhile, and whose session has a row, because operators see the label there.
+// enlistAs returns the id under which the next attempt joins the row's wait queue, or 0 if it does
+// not. A release may grant the row only to a process that signals reach, because nobody else can take
+// the row meanwhile, and whose session has a row, where operators see its label.
 func (c *call) enlistAs() store.Process {
 	l := c.l
 	as := l.waker.Enlist(c.queueName, c.again)
@@ -32,8 +33,8 @@ func (c *call) enlistAs() store.Process {
 	return as
 }
 
-// newGrant returns the second half of the owner id for a release that may grant the row; "" if it
-// must not.
+// newGrant returns the second half of the owner id that a release writes if it grants the row, or ""
+// if it must not.
 func (l *Locker) newGrant() string {
 	if !l.direct || !l.waker.Signals() {
 		return ""
@@ -41,13 +42,12 @@ func (l *Locker) newGrant() string {
 	return store.NewGrantID()
 }
 
-// grantOnRelease is newGrant for the release of a hold. A release that grants the row changes its
-// token, and so would wait for transactions under Guard: those of the hold, and of the one that
-// was detached before it was attached here. A guarded hold is not handed over, so there are no
-// others.
+// grantOnRelease is newGrant for the release of a hold. A grant changes the token, and so would wait
+// for transactions under Guard: those of this hold or, if it was attached and so has no waiter, of the
+// hold that was detached. A guarded hold is not handed over, so there are no others.
 //
-// The statement takes 10 % longer than one that only frees the row, so a lock that was held only
-// briefly, and for which this process has not waited, is released by that one.
+// A grant takes 10 % longer than only freeing the row. So the release of a brief hold only frees it,
+// unless this process has lately waited for it.
 func (l *Locker) grantOnRelease(h *hold) string {
 	if h.waiter == nil || h.guarded.Load() {
 		return ""
@@ -60,8 +60,8 @@ func (l *Locker) grantOnRelease(h *hold) string {
 
 const briefHold = 5 * time.Millisecond
 
-// hasGranted reports whether an earlier copy of a release, whose reply was lost, has granted the row,
-// and to which process, if that may not know it yet.
+// hasGranted reports whether an earlier copy of a release, whose reply was lost, has granted the row.
+// next is the process to signal, or 0 if the grant is old or over.
 func (l *Locker) hasGranted(ctx context.Context, name, grant string) (granted bool, next store.Process, err error) {
 	rows, _, err := l.repo.Look(ctx, []string{name})
 	row := rows[name]
@@ -71,8 +71,8 @@ func (l *Locker) hasGranted(ctx context.Context, name, grant string) (granted bo
 	return granted, next, err
 }
 
-// takeGrant turns a row that a release has granted to this process into a hold, if there is one.
-// If the call cannot use it, its next attempt replaces the owner, or the row is released.
+// takeGrant turns a grant that the listener has found for the name into a hold. If the call cannot
+// use it, its next attempt replaces the owner, or the row is released.
 func (c *call) takeGrant() (*Lock, error) {
 	l := c.l
 	g, ok := l.waker.TakeGrant(c.queueName)
@@ -95,7 +95,7 @@ func (c *call) takeGrant() (*Lock, error) {
 }
 
 // replaceGrant makes the next attempt replace the owner of a row that a release has granted to this
-// process. A request for a shared lock cannot do that, and so gives the row back.
+// process. A request for a shared lock cannot do that, and gives the row back.
 func (c *call) replaceGrant(granted store.Claim) {
 	if c.mode == store.Exclusive {
 		c.granted = granted
@@ -104,8 +104,8 @@ func (c *call) replaceGrant(granted store.Claim) {
 	}
 }
 
-// findGrant is called after an attempt was refused because a release has granted the row to this
-// process, which has not been signalled.
+// findGrant reads the row after an attempt was refused because a release has granted it to this
+// process. The signal was lost, or has not arrived yet.
 func (c *call) findGrant() error {
 	l := c.l
 	limit := confirmTimeout
@@ -120,6 +120,6 @@ func (c *call) findGrant() error {
 		c.replaceGrant(granted)
 		return nil
 	}
-	// Another call has taken it, or the read failed.
+	// The grant was taken or has ended, or the read failed.
 	return await(c, time.After(c.pause.Next()), c.timeout)
 }

@@ -65,8 +65,8 @@ const (
 	probeWait = 50 * time.Millisecond
 	// overrun is how much a wait may be exceeded.
 	overrun = 95 * time.Millisecond
-	// unlockBound limits Unlock, confirmBound its look before a handoff, closeBound each step
-	// of Close.
+	// unlockTimeout limits Unlock, confirmTimeout its look before a handoff, closeTimeout each
+	// step of Close.
 	unlockTimeout  = 3 * time.Second
 	confirmTimeout = 500 * time.Millisecond
 	closeTimeout   = 3 * time.Second

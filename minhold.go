@@ -17,9 +17,9 @@ import (
 // goroutine of this process handed over counts as acquired at that moment; re-entry and
 // [Locker.Attach] do not count as acquiring.
 //
-// Until the time is over, [Locker.Inspect] shows the name as held, and until when, and nobody
-// can acquire it, not even this process; only [Locker.ForceUnlock] ends it sooner. Waiters
-// acquire the lock when the time is over.
+// Until the time is over, [Locker.Inspect] shows the name as held, and until when, and nobody can
+// acquire it, not even this process; a name that was held shared can still be shared. Only
+// [Locker.ForceUnlock] ends it sooner. Waiters acquire the lock when the time is over.
 //
 // UnlockAfter blocks, and returns errors, as Unlock does. After an error that leaves the
 // outcome unknown, the library retries in the background, and in Close, and never frees the

@@ -14,8 +14,8 @@ import (
 )
 
 // Acquire takes the row if it is free. Every grant must be followed by one HoldEnded. Acquire
-// sends one statement, two for a name that has no row yet or for which others wait, and two
-// more on the first use of the pool. See checkSession for a row that is bound to a session.
+// sends one statement, two for a name that has no row yet or for which others wait, and two more on
+// the first use of the pool. See checkSession for a row bound to a session, combiner for batches.
 func (s *Store) Acquire(ctx context.Context, req AcquireRequest) (g Grant, err error) {
 	if s.dirtyReads.Load() {
 		req.EnlistAs = req.EnlistAs.Listening() // the process could not trust what it reads
@@ -51,7 +51,7 @@ func (s *Store) acquireRow(ctx context.Context, req AcquireRequest) (g Grant, er
 		return Grant{Claim: req.Claim}, err
 	}
 	g, err = s.acquireAlone(ctx, req)
-	if unsure { // the lease may have begun by the batch
+	if unsure { // the batch may have begun the lease
 		if err == errOwnLocked {
 			g, err = s.recognize(ctx, req)
 		}
@@ -63,8 +63,7 @@ func (s *Store) acquireRow(ctx context.Context, req AcquireRequest) (g Grant, er
 	return g, err
 }
 
-// recognize returns the grant of a request whose row a batch has taken, and another statement has
-// locked.
+// recognize returns the grant of a request if a batch has taken the row, which is locked now.
 func (s *Store) recognize(ctx context.Context, req AcquireRequest) (g Grant, err error) {
 	g.Claim, err = req.Claim, s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		rows, err := s.lookBatch(ctx, conn, []string{req.Name})
@@ -82,7 +81,7 @@ func (s *Store) recognize(ctx context.Context, req AcquireRequest) (g Grant, err
 	return g, err
 }
 
-// acquireAlone is acquireRow by statements for this request alone.
+// acquireAlone is acquireRow without a batch.
 func (s *Store) acquireAlone(ctx context.Context, req AcquireRequest) (g Grant, err error) {
 	answer := int64(answerAbsent)
 	send := func(ctx context.Context, conn *sqlx.Conn) (err error) {
@@ -108,7 +107,7 @@ func (s *Store) acquireAlone(ctx context.Context, req AcquireRequest) (g Grant, 
 	return g.answered(req, req.Claim, answer)
 }
 
-// answered returns the grant of the row of a claim, or its refusal, by the answer to a request.
+// answered returns what the answer to a request means: a grant of the row of a claim, or a refusal.
 func (g Grant) answered(req AcquireRequest, c Claim, answer int64) (Grant, error) {
 	switch {
 	case isToken(answer):
@@ -168,8 +167,8 @@ func isToken(answer int64) bool { return 0 < answer && answer < firstProcess }
 // req.dead may keep the row.
 type acquirer func(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error)
 
-// withSessionCheck sends the statements of a request, and sends them again if they are refused
-// because of a session that turns out to be dead.
+// withSessionCheck sends the statements of a request, and again if the session because of which they
+// are refused is dead.
 func (s *Store) withSessionCheck(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, send acquirer) (answer int64, sent time.Time, err error) {
 	req.dead = SessionID(s.dead.Load())
 	for try := 1; ; try++ {
@@ -299,20 +298,19 @@ func (s *Store) enlist(ctx context.Context, conn *sqlx.Conn, req AcquireRequest)
 	return err
 }
 
-// errOwnLocked leaves the outcome unknown: the row is the request's by an earlier statement, but
-// locked.
+// errOwnLocked leaves the outcome unknown: an earlier statement took the row for the request, but it
+// is locked.
 var errOwnLocked = errors.New("the row was acquired, but a transaction has it locked")
 
-// takeFirst acquires a name that has no row yet, by a statement that grants the row of a claim.
+// takeFirst acquires a name that has no row yet, by a statement that grants the claim.
 func (s *Store) takeFirst(ctx context.Context, req AcquireRequest, c Claim, insert func() string) (answer int64, sent time.Time, err error) {
 	return s.firstGrant(ctx, req.Name, []Claim{c}, command{text: insert})
 }
 
-// firstGrant acquires the rows of claims with the same owner, some of which do not exist yet.
-// name is the one for whose row the statement may wait. It also locks the high-water row and a
-// gap in the index, where a probe cannot see what it waits for. So it is not cut off while the
-// server executes it: it keeps its connection, and further first grants wait in this process for
-// a slot.
+// firstGrant acquires the rows of claims, some of which do not exist yet. The statement may wait
+// for the row of name, and for the high-water row and a gap in the index, where a probe cannot see
+// what it waits for. So it is not cut off while the server executes it: it keeps its connection,
+// and further first grants wait in this process for a slot.
 func (s *Store) firstGrant(ctx context.Context, name string, claims []Claim, cmd command) (answer int64, sent time.Time, err error) {
 	first := claims[0]
 	switch ok, err := s.rowWaits.enterFirst(ctx, name, s.slots(firstGrantWaits)); {
@@ -358,9 +356,8 @@ func (s *Store) firstGrant(ctx context.Context, name string, claims []Claim, cmd
 	return r.answer, r.sent, err
 }
 
-// cancelIfDead sets dead and calls cancel if the server does not execute the statement of
-// owner, although own has not ended: then the connection is dead. Two checks in a row must
-// not find the statement.
+// cancelIfDead sets dead and calls cancel if two checks in a row before the end of own do not find
+// the statement of owner in the server: then the connection is dead.
 func (s *Store) cancelIfDead(own context.Context, cancel context.CancelFunc, owner string) (dead *atomic.Bool) {
 	dead = new(atomic.Bool)
 	s.detached.Go(func() {

@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// combineFrom is how many acquires and releases are sent one by one, at most half as many as
-	// the pool has connections. If there are more, further ones are combined, which is slower for few.
+	// combineFrom is how many acquires and releases in progress are sent one by one, or half the
+	// pool's connections if that is less. Further ones are combined, which would be slower for few.
 	combineFrom = 6
 	// maxCombined limits the requests that share a statement. More of them would hold others up.
 	maxCombined = 200
-	// slowBatch is when the next batch no longer waits for the reply to the last one: its connection
-	// may be dead, or being opened in vain.
+	// slowBatch is how long the next batch waits for the reply to the last one, whose connection may
+	// be dead, or being opened in vain.
 	slowBatch = 100 * time.Millisecond
 )
 
-// crowded begins an acquire or release, and reports whether it should share a statement with
-// others. Each call must be followed by one of s.load.Add(-1).
+// crowded begins an acquire or release, at whose end the caller must call s.load.Add(-1). It reports
+// whether that should share a statement with others.
 func (s *Store) crowded() bool {
 	n := s.load.Add(1)
 	if n == 1 {
@@ -37,18 +37,17 @@ func (s *Store) crowded() bool {
 	return n > int64(most)
 }
 
-// A combiner collects requests while statements are in flight, and sends those that are pending
-// together in the next one.
+// A combiner collects requests while a statement is in flight, and sends them together in the next.
 //
-// A request is pending until a statement has a connection, and then part of its batch. The end of
-// the context of a call ends that call alone: a pending request is not sent, and that of a batch
-// has an unknown outcome.
+// A request is pending until a statement has a connection, and then part of its batch. The end of a
+// call's context ends that call alone: a pending request is not sent, and one of a batch has an
+// unknown outcome. So has each request of a batch without a reply: its caller undoes or repeats it.
 type combiner[R, A any] struct {
 	store    *Store
 	reserved bool // the statement may use the reserved connection
 	name     func(R) string
-	// send sends a batch, in which names are different. Requests that it has not answered get its
-	// error. If it returns nil, it answers them later.
+	// send sends a batch, whose names are different. Requests that it has not answered get its
+	// error; if that is nil, it answers them later.
 	send func(ctx context.Context, conn *sqlx.Conn, batch []*combined[R, A]) error
 
 	mu      sync.Mutex // protects following fields, and those of requests and batches
@@ -70,15 +69,15 @@ type combined[R, A any] struct {
 type batch struct {
 	calls  int                // that wait for its reply
 	cancel context.CancelFunc // ends the statement
-	taken  bool               // it has its requests
+	filled bool               // it has its requests
 	slow   bool               // or ended: the combiner does not wait for it
 }
 
 // errAlone is the outcome of a request that must be sent on its own.
 var errAlone = errors.New("not combined")
 
-// do sends a request together with others. It returns errAlone, and the answer so far, if the
-// request must be sent on its own.
+// do sends a request together with others. It returns errAlone, errAbsent or errUnsure if the caller
+// must send the request on its own.
 func (c *combiner[R, A]) do(ctx context.Context, request R) (answer A, err error) {
 	r := &combined[R, A]{request: request, done: make(chan struct{})}
 	c.mu.Lock()
@@ -125,7 +124,7 @@ func (b *batch) leave() {
 	}
 }
 
-// start starts a goroutine for what is pending, unless there is one. The caller holds mu.
+// start starts a goroutine for what is pending, unless one runs. The caller holds mu.
 func (c *combiner[R, A]) start() {
 	if len(c.pending) > 0 && !c.busy {
 		c.busy = true
@@ -149,8 +148,8 @@ func (c *combiner[R, A]) sendBatch() (again bool) {
 		again = c.finish(b, requests, err)
 	}()
 	err = c.store.run(ctx, c.reserved, func(ctx context.Context, conn *sqlx.Conn) error {
-		if !b.taken {
-			requests = c.take(b)
+		if !b.filled {
+			requests = c.fill(b)
 		}
 		if len(requests) == 0 {
 			return nil
@@ -162,8 +161,8 @@ func (c *combiner[R, A]) sendBatch() (again bool) {
 	return again
 }
 
-// take makes what is pending part of a batch.
-func (c *combiner[R, A]) take(b *batch) (requests []*combined[R, A]) {
+// fill makes what is pending part of a batch.
+func (c *combiner[R, A]) fill(b *batch) (requests []*combined[R, A]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	names := make(map[string]struct{}, len(c.pending))
@@ -179,16 +178,15 @@ func (c *combiner[R, A]) take(b *batch) (requests []*combined[R, A]) {
 		b.calls++
 		requests = append(requests, r)
 	}
-	c.pending, b.taken = others, true
+	c.pending, b.filled = others, true
 	return requests
 }
 
-// stalled lets another batch begin beside one without a reply. It returns after how long to call
-// it again.
+// stalled lets another batch begin beside one without a reply. It returns when to call it again.
 func (c *combiner[R, A]) stalled(b *batch) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !b.taken && c.store.PoolInUse() {
+	if !b.filled && c.store.PoolInUse() {
 		return slowBatch // another batch would also wait for a connection
 	}
 	if !b.slow {
@@ -200,8 +198,8 @@ func (c *combiner[R, A]) stalled(b *batch) time.Duration {
 
 // finish records the end of a batch. It reports whether the goroutine must send another.
 func (c *combiner[R, A]) finish(b *batch, requests []*combined[R, A], err error) (again bool) {
-	if !b.taken { // there is no connection
-		requests = c.take(b)
+	if !b.filled { // it got no connection
+		requests = c.fill(b)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -234,11 +232,11 @@ func (c *combiner[R, A]) answer(r *combined[R, A], answer A, err error) bool {
 	return true
 }
 
-// move makes requests, which a batch has not answered, part of another.
+// move makes requests, which their batch has not answered, part of a new one that cancel ends.
 func (c *combiner[R, A]) move(requests []*combined[R, A], cancel context.CancelFunc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := &batch{calls: 1, cancel: cancel}
+	b := &batch{calls: 1, cancel: cancel} // one until leave: all calls may have ended
 	for _, r := range requests {
 		if r.batch = b; !r.ended {
 			b.calls++

@@ -23,7 +23,6 @@ type freedRow struct {
 	next  Process
 }
 
-// initCombiners prepares the combiners of a new Store.
 func (s *Store) initCombiners() {
 	s.takes = combiner[AcquireRequest, Grant]{
 		store: s, name: func(req AcquireRequest) string { return req.Name }, send: s.takeCombined,
@@ -33,8 +32,8 @@ func (s *Store) initCombiners() {
 	}
 }
 
-// combinable reports whether a request may share a statement with others. Those that wait, or
-// continue an earlier request, have their own.
+// combinable reports whether a request may share a statement with others: if it is exclusive, joins
+// no wait queue and continues no earlier request, and its name is not known to be shared.
 func (s *Store) combinable(req AcquireRequest) bool {
 	return req.Mode == Exclusive && req.Replaces == "" && req.EnlistAs == 0 && !req.Claimed && !req.absent && !s.sharedNames.has(req.Name)
 }
@@ -52,11 +51,11 @@ var (
 //	row                                        the request is
 //	taken                                      granted
 //	another holder's lease runs                refused
-//	missing                                    sent again with others that are: see insertCombined
+//	missing                                    added with others, or on its own: see insertCombined
 //	locked, reserved, bound, shared, and so on sent on its own
 //
-// If the read did not find all rows that were taken, all others are sent on their own, and
-// recognize a grant that it has missed.
+// If the read does not show all rows that were taken, all others are sent on their own, and
+// recognize a grant that it missed.
 func (s *Store) takeCombined(ctx context.Context, conn *sqlx.Conn, batch []*combinedTake) error {
 	slices.SortFunc(batch, func(a, b *combinedTake) int { return strings.Compare(a.request.Name, b.request.Name) })
 	reqs, names := requestsOf(batch)
@@ -144,8 +143,8 @@ func (s *Store) insertCombined(ctx context.Context, batch []*combinedTake) {
 	}
 }
 
-// grantCombined answers requests whose rows were taken, and for each of which a hold has begun. It
-// releases those whose calls have ended.
+// grantCombined answers requests whose rows were taken, and which are counted as holds. It releases
+// the rows of those whose calls have ended.
 func (s *Store) grantCombined(batch []*combinedTake, token uint64, sent time.Time) {
 	var unwanted []Claim
 	for _, r := range batch {
@@ -191,7 +190,7 @@ func (s *Store) lookBatch(ctx context.Context, conn *sqlx.Conn, names []string) 
 }
 
 // releaseCombined releases the rows of a batch, in one statement. If it did not release all, or
-// others wait, a read finds out which: see releasedOf.
+// processes wait for some, a read shows which: see releasedOf.
 func (s *Store) releaseCombined(ctx context.Context, conn *sqlx.Conn, batch []*combinedRelease) error {
 	claims := make([]Claim, len(batch))
 	for i, r := range batch {
@@ -245,13 +244,13 @@ const (
 
 // releasedOf returns what a batch, which released n rows within the given time, did to each.
 //
-//	owner in the row         last release                  state
-//	released id of the claim                               released
-//	the claim                                              owned
-//	another                  before the batch              lost
-//	another                  since, of at most n such rows released, and taken since
-//	another                  since, of more such rows      released, if at the same instant as others
-//	row missing                                            lost
+//	owner in the row         last release      state
+//	released id of the claim                   released
+//	the claim                                  owned
+//	another                  before the batch  lost
+//	another                  since             released, if the rest of n covers all such rows, or
+//	                                           if at the instant of a row of the first line; else lost
+//	row missing                                lost
 //
 // So a lost lock is never reported as released.
 func releasedOf(claims []Claim, rows map[string]batchRow, n int, within time.Duration) []releaseState {

@@ -75,7 +75,7 @@ func (s *Store) Release(ctx context.Context, c Claim) (freed bool, next Process,
 // grants and listens on this server. The owner id of the grant is that of next, an equals sign, and
 // grant. Then next.TakesGrants, and next must be signalled. Each copy of a release must have the
 // same grant. There must be no transaction under Guard of the claim: the release would wait for it.
-// Without a grant, it is Release.
+// Without a grant, or combined with others, it is Release.
 func (s *Store) ReleaseToNext(ctx context.Context, c Claim, grant string) (freed bool, next Process, err error) {
 	if ModeOf(c.Name) == Exclusive {
 		defer s.load.Add(-1)

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// A pool with fewer connections, or fewer free ones, cannot spare one for listening, or
-	// not for long.
+	// Listening needs a pool of minListenPool connections, and if fewer are free, lasts for at
+	// most maxListenInSmallPool.
 	minListenPool        = 4
 	maxListenInSmallPool = 500 * time.Millisecond
 )
@@ -98,10 +98,10 @@ func (s *Store) sleep(ctx context.Context, names []string, d time.Duration) (ans
 	}
 }
 
-// Granted returns what releases have lately granted of the names to this process, for the
-// goroutine that listens. Each grant must be followed by one HoldEnded. The grant counts from
-// before this read, so the read must be of the server on which the releases were made: Granted
-// returns nothing unless a signal, which they send there, has arrived on the listener's connection.
+// Granted returns which of the names releases have lately granted to this process. Each grant must
+// be followed by one HoldEnded. Its lease is trusted from before this read, so that must not be of a
+// replica, nor of uncommitted rows: Granted returns nothing before a signal, which is sent on the
+// server of the release, has arrived on the listener's connection.
 func (s *Store) Granted(ctx context.Context, names []string) (grants []Grant, err error) {
 	if s.listener == nil || !s.signalled || s.dirtyReads.Load() {
 		return nil, nil
@@ -130,9 +130,8 @@ type grantRow struct {
 	Micros      int64
 }
 
-// prepareGranted prepares the read of Granted, once signals are known to arrive. On a thread of the
-// server that has just woken up, the plain text takes 40 % longer. If it cannot be prepared, the text
-// remains.
+// prepareGranted prepares the read of Granted, once signals are known to arrive: on a thread of the
+// server that has just woken up, the text takes 40 % longer. It remains if preparing it fails.
 func (s *Store) prepareGranted(ctx context.Context) {
 	if !s.signalled || s.granted != nil || s.unprepared {
 		return
@@ -144,7 +143,6 @@ func (s *Store) prepareGranted(ctx context.Context) {
 	}
 }
 
-// openListener opens the listener's connection.
 func (s *Store) openListener(ctx context.Context) error {
 	conn, err := s.db.Connx(ctx)
 	if err != nil {
@@ -165,8 +163,8 @@ func (s *Store) openListener(ctx context.Context) error {
 	return err
 }
 
-// CloseListener closes the listener's connection; from then on the process cannot be
-// signalled. In the pool, a late signal could interrupt a statement of the application.
+// CloseListener closes the listener's connection; from then on the process cannot be signalled.
+// If it went back to the pool, a late signal could interrupt a statement of the application.
 func (s *Store) CloseListener() {
 	if s.listener != nil {
 		s.listener.Raw(func(any) error { return driver.ErrBadConn })
@@ -175,8 +173,7 @@ func (s *Store) CloseListener() {
 	}
 }
 
-// Signal ends the Listen of another process. alive is false if that process does not
-// listen.
+// Signal ends the Listen of a process. alive is false if that process does not listen.
 func (s *Store) Signal(ctx context.Context, p Process) (alive bool, err error) {
 	_, _, err = s.change(ctx, true, s.command(sqlSignal, "id", p.Listening().String()))
 	if errorNumber(err) == 1094 { // ER_NO_SUCH_THREAD

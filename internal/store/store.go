@@ -19,7 +19,7 @@ import (
 )
 
 // A Store sends the statements for one table on one pool. It is safe for concurrent
-// use, except that Listen and CloseListener belong to one goroutine.
+// use, except that Listen, Granted and CloseListener belong to one goroutine.
 type Store struct {
 	db              *sqlx.DB
 	schema          string // CREATE TABLE for the default name
@@ -53,7 +53,7 @@ type Store struct {
 	preparedRelease string             // sqlRelease likewise
 	preparedToNext  string             // sqlReleaseToNext likewise
 
-	// Only Listen and CloseListener use the following.
+	// Only Listen, Granted and CloseListener use the following.
 	listener  *sqlx.Conn // nil while closed
 	waitCount int64      // the pool's WaitCount when listener was last used
 	signalled bool       // a signal has arrived on listener

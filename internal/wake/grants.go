@@ -9,9 +9,9 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// Grants have the rows that releases of other processes have granted to this one. A process finds
-// such a grant by reading the row, which changes nothing there. So it remembers each grant that it
-// has found: it is taken by one head, or given back, and never found again.
+// grants has what releases of other processes have granted to this one. To find a grant changes
+// nothing in its row, so the process remembers each one that it has found: a grant is taken by one
+// head, or given back, and never found again.
 type grants struct {
 	mu      sync.Mutex             // protects following fields
 	ready   map[string]store.Grant // by name: found, and not taken yet
@@ -25,8 +25,8 @@ type foundGrant struct {
 }
 
 const (
-	// rememberGrants is for how long a grant is remembered at least. After GrantLease, no statement
-	// reports it any more, unless the database's clock was set back.
+	// rememberGrants is how long a grant is remembered at least. After GrantLease, no statement
+	// reports it, unless the database's clock was set back.
 	rememberGrants = time.Minute
 	minSweep       = 1024
 )
@@ -35,9 +35,8 @@ func newGrants() *grants {
 	return &grants{ready: map[string]store.Grant{}, found: map[string]foundGrant{}, sweepAt: minSweep}
 }
 
-// first records that a grant was found, and reports whether it was not found before. The caller
-// holds mu.
-func (g *grants) first(c store.Claim) bool {
+// remember records that a grant was found, and reports whether that is new. The caller holds mu.
+func (g *grants) remember(c store.Claim) bool {
 	if g.found[c.Name].owner == c.Owner {
 		return false
 	}
@@ -53,11 +52,11 @@ func (g *grants) first(c store.Claim) bool {
 	return true
 }
 
-// put makes a grant ready for the head of its name, unless it was found before.
+// put makes a grant ready for the head of its name. It returns false if it was found before.
 func (g *grants) put(grant store.Grant) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.first(grant.Claim) {
+	if !g.remember(grant.Claim) {
 		return false
 	}
 	g.ready[grant.Claim.Name] = grant
@@ -73,7 +72,6 @@ func (g *grants) take(name string) (grant store.Grant, ok bool) {
 	return grant, ok
 }
 
-// takeAll returns all grants that are ready.
 func (g *grants) takeAll() []store.Grant {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -82,8 +80,8 @@ func (g *grants) takeAll() []store.Grant {
 	return all
 }
 
-// claim reports whether a grant that was found now is the caller's: it was not found before, or
-// nobody has taken it. In the latter case, wasReady is set.
+// claim takes a grant that the caller has found in its row. mine is false if it was taken before.
+// wasReady means that it was found before, but not taken.
 func (g *grants) claim(c store.Claim) (mine, wasReady bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -91,5 +89,5 @@ func (g *grants) claim(c store.Claim) (mine, wasReady bool) {
 		delete(g.ready, c.Name)
 		return true, true
 	}
-	return g.first(c), false
+	return g.remember(c), false
 }

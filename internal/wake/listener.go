@@ -15,12 +15,12 @@ const (
 	MaxListen = 5 * time.Second
 	// StopTimeout limits the end of a Listen after its signal.
 	StopTimeout = 300 * time.Millisecond
-	// minListenBackoff is the delay after two failures to listen. It doubles, up to
-	// maxListenBackoff, until Listen succeeds.
+	// minListenBackoff is the delay after the second failure in a row to listen. It doubles, up
+	// to maxListenBackoff, until Listen succeeds.
 	minListenBackoff = time.Second
 	maxListenBackoff = time.Minute
-	// falseWakeBackoff is the delay after MaxFalseWakes wake-ups, and one per waiter, without
-	// a grant: a proxy may send the listener to a replica.
+	// falseWakeBackoff is the delay after MaxFalseWakes wake-ups, and one for each wait queue,
+	// without a grant: a proxy may send the listener to a replica.
 	falseWakeBackoff = 10 * time.Second
 	MaxFalseWakes    = 20
 )
@@ -34,7 +34,7 @@ type listenStore interface {
 }
 
 // A listener waits for signals on a connection of its own, if it is enabled. Only the
-// poller's goroutine calls listen and close.
+// poller's goroutine calls listen, granted and close.
 type listener struct {
 	repo    listenStore
 	queues  Queues
@@ -68,8 +68,8 @@ func (l *listener) isOpen() bool {
 	return l.open
 }
 
-// proven reports whether a signal has arrived, and no release since was found without one.
-func (l *listener) proven() bool {
+// signalWorks reports whether a signal has arrived, and no release since was found without one.
+func (l *listener) signalWorks() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.works
@@ -114,8 +114,8 @@ func (l *listener) listen(names []string, d time.Duration) (store.Wakeup, error)
 	return wakeup, err
 }
 
-// granted returns the names that releases have granted to this process. It makes the grants ready
-// for the heads.
+// granted finds what releases have granted to this process, makes new grants ready for the heads,
+// and returns their names.
 func (l *listener) granted(names []string, g *grants) (ready []string) {
 	ctx, cancel := context.WithTimeout(l.ctx, signalTimeout)
 	defer cancel()
@@ -130,8 +130,8 @@ func (l *listener) granted(names []string, g *grants) (ready []string) {
 	return ready
 }
 
-// failed sets the delay until the next Listen. A first failure has none, unless the pool is
-// exhausted. The caller holds mu.
+// failed sets the delay until the next Listen. A first failure has none, unless the pool lacks
+// connections. The caller holds mu.
 func (l *listener) failed(err error) {
 	pause := maxListenBackoff
 	switch first := l.backoff.Delay == 0; {

@@ -52,7 +52,7 @@ type watch struct {
 
 func (p *poller) watch(name string, left time.Duration, looked func(err error)) {
 	first := background.Backoff{Delay: p.interval, Max: p.interval}
-	if p.listener.enabled && !p.listener.proven() {
+	if p.listener.enabled && !p.listener.signalWorks() {
 		first.Delay = min(minLookInterval, p.interval)
 	}
 	p.mu.Lock()

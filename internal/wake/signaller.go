@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// signalTimeout limits a statement that signals or removes waiters.
+	// signalTimeout limits a signaller's statement, and the read of grants.
 	signalTimeout = 2 * time.Second
 	// maxContended limits the names in signaller.contended.
 	maxContended = 1024
 )
 
-// removeBackoff has the delays between the tries to remove this process from locked rows.
+// removeBackoff has the delays between tries to leave wait queues, or to give back a grant.
 var removeBackoff = background.Backoff{Delay: 10 * time.Millisecond, Max: time.Second}
 
 type signalStore interface {
@@ -30,8 +30,8 @@ type signalStore interface {
 	RemoveWaiter(ctx context.Context, names []string, p store.Process) (next store.Process, all bool, err error)
 }
 
-// A signaller keeps this process in the wait queues of the rows that it waits for, and
-// signals the processes that are next in those that it has released.
+// A signaller leaves wait queues in which this process no longer waits, gives back grants that no head
+// takes, and signals the processes that are next for released rows.
 type signaller struct {
 	repo     signalStore
 	queues   Queues
@@ -40,12 +40,12 @@ type signaller struct {
 	grants   *grants
 	log      *slog.Logger
 	group    *background.Group
-	ctx      context.Context // of statements; ends at most 1 s after Waker.Close
+	ctx      context.Context // of statements; ended by Waker.Close
 
 	mu        sync.Mutex          // protects following fields
 	contended map[string]struct{} // names that were refused recently
 	listed    map[string]bool     // names whose rows may list this process; true while a statement that lists it is in flight
-	direct    map[string]struct{} // those of them where a release may grant the row to this process
+	direct    map[string]struct{} // those of listed whose rows a release may grant to this process
 	expected  bool                // expectGrant was called
 	leaving   map[string]struct{} // names whose rows list this process although it has no waiters
 	removing  bool                // removeWaiters runs
@@ -75,8 +75,7 @@ func (s *signaller) unlist(name string) {
 	delete(s.direct, name)
 }
 
-// expectGrant records that the statement of a head lists this process so that a release may grant
-// the row to it.
+// expectGrant records that a release may grant the row to this process.
 func (s *signaller) expectGrant(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,14 +142,14 @@ func (s *signaller) leave(name string) {
 	}
 }
 
-// stillWaiting reports whether this process has waiters for a name whose row lists it, and if
-// so, records that it is listed. The caller holds mu.
+// stillWaiting reports whether this process has waiters for a name, and if so, records that the row
+// lists it. The caller holds mu.
 func (s *signaller) stillWaiting(name string) bool {
 	if !s.queues.Has(name) {
 		return false
 	}
 	if _, ok := s.listed[name]; !ok {
-		s.listed[name] = false // the head may be the holder, about to leave
+		s.listed[name] = false // for leave: the head may be the holder, about to leave
 	}
 	return true
 }
@@ -174,8 +173,8 @@ func (s *signaller) signalNext(names []string, next store.Process) {
 	}
 }
 
-// signalFree signals the processes that are next for those of the rows that are free. It
-// returns false if it cannot read them.
+// signalFree signals the processes that are next for those of the rows that are free, and those to
+// which releases have granted rows. It returns false if it cannot read them.
 func (s *signaller) signalFree(names []string) bool {
 	ctx, cancel := context.WithTimeout(s.ctx, signalTimeout)
 	rows, _, err := s.repo.Look(ctx, names)
@@ -200,9 +199,8 @@ func (s *signaller) signalFree(names []string) bool {
 	return true
 }
 
-// signalWaiters wakes p, the head of the rows' wait queues. If p does not listen, it removes
-// p and signals the next one. If the rows were granted to p, it only wakes it: p may have found
-// that out already, so nobody else may take the grant away.
+// signalWaiters signals p, the head of the rows' wait queues. If p does not listen, it removes p and
+// signals the next one, unless the rows were granted to p, which may have found that already.
 func (s *signaller) signalWaiters(names []string, p store.Process) {
 	switch {
 	case p == 0:
@@ -247,8 +245,8 @@ func (s *signaller) wakeSelf(names []string) {
 	}
 }
 
-// removeWaiters serves leaveWaitQueue until no name is left. Each statement skips locked rows,
-// which are tried again: a statement that waited for them would stay in the server.
+// removeWaiters serves leaveWaitQueue until no name is left. Its statements skip locked rows, which
+// it tries again: one that waited for them would stay in the server.
 func (s *signaller) removeWaiters() {
 	pause := removeBackoff
 	for {
@@ -307,7 +305,8 @@ func (s *signaller) remove(names []string) (left []string, err error) {
 	return left, err
 }
 
-// removeFrom is remove, but returns the next process of one of the rows.
+// removeFrom is remove, but returns the next process of one of the rows. It also gives back rows that
+// were granted to this process.
 func (s *signaller) removeFrom(names []string) (left []string, next store.Process, err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, signalTimeout)
 	defer cancel()
@@ -330,18 +329,18 @@ func (s *signaller) removeFrom(names []string) (left []string, next store.Proces
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !rows[name].Listed }), next, nil
 }
 
-// maxDrainPause limits the time that drain spends on rows that others have locked.
+// maxDrainPause is the longest pause before drain tries rows again that others have locked.
 const maxDrainPause = 200 * time.Millisecond
 
 // drain removes this process from the wait queues that still list it, and gives back what was
-// granted to it. The listener is closed, so nothing is granted any more.
+// granted to it. The listener is closed, so no release grants it more.
 func (s *signaller) drain() {
 	s.mu.Lock()
 	names := slices.AppendSeq(slices.Collect(maps.Keys(s.leaving)), maps.Keys(s.listed))
 	expected := s.expected
 	s.mu.Unlock()
 	if !expected {
-		return // the others find out by a signal that does not arrive
+		return // a process that cannot signal this one removes it
 	}
 	for _, g := range s.grants.takeAll() {
 		s.giveBackGrant(g)
@@ -358,8 +357,8 @@ func (s *signaller) drain() {
 	}
 }
 
-// giveBack releases a row that was granted to this process after its last waiter had left, unless
-// one that has joined since has taken the grant.
+// giveBack releases a row that was granted to this process after its last waiter had left. A waiter
+// that has joined since finds the grant itself, or has taken it.
 func (s *signaller) giveBack(c store.Claim) {
 	if s.queues.Has(c.Name) {
 		s.queues.Wake(c.Name)
@@ -372,13 +371,13 @@ func (s *signaller) giveBack(c store.Claim) {
 	}
 }
 
-// giveBackGrant releases a row that was granted to this process, and that no head has taken.
+// giveBackGrant releases the row of a grant that was ready, and so counts as a hold.
 func (s *signaller) giveBackGrant(g store.Grant) {
 	s.release(g.Claim)
 	s.repo.HoldEnded()
 }
 
-// release releases a row that was granted to this process, until its lease has ended.
+// release releases a row that was granted to this process. It retries for GrantLease.
 func (s *signaller) release(c store.Claim) {
 	ctx, cancel := context.WithTimeout(s.ctx, store.GrantLease)
 	defer cancel()

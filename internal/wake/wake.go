@@ -93,8 +93,8 @@ func (w *Waker) Close() {
 // Signals reports whether waiters join the wait queues of rows.
 func (w *Waker) Signals() bool { return w.listener.enabled }
 
-// Enlist returns the process that joins the row's wait queue, or 0, if the statement that
-// name's head is about to send is refused. again is set if an earlier one was refused.
+// Enlist returns the id under which the next statement of name's head joins the row's wait queue if
+// it is refused, or 0 if it does not join. again is set if an earlier one was refused.
 func (w *Waker) Enlist(name string, again bool) store.Process {
 	if !w.Signals() {
 		return 0
@@ -106,7 +106,7 @@ func (w *Waker) Enlist(name string, again bool) store.Process {
 func (w *Waker) Contended(name string) bool { return w.signaller.isContended(name) }
 
 // Signalled reports whether the last signals to this process, as far as it knows, have arrived.
-func (w *Waker) Signalled() bool { return w.listener.proven() }
+func (w *Waker) Signalled() bool { return w.listener.signalWorks() }
 
 // ExpectGrant must be called before that statement is sent if it lists this process by the id that
 // takes grants.

@@ -1,11 +1,11 @@
 -- Reads, without a lock, which of the rows a release has lately granted to this process. It runs on
--- the listener's connection after a signal, so it reads the server on which the grant was made. It is
--- short, because it delays the handoff.
+-- a listener's connection where a signal has arrived, so it reads the server on which the grant was
+-- made. It is short, because it delays the handoff.
 --
--- | row                            | result                              |
--- |--------------------------------|-------------------------------------|
--- | granted lately to this process | owner id, token, what is left of it |
--- | any other, or missing          | none                                |
+-- | row                            | result                                     |
+-- |--------------------------------|--------------------------------------------|
+-- | granted lately to this process | owner id, token, what is left of the lease |
+-- | any other, or missing          | none                                       |
 SELECT
   CAST(name AS BINARY) AS name,
   CAST(owner AS BINARY) AS owner,

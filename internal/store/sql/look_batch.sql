@@ -9,8 +9,7 @@
 -- | wait queue empty                     |                 |            |                        |                     | 0        |
 -- | missing                              | no result       |            |                        |                     |          |
 --
--- micros and released are in microseconds: what is left of the row's own lease, and how long ago
--- the last release was.
+-- micros and released, the time since the last release, are in microseconds.
 {>select_unlimited}
   CAST(name AS BINARY) AS name,
   CAST(owner AS BINARY) AS owner,

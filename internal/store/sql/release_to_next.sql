@@ -1,6 +1,6 @@
--- Frees one row like release, or makes the head of its wait queue the owner, if that takes grants.
--- The second half of the new owner id is {grant}; an equals sign shows that a release has made it.
--- A lease of GrantLease lasts until the process extends it.
+-- Frees one row like release, or, if the head of its wait queue takes grants, makes that process the
+-- owner. The new owner id is that of the process, an equals sign, which shows that a release has made
+-- it, and {grant}. The lease is GrantLease until the process extends it.
 --
 -- | row                                         | head of the wait queue  | written              | rows | answer                  |
 -- |---------------------------------------------|-------------------------|----------------------|------|-------------------------|
@@ -10,10 +10,10 @@
 -- | freed by force, another owner's, or missing |                         | nothing              | 0    | 0                       |
 -- | any, while autocommit is off                |                         | nothing              | 0    | 0                       |
 --
--- A process listens here while a connection of it has the name of listen_name on this server. A
--- process that does not could not be signalled, and would hold up the others. The token changes with
--- a grant, so the statement would wait for a guard: it is sent only if there can be none. waiters is
--- assigned after everything that depends on it.
+-- A process listens if a connection of it has the name of listen_name on this server. One that does
+-- not could not be signalled, and would hold up the others. A grant changes the token, so the
+-- statement would wait for a guard: it is sent only if there can be none. waiters is assigned after
+-- everything that depends on it.
 UPDATE {t} SET
   token = IF({>grants}, GREATEST(token + 256, {>now_micros}), token),
   owner = IF({>grants}, CONCAT({>head_listening}, _ascii'=', {grant}), INSERT(owner, 1, 1, _ascii'-')),

@@ -1,5 +1,4 @@
--- Takes many rows, skipping locked ones. Their new tokens are equal, so that one answer has the
--- tokens of all.
+-- Takes many rows, skipping locked ones. All get the same new token, so that one answer is enough.
 --
 -- | row                                 | written                                            | counted | answer                      |
 -- |-------------------------------------|----------------------------------------------------|---------|-----------------------------|
