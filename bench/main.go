@@ -4,6 +4,7 @@
 //	go run . -out results/mysql                  everything, half an hour, more on a noisy machine
 //	go run . -server mariadb -out results/mariadb
 //	go run . -run 'handoff|hot'                  some parts, printed only
+//	go run . -repeats 0                          half as long on a noisy machine, which the report shows
 //	go run . -without redis                      no rivals on Redis, for want of a redis-server
 //	go run . -quick                              whether it still works; the figures mean little
 //
@@ -39,6 +40,7 @@ type options struct {
 	parts   *regexp.Regexp
 	without []string // services, of which no rival is measured
 	quick   bool
+	repeats int    // of a part that was noisy, at most
 	dir     string // of the servers' files
 	out     string // "" prints only
 }
@@ -52,6 +54,7 @@ func main() {
 	flag.StringVar(&o.server, "server", "mysql", "`kind` of the server: mysql or mariadb")
 	flag.StringVar(&parts, "run", "", "`regexp` of the parts to run: uncontended, delayed, idle, handoff, hot, scaling, holding, waiting, memory, modes")
 	flag.StringVar(&without, "without", "", "services without which to run, separated by commas: "+strings.Join(services, ", "))
+	flag.IntVar(&o.repeats, "repeats", 2, "measure a part again up to `n` times while the machine is noisy")
 	flag.BoolVar(&o.quick, "quick", false, "make everything small")
 	flag.StringVar(&o.dir, "dir", os.TempDir(), "`directory`, on a real disk, for the servers' files")
 	flag.StringVar(&o.out, "out", "", "`directory` to write README.md and the plots to")

@@ -6,13 +6,9 @@ import (
 	"time"
 )
 
-const (
-	// noiseBound is how much slower than at another time a flush or a bare UPDATE may be
-	// while something is measured, or it is measured again.
-	noiseBound = 1.5
-	// maxRepeats limits how often.
-	maxRepeats = 2
-)
+// noiseBound is how much slower than at another time a flush or a bare UPDATE may be
+// while something is measured, or it is measured again.
+const noiseBound = 1.5
 
 // Noise is what the rest of the machine does, by how long a flush of 512 bytes and a bare
 // UPDATE take before, during and after a measurement: medians, one a look.
@@ -68,7 +64,7 @@ func (b *bench) repeat(measure func() error, keep func()) (said string, err erro
 	defer func() { b.noise = nil }()
 	var quietest *noise
 	runs := 0
-	for quietest == nil || quietest.factor() > noiseBound && runs <= pick(b, maxRepeats, 0) {
+	for quietest == nil || quietest.factor() > noiseBound && runs <= pick(b, b.repeats, 0) {
 		runs++
 		b.noise = &noise{}
 		if err := b.look(); err != nil {

@@ -110,6 +110,9 @@ func newReport(s *servers, o options) *report {
 		command = "go run . -server " + o.server + " -run '" + parts + "'"
 	}
 	warning := ""
+	if o.repeats != 2 {
+		command += fmt.Sprintf(" BENCHFLAGS='-repeats %d -out results/%s'", o.repeats, o.server)
+	}
 	if o.quick {
 		command = "go run . -server " + o.server + " -quick"
 		warning = "**This was a quick run: the figures mean little.**\n\n"
@@ -132,7 +135,7 @@ again, up to %d times, and the quietest run is shown.
 - %s
 - %s, %s
 `, s.versions[0], command, time.Now().Format("2 January 2006"), warning,
-		digits(noiseBound), maxRepeats, strings.Join(s.versions, ", "), machine(), runtime.Version(), kernel())
+		digits(noiseBound), o.repeats, strings.Join(s.versions, ", "), machine(), runtime.Version(), kernel())
 	return r
 }
 
