@@ -110,8 +110,8 @@ func newReport(s *servers, o options) *report {
 		command = "go run . -server " + o.server + " -run '" + parts + "'"
 	}
 	warning := ""
-	if o.repeats != 2 {
-		command += fmt.Sprintf(" BENCHFLAGS='-repeats %d -out results/%s'", o.repeats, o.server)
+	if o.repeats != 2 || o.handoffsWanted != wantedHandoffs {
+		command += fmt.Sprintf(" BENCHFLAGS='-repeats %d -handoffs %d -out results/%s'", o.repeats, o.handoffsWanted, o.server)
 	}
 	if o.quick {
 		command = "go run . -server " + o.server + " -quick"
