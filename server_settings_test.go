@@ -98,7 +98,7 @@ func testPromises(t *testing.T, e env) {
 		{"shared", func(t *testing.T) { testSharedInSession(t, a, b, db, "shared") }},
 		{"permits", func(t *testing.T) { testPermitsInSession(t, a, b, db, "permits") }},
 		{"many", func(t *testing.T) { testManyLocks(t, a, b) }},
-		{"guard", func(t *testing.T) { testLongGuards(t, a, b, db) }},
+		{"guard", func(t *testing.T) { testLongGuards(t, a, b, keeper, db) }},
 		{"DoTx", func(t *testing.T) { testLongDoTx(t, e.newAccount(t), a, b) }},
 		{"locked row", func(t *testing.T) { testLockedRow(t, e, a, b) }},
 		{"batches", func(t *testing.T) { testBatches(t, a, b) }},
@@ -111,9 +111,8 @@ func testPromises(t *testing.T, e env) {
 	require.NoError(t, kept.Err())
 	require.NoError(t, kept.Unlock())
 	require.NoError(t, acquire(t, idle, "idle", mysqllock.AutoRenew).Unlock())
-	require.EqualValues(t, 2, a.Stats().Lost, "by force")
-	require.Zero(t, b.Stats().Lost)
-	for _, l := range []*mysqllock.Locker{a, b, keeper, idle} {
+	for l, lost := range map[*mysqllock.Locker]int64{a: 1, b: 0, keeper: 1, idle: 0} {
+		require.Equal(t, lost, l.Stats().Lost, "by force")
 		require.Zero(t, l.Stats().Unavailable)
 	}
 	testClose(t, a, b)
@@ -132,6 +131,7 @@ func testHandovers(t *testing.T, ls ...*mysqllock.Locker) {
 						return
 					}
 					assert.Less(t, time.Since(asked), 2500*time.Millisecond, "more than a poll")
+					time.Sleep(2 * time.Millisecond) // so that the others wait
 					assert.NoError(t, k.Unlock())
 				}
 			})
@@ -173,8 +173,9 @@ func testManyLocks(t *testing.T, a, b *mysqllock.Locker) {
 // longTransaction is longer than the time limit of a statement, and than a lock wait may be.
 const longTransaction = 1200 * time.Millisecond
 
-// testLongGuards makes an acquire, and ForceUnlock, wait for a guard.
-func testLongGuards(t *testing.T, a, b *mysqllock.Locker, db *sql.DB) {
+// testLongGuards makes an acquire, and ForceUnlock, wait for a guard. The process with the short lease
+// soon learns of a loss by force.
+func testLongGuards(t *testing.T, a, b, short *mysqllock.Locker, db *sql.DB) {
 	begin := func(k *mysqllock.Lock) *sql.Tx {
 		tx, err := db.Begin()
 		require.NoError(t, err)
@@ -192,7 +193,7 @@ func testLongGuards(t *testing.T, a, b *mysqllock.Locker, db *sql.DB) {
 	require.NoError(t, tx.Commit())
 	require.NoError(t, next.lock(t).Unlock())
 
-	k = acquire(t, a, "forced", mysqllock.AutoRenew)
+	k = acquire(t, short, "forced", mysqllock.AutoRenew)
 	tx = begin(k)
 	forced := make(chan error, 1)
 	go func() {
@@ -298,7 +299,11 @@ func TestTimeLimitBehindALockedRow(t *testing.T) {
 			do       func(k *mysqllock.Lock) error
 		}{
 			"acquire": {true, func(k *mysqllock.Lock) error {
-				_, err := l.TryLock(ctx, k.Name(), 20*time.Second, time.Minute)
+				_, err := l.TryLock(ctx, k.Name(), 300*time.Millisecond, time.Minute)
+				if !errors.Is(err, mysqllock.ErrNotAcquired) {
+					return fmt.Errorf("behind a locked row: %w", err)
+				}
+				_, err = l.TryLock(ctx, k.Name(), 20*time.Second, time.Minute)
 				return err
 			}},
 			"guard": {false, func(k *mysqllock.Lock) error {
