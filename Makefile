@@ -14,7 +14,7 @@ TORTUREFLAGS ?= -length 5m
 # The nested modules.
 MODULES := $(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod))
 
-.PHONY: demo server check test suite parts notify notify/redis notify/nats metrics with race lint portable platforms cover failover soak fuzz leaks mutations reproductions model torture bench integration release clean
+.PHONY: demo server check test suite parts notify notify/redis notify/nats metrics with race lint portable platforms cover failover matrix soak fuzz leaks mutations reproductions model torture bench integration release clean
 
 # What servers.sh found is not told: the demo says what it runs on.
 demo:
@@ -114,6 +114,16 @@ cover:
 failover:
 	@scripts/servers.sh && scripts/galera.sh && { scripts/proxies.sh || [ $$? = 3 ]; } && \
 	MYSQLLOCK_FAILOVER=1 $(GO) test -race -count=1 -v ./failover
+
+# The tests of what matters most, or MATRIXTESTS=. for all of the root package, on servers with each of
+# SETTINGS, one after the other. make test has them in TestServerSettings, a few tests for all.
+SETTINGS ?= $(shell sed -n 's/^\([a-z][^ ]*\) .*/\1/p' scripts/settings.txt)
+MATRIXTESTS ?= ^Test(AcquireAndRelease|Attach|Close|Contention|Detach|DirectHandoff|Do|Extend|FixedLease|ForceUnlock|Guard|LossIsLearnt|MutualExclusion|Names|Purge|Reentry|RowLocks|Semaphore|Shared|Signal|TimeLimit|Tokens|TryLockAll|UnlockAfter|Wait)
+matrix:
+	@scripts/servers.sh && failed=; for setting in $(SETTINGS); do \
+	options=$$(sed -n "s/^$$setting  *//p" scripts/settings.txt); echo "$$setting: $$options"; \
+	MYSQLLOCK_SERVER_OPTIONS="$$options" $(GO) test -count=1 -parallel 4 -timeout 20m $(TESTFLAGS) -run '$(MATRIXTESTS)' . || failed="$$failed $$setting"; done; \
+	[ -z "$$failed" ] || { echo "FAILED:$$failed" >&2; exit 1; }
 
 # Mutual exclusion for a minute, and with a process killed every few seconds.
 soak:

@@ -600,13 +600,8 @@ func TestSmallPoolIsServed(t *testing.T) {
 // statements a second.
 func TestTimeLimitIsNoSignal(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
-		// Statements of a busy machine take less.
-		param := "max_execution_time=200"
-		if e.server.Kind == "mariadb" {
-			param = "max_statement_time=0.2"
-		}
 		p := wire.New(t, e.server.Addr())
-		a, b := e.locker(t), newLocker(t, e.through(t, p, param), rarely)
+		a, b := e.locker(t), newLocker(t, e.through(t, p, timeLimit(e, 200)), rarely) // statements of a busy machine take less
 		k := acquire(t, a, "x", mysqllock.AutoRenew)
 		got := waiting(t, b, "x", 1)
 		p.Reset()
@@ -629,12 +624,8 @@ func TestTimeLimitIsNoSignal(t *testing.T) {
 // another owner held the lock.
 func TestTimeLimitOfReads(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
-		param := "max_execution_time=50"
-		if e.server.Kind == "mariadb" {
-			param = "max_statement_time=0.05"
-		}
 		a := e.locker(t)
-		b := newLocker(t, e.db(t, param), mysqllock.WithoutSignal(), mysqllock.WithPollInterval(10*time.Millisecond))
+		b := newLocker(t, e.db(t, timeLimit(e, 50)), mysqllock.WithoutSignal(), mysqllock.WithPollInterval(10*time.Millisecond))
 		acquire(t, a, "x", mysqllock.AutoRenew)
 		ended := make(chan error)
 		go func() {

@@ -394,6 +394,21 @@ var general = []mutation{
 		"TestTimeLimitOfReads",
 	},
 	{
+		"no time limit for Guard", "internal/store/sql/guard.sql",
+		"{>select_unlimited}", "SELECT",
+		"TestTimeLimitBehindALockedRow",
+	},
+	{
+		"no time limit for what waits for a locked row", "internal/store/query.go",
+		"if errorNumber(err) == 1969 {", "if false && errorNumber(err) == 1969 {",
+		"TestTimeLimitBehindALockedRow",
+	},
+	{
+		"no time limit for operators", "internal/store/sql/fragments/select_info.sql",
+		"{>select_unlimited}", "SELECT",
+		"TestTimeLimitOfOperators",
+	},
+	{
 		"a waiting process is kept out of the slow log", "internal/store/listen.go",
 		"\tconn.ExecContext(ctx, sqlNotSlow)", "\t_ = sqlNotSlow",
 		"TestWaitingIsNotSlow",

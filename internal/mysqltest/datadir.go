@@ -14,9 +14,10 @@ import (
 
 // initDatadir makes datadir a fresh one. The first time for a version the
 // server initialises it, which takes MySQL seconds, and a copy is kept in the
-// cache as the template of later ones.
-func (p *program) initDatadir(datadir string, guard *guard) error {
-	key := crc32.ChecksumIEEE([]byte(p.version + strings.Join(p.flags(), " ")))
+// cache as the template of later ones, for each list of further flags.
+func (p *program) initDatadir(datadir string, guard *guard, further []string) error {
+	flags := append(p.flags(), further...)
+	key := crc32.ChecksumIEEE([]byte(p.version + strings.Join(flags, " ")))
 	template := filepath.Join(cacheDir(), fmt.Sprintf("datadir-%s-%08x", p.kind, key))
 	if os.CopyFS(datadir, os.DirFS(template)) == nil {
 		return nil
@@ -29,7 +30,7 @@ func (p *program) initDatadir(datadir string, guard *guard) error {
 	if err := os.Mkdir(datadir, 0o700); err != nil {
 		return err
 	}
-	argv := slices.Concat(p.argv, p.flags(), []string{"--datadir=" + datadir})
+	argv := slices.Concat(p.argv, flags, []string{"--datadir=" + datadir})
 	var input io.Reader
 	if p.kind == "mysql" {
 		argv = append(argv, "--initialize-insecure")

@@ -5,7 +5,7 @@
 // the process that started it, even if that is killed. If MYSQLLOCK_TEST_MYSQL_DSN
 // or MYSQLLOCK_TEST_MARIADB_DSN is set, tests use that server instead. Windows has
 // no private servers. With MYSQLLOCK_TEST_MARIADB=11.8, MariaDB is that version,
-// from scripts/mariadb-11.8.sh.
+// from scripts/mariadb-11.8.sh. MYSQLLOCK_SERVER_OPTIONS has flags for every private server.
 //
 // A Broker is the same for the message servers of the notifiers, NewBalancer for proxies.
 package mysqltest
@@ -59,7 +59,8 @@ type Server struct {
 }
 
 // Start starts a server of a kind, with flags added to its command line, and
-// returns when it answers. The account root has no password.
+// returns when it answers. The account root has no password. A flag may be for one kind alone:
+// "mysql:--flag".
 func Start(kind string, flags ...string) (*Server, error) {
 	return StartIn("", kind, flags...)
 }
@@ -138,7 +139,10 @@ func tempDir(parent string) (string, error) {
 
 // create initialises the server and starts it on a port that nobody else has.
 func (s *Server) create() (err error) {
-	if err := s.program.initDatadir(filepath.Join(s.dir, "data"), s.guard); err != nil {
+	if err := s.program.initDatadir(filepath.Join(s.dir, "data"), s.guard, s.initFlags()); err != nil {
+		return err
+	}
+	if err := s.certify(); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -146,6 +150,9 @@ func (s *Server) create() (err error) {
 	for range 10 {
 		s.config = mysql.NewConfig()
 		s.config.User, s.config.Net, s.config.Addr = "root", "tcp", freeAddr()
+		if s.requiresTLS() {
+			s.config.TLSConfig = "skip-verify"
+		}
 		if err = s.start(); err == nil {
 			return nil
 		}
@@ -229,13 +236,13 @@ func (s *Server) argv() []string {
 	if s.Kind == "mysql" {
 		strict = []string{"--sql-require-primary-key=ON"} // as managed servers have it
 	}
-	return slices.Concat(s.program.argv, s.program.flags(), strict, []string{
+	return slices.Concat(s.program.argv, s.program.flags(), strict, s.tlsFlags(), []string{
 		"--datadir=" + filepath.Join(s.dir, "data"),
 		"--socket=" + s.Socket(),
 		"--tmpdir=" + s.dir, // in one that it shares, a MariaDB that starts deletes the others' files
 		"--bind-address=127.0.0.1",
 		"--port=" + port,
-	}, s.flags)
+	}, s.allFlags())
 }
 
 // flags are those that initialisation and start have in common: a small server without a binary log.

@@ -128,6 +128,21 @@ func TestFlags(t *testing.T) {
 	})
 }
 
+// Flags come from the environment too, and may be for one kind.
+func TestOptions(t *testing.T) {
+	t.Setenv(optionsVariable, "--max-connections=77 mysql:--wait-timeout=78 mariadb:--wait-timeout=79")
+	for kind, wait := range map[string]int{"mysql": 78, "mariadb": 79} {
+		db := open(t, New(t, kind, "--lower-case-table-names=1", kind+":--innodb-lock-wait-timeout=80", requireTLS))
+		var found [4]int
+		require.NoError(t, db.QueryRow("SELECT @@max_connections, @@global.wait_timeout, @@lower_case_table_names, @@innodb_lock_wait_timeout").
+			Scan(&found[0], &found[1], &found[2], &found[3]))
+		require.Equal(t, [4]int{77, wait, 1, 80}, found)
+		var name, cipher string
+		require.NoError(t, db.QueryRow("SHOW STATUS LIKE 'Ssl_cipher'").Scan(&name, &cipher))
+		require.NotEmpty(t, cipher)
+	}
+}
+
 func TestStartIn(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, kind string) {

@@ -39,8 +39,7 @@ func (s *Store) CreateTable(ctx context.Context) error {
 // retryDeadlocks executes a statement, again after a deadlock.
 func (s *Store) retryDeadlocks(ctx context.Context, conn *sqlx.Conn, query string) error {
 	for try := 1; ; try++ {
-		s.statements.Add(1)
-		_, err := conn.ExecContext(ctx, query)
+		_, err := s.exec(ctx, conn, command{text: func() string { return query }})
 		if !Contended(err) || try == 10 {
 			return err
 		}

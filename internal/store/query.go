@@ -151,7 +151,17 @@ func (s *Store) command(statement string, pairs ...string) command {
 	return command{text: func() string { return s.query(statement, pairs...) }}
 }
 
+// exec executes a command, again without a time limit if that of the session has ended it.
 func (s *Store) exec(ctx context.Context, conn *sqlx.Conn, c command) (sql.Result, error) {
+	res, err := s.execLimited(ctx, conn, c)
+	if errorNumber(err) == 1969 { // rolled back by max_statement_time; that of MySQL is only for reads
+		s.statements.Add(1)
+		return conn.ExecContext(ctx, unlimited(c.text()))
+	}
+	return res, err
+}
+
+func (s *Store) execLimited(ctx context.Context, conn *sqlx.Conn, c command) (sql.Result, error) {
 	s.statements.Add(1)
 	if c.prepared != "" && !s.wideCharset.Load() {
 		if res, ok, err := s.prepared.exec(ctx, conn, c.prepared, c.args); ok {
@@ -159,6 +169,15 @@ func (s *Store) exec(ctx context.Context, conn *sqlx.Conn, c command) (sql.Resul
 		}
 	}
 	return conn.ExecContext(ctx, c.text())
+}
+
+// unlimited lifts MariaDB's time limit from a statement, which may have another such comment.
+func unlimited(statement string) string {
+	const lift = "/*M! SET STATEMENT max_statement_time = 60"
+	if rest, found := strings.CutPrefix(statement, "/*M! SET STATEMENT "); found {
+		return lift + ", " + rest
+	}
+	return lift + " FOR */ " + statement
 }
 
 // execForBoth executes a command. It returns how many rows it changed, and the number that it passed

@@ -87,3 +87,9 @@ func TestLoad(t *testing.T) {
 		assert.Panics(t, func() { files.load(name) }, name)
 	}
 }
+
+// A time limit is lifted beside what a statement sets itself.
+func TestUnlimited(t *testing.T) {
+	require.Equal(t, "/*M! SET STATEMENT max_statement_time = 60 FOR */ UPDATE t", unlimited("UPDATE t"))
+	require.Equal(t, "/*M! SET STATEMENT max_statement_time = 60, a = 0 FOR */ UPDATE t", unlimited("/*M! SET STATEMENT a = 0 FOR */ UPDATE t"))
+}

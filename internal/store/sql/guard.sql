@@ -11,7 +11,7 @@
 -- deleted row the end of the index, where every grant would wait. So the derived table looks
 -- for the entry without a lock first. The LIMIT prevents MySQL from merging it. SERIALIZABLE
 -- locks the gap even so.
-SELECT l.token + 0
+{>select_unlimited} l.token + 0
 FROM (
   SELECT token, name FROM {t} FORCE INDEX (guard) WHERE token = {token} AND name = {name} LIMIT 1
 ) AS seen

@@ -6,4 +6,4 @@
 -- |--------------------|--------------------------------------------|-----------|
 -- | there              | the entry                                  | the token |
 -- | missing            | the gap around it, from REPEATABLE READ on | no row    |
-SELECT token + 0 FROM {t} FORCE INDEX (guard) WHERE token = {token} AND name = {name} LOCK IN SHARE MODE
+{>select_unlimited} token + 0 FROM {t} FORCE INDEX (guard) WHERE token = {token} AND name = {name} LOCK IN SHARE MODE

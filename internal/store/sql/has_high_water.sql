@@ -4,4 +4,4 @@
 -- |----------------|--------|
 -- | there          | 1      |
 -- | missing        | 0      |
-SELECT COUNT(*) FROM {t} WHERE name = x'' LIMIT 1
+{>select_unlimited} COUNT(*) FROM {t} WHERE name = x'' LIMIT 1

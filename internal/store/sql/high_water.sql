@@ -4,4 +4,4 @@
 -- |----------------|------------------------------|
 -- | there          | its token; the row is locked |
 -- | missing        | no row                       |
-SELECT token + 0 AS token FROM {t} WHERE name = x'' LIMIT 1 FOR UPDATE
+{>select_unlimited} token + 0 AS token FROM {t} WHERE name = x'' LIMIT 1 FOR UPDATE

@@ -8,6 +8,6 @@
 -- | renewed since with the same token       | none                         |
 -- | taken since: its token has changed      | none                         |
 -- | locked, or its entry in the guard index | none                         |
-SELECT CAST(name AS BINARY) AS name, token + 0 AS token FROM {t} FORCE INDEX (guard)
+{>select_unlimited} CAST(name AS BINARY) AS name, token + 0 AS token FROM {t} FORCE INDEX (guard)
 WHERE token IN ({tokens}) AND {>idle}
 LIMIT 18446744073709551615 FOR UPDATE SKIP LOCKED

@@ -6,7 +6,7 @@
 -- | kept by a session           | no    |
 -- | held, or used within {idle} | no    |
 -- | a session                   | no    |
-SELECT CAST(l.name AS BINARY) AS name, l.token + 0 AS token
+{>select_unlimited} CAST(l.name AS BINARY) AS name, l.token + 0 AS token
 FROM {>kept}
 WHERE l.name > {name} AND {>idle} AND s.name IS NULL
 ORDER BY l.name LIMIT {count}

@@ -6,6 +6,6 @@
 -- | of mode 1 or 2, free, idle           | yes   |
 -- | the same, claimed or used lately     | no    |
 -- | of mode 0                            | no    |
-SELECT CAST(name AS BINARY) AS name FROM {t} FORCE INDEX (PRIMARY)
+{>select_unlimited} CAST(name AS BINARY) AS name FROM {t} FORCE INDEX (PRIMARY)
 WHERE name > {name} AND mode <> 0 AND {>idle_since}
 ORDER BY {t}.name LIMIT {count}

@@ -8,4 +8,4 @@
 -- | not held                   | 1      |
 -- | held by another connection | 0      |
 -- | error                      | NULL   |
-SELECT GET_LOCK(_ascii'mysqllock:{id}', 1) /*M! + 0 * GET_LOCK(_ascii'mysqllock:sleeper', 0) */
+{>select_unlimited} GET_LOCK(_ascii'mysqllock:{id}', 1) /*M! + 0 * GET_LOCK(_ascii'mysqllock:sleeper', 0) */

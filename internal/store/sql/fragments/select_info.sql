@@ -1,7 +1,7 @@
 -- What operators see of the rows l. A row that a release has granted has no label until it is
 -- renewed, so the row p of the process's session has it. No bare column is selected, because columnsWithAlias
 -- would prefix its name with the table.
-SELECT
+{>select_unlimited}
   CAST(l.name AS BINARY) AS name,
   CAST(l.owner AS BINARY) AS owner,
   CAST(IF(SUBSTRING(l.owner, 20, 1) = _ascii'=' AND l.holder = x'', COALESCE(p.holder, x''), l.holder) AS BINARY) AS holder,
