@@ -19,12 +19,15 @@ import (
 )
 
 // settingGroups are settings of scripts/settings.txt that one server has together, and flags under
-// which tests with proxies or large pools cannot run.
+// which other tests cannot run: those that leave transactions idle, or have proxies or large pools.
 var settingGroups = map[string]struct {
 	settings string
 	further  []string
 }{
-	"strict": {settings: "time-limit short-lock-wait serializable minimal-row-image idle-timeout ansi primary-key"},
+	"strict": {
+		settings: "time-limit short-lock-wait serializable minimal-row-image ansi primary-key",
+		further:  []string{"--wait-timeout=5"},
+	},
 	"shared": {
 		settings: "no-deadlock-detection long-lock-wait read-committed lower-case thread-pool",
 		further:  []string{"--require-secure-transport=ON", "--max-user-connections=20"},
