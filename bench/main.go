@@ -56,7 +56,7 @@ func main() {
 	flag.StringVar(&parts, "run", "", "`regexp` of the parts to run: uncontended, delayed, idle, handoff, hot, scaling, holding, waiting, memory, modes")
 	flag.StringVar(&without, "without", "", "services without which to run, separated by commas: "+strings.Join(services, ", "))
 	flag.IntVar(&o.handoffsWanted, "handoffs", wantedHandoffs, "measure `n` handoffs of a row; only 2,000 of them meet the goal")
-	flag.IntVar(&o.repeats, "repeats", 2, "measure a part again up to `n` times while the machine is noisy")
+	flag.IntVar(&o.repeats, "repeats", defaultRepeats, "measure a part again up to `n` times while the machine is noisy")
 	flag.BoolVar(&o.quick, "quick", false, "make everything small")
 	flag.StringVar(&o.dir, "dir", os.TempDir(), "`directory`, on a real disk, for the servers' files")
 	flag.StringVar(&o.out, "out", "", "`directory` to write README.md and the plots to")

@@ -10,6 +10,8 @@ import (
 // while something is measured, or it is measured again.
 const noiseBound = 1.5
 
+const defaultRepeats = 2
+
 // Noise is what the rest of the machine does, by how long a flush of 512 bytes and a bare
 // UPDATE take before, during and after a measurement: medians, one a look.
 type noise struct{ flushes, updates samples }

@@ -105,13 +105,15 @@ func allGoals() []string {
 
 func newReport(s *servers, o options) *report {
 	r := &report{server: o.server, quick: o.quick, drawings: map[string]drawing{}, goals: map[string]outcome{}, used: map[*rival]bool{}, waitingCosts: map[waiters]float64{}}
-	command := "make bench SERVER=" + s.mysql.Kind
-	if parts := o.parts.String(); parts != "" {
-		command = "go run . -server " + o.server + " -run '" + parts + "'"
+	flags := ""
+	if o.repeats != defaultRepeats || o.handoffsWanted != wantedHandoffs {
+		flags = fmt.Sprintf("-repeats %d -handoffs %d ", o.repeats, o.handoffsWanted)
 	}
-	warning := ""
-	if o.repeats != 2 || o.handoffsWanted != wantedHandoffs {
-		command += fmt.Sprintf(" BENCHFLAGS='-repeats %d -handoffs %d -out results/%s'", o.repeats, o.handoffsWanted, o.server)
+	command, warning := "make bench SERVER="+s.mysql.Kind, ""
+	if parts := o.parts.String(); parts != "" {
+		command = "go run . " + flags + "-server " + o.server + " -run '" + parts + "'"
+	} else if flags != "" {
+		command += " BENCHFLAGS='" + flags + "-out results/" + o.server + "'"
 	}
 	if o.quick {
 		command = "go run . -server " + o.server + " -quick"

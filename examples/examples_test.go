@@ -116,51 +116,52 @@ func TestCounterWithoutLock(t *testing.T) {
 	require.Regexp(t, `\nwithout the lock: 1\d instead of 20, \d+ updates lost\n$`, out)
 }
 
-// An example that is given no database starts a server of its own.
-func TestPrivateServer(t *testing.T) {
+// onPrivateServers runs a test of what starts a server of its own, for each kind.
+func onPrivateServers(t *testing.T, test func(t *testing.T, kind string)) {
 	for _, kind := range mysqltest.Kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			if os.Getenv("MYSQLLOCK_TEST_"+strings.ToUpper(kind)+"_DSN") != "" {
 				t.Skip("starts no server")
 			}
-			require.Contains(t, run(t, "", "stock", "-server", kind), "private server")
+			test(t, kind)
 		})
 	}
 }
 
+// An example that is given no database starts a server of its own.
+func TestPrivateServer(t *testing.T) {
+	onPrivateServers(t, func(t *testing.T, kind string) {
+		require.Contains(t, run(t, "", "stock", "-server", kind), "private server")
+	})
+}
+
 // A program of one's own can use the server until it is interrupted.
 func TestServer(t *testing.T) {
-	for _, kind := range mysqltest.Kinds {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			if os.Getenv("MYSQLLOCK_TEST_"+strings.ToUpper(kind)+"_DSN") != "" {
-				t.Skip("starts no server")
+	onPrivateServers(t, func(t *testing.T, kind string) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, filepath.Join(programs, "server"), "-server", kind)
+		cmd.Env = append(os.Environ(), "MYSQLLOCK_DSN=")
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		dsn := ""
+		for lines := bufio.NewScanner(out); dsn == "" && lines.Scan(); {
+			if line, ok := strings.CutPrefix(lines.Text(), "export MYSQLLOCK_DSN='"); ok {
+				dsn = strings.TrimSuffix(line, "'")
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			cmd := exec.CommandContext(ctx, filepath.Join(programs, "server"), "-server", kind)
-			cmd.Env = append(os.Environ(), "MYSQLLOCK_DSN=")
-			cmd.Stderr = os.Stderr
-			out, err := cmd.StdoutPipe()
-			require.NoError(t, err)
-			require.NoError(t, cmd.Start())
-			dsn := ""
-			for lines := bufio.NewScanner(out); dsn == "" && lines.Scan(); {
-				if line, ok := strings.CutPrefix(lines.Text(), "export MYSQLLOCK_DSN='"); ok {
-					dsn = strings.TrimSuffix(line, "'")
-				}
-			}
-			require.NotEmpty(t, dsn)
-			require.Contains(t, run(t, dsn, "stock"), "\nok: ")
-			require.NoError(t, cmd.Process.Signal(os.Interrupt))
-			require.NoError(t, cmd.Wait())
-			db, err := sql.Open("mysql", dsn)
-			require.NoError(t, err)
-			defer db.Close()
-			require.Error(t, db.PingContext(ctx), "the server has ended")
-		})
-	}
+		}
+		require.NotEmpty(t, dsn)
+		require.Contains(t, run(t, dsn, "stock"), "\nok: ")
+		require.NoError(t, cmd.Process.Signal(os.Interrupt))
+		require.NoError(t, cmd.Wait())
+		db, err := sql.Open("mysql", dsn)
+		require.NoError(t, err)
+		defer db.Close()
+		require.Error(t, db.PingContext(ctx), "the server has ended")
+	})
 }
 
 // run runs an example, which must succeed, and returns its output.

@@ -87,25 +87,5 @@ func killListeners(ctx context.Context, r *rand.Rand, t *torture) (done bool) {
 
 // lockRows locks the rows of every other lock, so that batches find some of theirs locked.
 func lockRows(ctx context.Context, r *rand.Rand, t *torture) bool {
-	conn, err := t.session(ctx)
-	if err != nil {
-		return false
-	}
-	defer conn.Close()
-	tx, err := conn.BeginTx(ctx, nil)
-	if err != nil {
-		return false
-	}
-	defer tx.Rollback()
-	rows, err := tx.QueryContext(ctx, "SELECT name FROM mysqllock FORCE INDEX (PRIMARY) WHERE CRC32(name) % 2 = ? FOR UPDATE SKIP LOCKED", r.IntN(2))
-	if err != nil {
-		return false
-	}
-	for rows.Next() {
-	}
-	if rows.Close() != nil || rows.Err() != nil {
-		return false
-	}
-	<-ctx.Done()
-	return true
+	return t.lock(ctx, "SELECT COUNT(*) FROM mysqllock FORCE INDEX (PRIMARY) WHERE CRC32(name) % 2 = ? FOR UPDATE SKIP LOCKED", r.IntN(2))
 }

@@ -271,6 +271,12 @@ func (t *torture) session(ctx context.Context) (*sql.Conn, error) {
 }
 
 func lockRow(ctx context.Context, r *rand.Rand, t *torture) bool {
+	_, key := t.row(ctx, r)
+	return t.lock(ctx, "SELECT token FROM mysqllock WHERE name = ? FOR UPDATE", key)
+}
+
+// lock keeps the rows locked that a query locks, which must have a result of one row.
+func (t *torture) lock(ctx context.Context, query string, arg any) bool {
 	conn, err := t.session(ctx)
 	if err != nil {
 		return false
@@ -281,9 +287,8 @@ func lockRow(ctx context.Context, r *rand.Rand, t *torture) bool {
 		return false
 	}
 	defer tx.Rollback()
-	var token uint64
-	_, key := t.row(ctx, r)
-	if tx.QueryRowContext(ctx, "SELECT token FROM mysqllock WHERE name = ? FOR UPDATE", key).Scan(&token) != nil {
+	var result uint64
+	if tx.QueryRowContext(ctx, query, arg).Scan(&result) != nil {
 		return false
 	}
 	<-ctx.Done()
