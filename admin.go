@@ -16,7 +16,7 @@ type Info struct {
 	Slot                  int           // of a permit, from 1 on; 0 for locks
 	Holder, Owner         string        // label of the process (WithIdentity); opaque id of the acquisition; empty for a lock with Holders
 	Holds                 int           // open handles, as of the last write to the row, which a session does not renew
-	Token                 uint64        // of the holder, or of the last one
+	Token                 uint64        // of the holder, or of the last one; near it while goroutines of one process hand the lock over
 	AcquiredAt, ExpiresAt time.Time     // UTC, by the database's clock; the end of the lease or of the session that keeps the lock, whichever is later
 	ExpiresIn             time.Duration // by the database's clock, when it was read
 	Waiters               int           // processes in the wait queue of the lock or the semaphore

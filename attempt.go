@@ -91,6 +91,9 @@ func (c *call) attempt(offer *handoff) *attempt {
 	}
 	if offer != nil {
 		a.request.Replaces = offer.lease.Claim.Owner
+		if offer.usedUp() && c.mode == store.Exclusive {
+			a.request.Replaced = offer.token
+		}
 	} else if c.granted != (store.Claim{}) {
 		a.granted, c.granted = c.granted, store.Claim{}
 		a.request.Replaces = a.granted.Owner

@@ -18,7 +18,7 @@ type handoff struct {
 
 // A tokenRange is shared by holds that succeed each other by handoffs.
 type tokenRange struct {
-	token uint64    // in the row, the first of the range
+	token uint64    // in the row; the range ends with store.TokenRange tokens from it on
 	since time.Time // the first handoff; zero if there was none
 }
 
@@ -75,11 +75,24 @@ func (l *Locker) confirm(ls *lease.Lease) bool {
 	return err == nil && owned
 }
 
+// usedUp reports whether no token is left for another handoff.
+func (r *handoff) usedUp() bool { return r.last+1 >= r.token+store.TokenRange }
+
+// firstToken returns the token of the hold that a grant begins. A grant that replaced the owner of
+// a range that was used up proves that no other owner had the lock since, so the tokens below its
+// own are free: the busier a lock, the longer its ranges.
+func (a *attempt) firstToken() uint64 {
+	if a.request.Replaced > 0 {
+		return a.handoff.last + 1
+	}
+	return a.grant.Token
+}
+
 // adopt turns a handoff into a hold, if its lease covers what the call requests. If not, adopt
 // returns nil, and an attempt must replace the owner in the row.
 func (c *call) adopt(offer *handoff) *Lock {
 	l := c.l
-	if offer.last+1 >= offer.tokenRange.token+store.TokenRange {
+	if offer.usedUp() {
 		return nil
 	}
 	if offer.holder != c.holder {

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/fakestore"
 	"github.com/mysqllock/mysqllock/internal/store"
 
 	"github.com/stretchr/testify/assert"
@@ -94,6 +96,57 @@ func TestHandoffUsesUpItsTokens(t *testing.T) {
 		f.until(15 * time.Second)
 		require.Equal(t, "10s", f.sent("renew"), "what was replaced is not kept")
 	})
+}
+
+// The tokens of a busy lock rise one by one for few grants: one that replaces the process's own covers
+// the tokens that the clock has passed since.
+func TestTokensOfABusyLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := fakestore.NewTable()
+		self, another := store.NewProcess(), store.NewProcess()
+		repo := &grantCounter{Store: table.NewStore(self)}
+		l, other := onStore(t, self, repo), onStore(t, another, table.NewStore(another))
+		k, err := l.Lock(bg, "x", AutoRenew)
+		require.NoError(t, err)
+		last, turns := k.Token(), 1
+		waiters := make(chan *Lock)
+		for range 2 {
+			go func() {
+				for range 3000 {
+					k, err := l.Lock(bg, "x", AutoRenew)
+					assert.NoError(t, err)
+					waiters <- k
+				}
+			}()
+		}
+		for ; turns <= 6000; turns++ {
+			synctest.Wait()
+			time.Sleep(4 * time.Microsecond)
+			require.NoError(t, k.Unlock())
+			k = <-waiters
+			require.Equal(t, last+1, k.Token())
+			last++
+		}
+		require.LessOrEqual(t, repo.grants.Load(), int64(8))
+		require.NoError(t, k.Unlock())
+		k, err = other.TryLock(bg, "x", time.Second, AutoRenew)
+		require.NoError(t, err)
+		require.Greater(t, k.Token(), last)
+	})
+}
+
+// A grantCounter is a store that counts grants.
+type grantCounter struct {
+	*fakestore.Store
+	grants atomic.Int64
+}
+
+func (s *grantCounter) Acquire(ctx context.Context, req store.AcquireRequest) (store.Grant, error) {
+	g, err := s.Store.Acquire(ctx, req)
+	if g.Token > 0 {
+		s.grants.Add(1)
+	}
+	return g, err
 }
 
 // After 100 ms of handoffs, other processes have a chance: the lock is released, and acquired

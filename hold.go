@@ -66,7 +66,7 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 		}
 		return nil, nil
 	}
-	h := c.newHold(a.grant.Token, tokenRange{token: a.grant.Token})
+	h := c.newHold(a.firstToken(), tokenRange{token: a.grant.Token})
 	if a.handoff != nil {
 		h.tokens.since = a.handoff.since
 	}

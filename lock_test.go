@@ -576,6 +576,50 @@ func TestTokens(t *testing.T) {
 	})
 }
 
+// Tokens rise when two processes pass a hot lock on, and its holders can be guarded, although the
+// token in the row may be above theirs.
+func TestTokensOfAHotLock(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		db := e.db(t, "")
+		var mu sync.Mutex // protects the following
+		var last, turns, below uint64
+		var all sync.WaitGroup
+		for range 2 {
+			l := e.locker(t)
+			for range 16 {
+				all.Go(func() {
+					for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
+						k, err := l.Lock(ctx, "x", mysqllock.AutoRenew)
+						if !assert.NoError(t, err) {
+							return
+						}
+						mu.Lock()
+						assert.Greater(t, k.Token(), last)
+						last = k.Token()
+						turns++
+						if turns%2000 == 0 {
+							tx, err := db.Begin()
+							assert.NoError(t, err)
+							assert.NoError(t, k.Guard(ctx, tx))
+							info, err := l.Inspect(ctx, "x")
+							assert.NoError(t, err)
+							assert.Less(t, k.Token(), info.Token+256)
+							if k.Token() < info.Token {
+								below++
+							}
+							assert.NoError(t, tx.Rollback())
+						}
+						mu.Unlock()
+						assert.NoError(t, k.Unlock())
+					}
+				})
+			}
+		}
+		all.Wait()
+		t.Logf("%d turns; of those guarded, %d with a token below the row's", turns, below)
+	})
+}
+
 func TestPurge(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		l, db := e.locker(t), e.db(t, "")

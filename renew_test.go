@@ -439,7 +439,7 @@ func (f side) Acquire(ctx context.Context, b store.AcquireRequest) (store.Grant,
 	g, sent, err := send(ctx, f.fakeRepo, "acquire", []string{b.Name}, func(now time.Time) store.Grant {
 		r := f.rows[b.Name]
 		switch {
-		case b.Replaces != "" && r.owner != b.Replaces:
+		case b.Replaces != "" && (r.owner != b.Replaces || b.Replaced > 0 && r.token != b.Replaced):
 			return store.Grant{}
 		case b.Replaces != "":
 			f.tokens += store.TokenRange

@@ -21,7 +21,7 @@ type Ticket string
 // A ticket is the content of a Ticket.
 type ticket struct {
 	claim   store.Claim // the row, and its owner id while it is detached
-	token   uint64      // of the hold; if the hold became shared, it is less than first
+	token   uint64      // of the hold; less than first if the hold became shared, or replaced the owner of a range that was used up
 	first   uint64      // the first token of the row's range
 	minHold time.Duration
 }

@@ -8,7 +8,8 @@ import (
 )
 
 // tokenRange is how many tokens one tenure of a row covers: those of the owners
-// to whom a lock passes on inside the process. Two tenures are at least as far apart.
+// to whom a lock passes on inside the process. Two tenures are at least as far apart, unless
+// one goes on where the tokens of the other were used up.
 const tokenRange = 256
 
 // A term is one hold of one owner, as the history tells it. A permit is a term of its slot.
@@ -160,7 +161,8 @@ func (h *history) arrange() {
 	for _, terms := range exclusive {
 		for first := 0; first < len(terms); {
 			t, next := terms[first], first+1
-			for next < len(terms) && terms[next].tenant() == t.tenant() && terms[next].token < t.token+tokenRange {
+			for next < len(terms) && terms[next].tenant() == t.tenant() &&
+				(terms[next].token < t.token+tokenRange || terms[next].token == terms[next-1].token+1) {
 				next++
 			}
 			h.tenure(terms[first:next])

@@ -242,7 +242,7 @@ func (s *Store) Acquire(ctx context.Context, b store.AcquireRequest) (g store.Gr
 		case r != nil && r.guards > 0 && (r.owner == b.Replaces || b.Replaces == "" && s.available(r, now)):
 			g.Locked = true // until then the token does not change
 		case b.Replaces != "":
-			if r != nil && r.owner == b.Replaces {
+			if r != nil && r.owner == b.Replaces && (b.Replaced == 0 || r.token == b.Replaced) {
 				g.Token = r.grant(b, now)
 			}
 		case r == nil:

@@ -100,6 +100,17 @@ inline grant(q) {
 	given(q)
 }
 
+/* goOn: a statement replaces the owner of a range that is used up. The row's token moves, and
+   the next local waiter has the first token after the range. */
+inline goOn(q) {
+	grants++;
+	held = true; token = NEXT(token, now); owner = grants; granted = now;
+	newest = grants;
+	new = p[q].last + 1;
+	p[q].row = grants; p[q].base = token;
+	given(q)
+}
+
 inline end(q) {
 	p[q].at = IDLE; p[q].row = 0; p[q].base = 0; p[q].last = 0; p[q].holder = 0; p[q].guarded = false;
 	p[q].read = 0; p[q].began = 0
@@ -127,6 +138,11 @@ inline handOff(q) {
 #define CONFIRMED(q) true
 #else
 #define CONFIRMED(q) (exists && owner == p[q].row)
+#endif
+#ifdef BUG_RANGE_GOES_ON_UNPROVEN
+#define CAN_GO_ON(q) (p[q].last + 1 >= p[q].base + RANGE && (!held || owner == p[q].row))
+#else
+#define CAN_GO_ON(q) (p[q].last + 1 >= p[q].base + RANGE && owner == p[q].row)
 #endif
 #define CAN_HAND_OFF(q) (p[q].last + 1 < p[q].base + RANGE && CONFIRMED(q))
 
@@ -171,6 +187,7 @@ proctype Process_(byte q) {
 #endif
 	/* sqlReplace */
 	:: d_step { p[q].at == HOLDING && owner == p[q].row && exists && MAY_GRANT && !GUARDED(token) -> new = NEXT(token, now); grant(q) }
+	:: d_step { p[q].at == HOLDING && CAN_GO_ON(q) && exists && MAY_GRANT && !GUARDED(token) -> goOn(q) }
 	/* sqlRelease */
 	:: d_step { p[q].at == HOLDING ->
 		if

@@ -128,6 +128,7 @@ func TestConditionsAreNeeded(t *testing.T) {
 		{"guard", "-DBUG_HANDOFF_NOT_CONFIRMED", "tokens_rise"},
 		{"guard", "-DBUG_GUARD_ENDS_NOTHING", "a_loss_is_final"},
 		{"guard", "-DBUG_RANGE_NOT_RESERVED", "tokens_rise"},
+		{"guard", "-DBUG_RANGE_GOES_ON_UNPROVEN", "tokens_rise"},
 		{"guard", "-DBUG_TOKEN_IS_CLOCK", "tokens_rise"},
 		{"guard", "-DBUG_NO_HIGH_WATER", "tokens_rise"},
 		{"guard", "-DBUG_HIGH_WATER_NOT_LOCKED", "tokens_rise"},

@@ -200,8 +200,13 @@ var general = []mutation{
 	},
 	{
 		"tokens of a range are used up", "handoff.go",
-		"if offer.last+1 >= offer.tokenRange.token+store.TokenRange {", "if store.TokenRange == 0 {",
+		"return r.last+1 >= r.token+store.TokenRange", "return store.TokenRange == 0",
 		"TestHandoffUsesUpItsTokens",
+	},
+	{
+		"a range goes on only behind the owner's own token", "internal/store/acquire.go",
+		"if req.Replaced == 0 {", "if true {",
+		"TestContract/./a_request_that_replaces_takes_over_from_that_owner_alone",
 	},
 	{
 		"handoff within the process is bounded", "handoff.go",
@@ -375,7 +380,7 @@ var general = []mutation{
 	},
 	{
 		"a replacement that is sent twice recognizes its grant", "internal/store/sql/replace.sql",
-		"owner IN ({replaces}, {owner})", "owner IN ({from}, {from})",
+		"({replaced} OR owner = {owner})", "{replaced}",
 		"TestRepeatedAcquire",
 	},
 	{

@@ -117,6 +117,7 @@ type AcquireRequest struct {
 	MayClaim bool    // Exclusive only: claim the name if it is held shared; see Grant.Claimed
 	Claimed  bool    // Exclusive only: the last grant to this claim was one with Claimed
 	Replaces string  // Exclusive only: the owner id, of this process, that may be replaced; "" if the row must be free
+	Replaced uint64  // the token that its row must have; 0 for any
 	EnlistAs Process // joins the wait queue if the request is refused; 0 if nobody does
 	Lease    time.Duration
 
@@ -192,9 +193,10 @@ const ReservedFor = 250 * time.Millisecond
 const GrantLease = 4 * time.Second
 
 // TokenRange is how many tokens a grant covers, beginning with its own: a handoff
-// inside the process takes the next one without writing to the row. Tokens follow the
-// clock in microseconds, and stay behind it as long as a name is granted less than
-// 3,900 times a second. The statements contain this number, too.
+// inside the process takes the next one without writing to the row. A grant that replaces an
+// owner by its token also covers those between the two. Tokens follow the clock in
+// microseconds, and stay behind it as long as a name is granted less than 3,900 times a
+// second. The statements contain this number, too.
 const TokenRange = 256
 
 // holdsBegan is called for n grants. HoldEnded undoes one of them.

@@ -172,7 +172,8 @@ var grants = []clause{
 	}},
 	{"a request that replaces takes over from that owner alone", func(t *testing.T, newProcess func() *process) {
 		p, other := newProcess(), newProcess()
-		c := p.take("x", long)
+		first := p.acquire(store.AcquireRequest{Claim: p.claim("x"), Lease: long})
+		c := first.Claim
 		other.waits("x")
 		wrong := store.AcquireRequest{Claim: p.claim("x"), Lease: long, Replaces: p.claim("x").Owner}
 		require.Equal(t, store.Grant{}, sentAside(p.acquire(wrong)))
@@ -180,7 +181,10 @@ var grants = []clause{
 		require.Equal(t, store.Grant{}, sentAside(p.acquire(missing)))
 		require.True(t, p.owns(c))
 
-		right := store.AcquireRequest{Claim: p.claim("x"), Lease: long, Replaces: c.Owner}
+		wrong = store.AcquireRequest{Claim: p.claim("x"), Lease: long, Replaces: c.Owner, Replaced: first.Token + 1}
+		require.Equal(t, store.Grant{}, sentAside(p.acquire(wrong)))
+
+		right := store.AcquireRequest{Claim: p.claim("x"), Lease: long, Replaces: c.Owner, Replaced: first.Token}
 		require.NotZero(t, p.acquire(right).Token)
 		require.True(t, p.owns(right.Claim))
 		require.False(t, p.extend(c, long, 0))

@@ -4,7 +4,7 @@
 --
 -- | row                                 | written                                            | answer        |
 -- |-------------------------------------|----------------------------------------------------|---------------|
--- | owned by {replaces}                 | the grant, bound to no session                     | the token     |
+-- | {replaced}: the owner, its token     | the grant, bound to no session                     | the token     |
 -- | granted to a copy of this statement | the grant, again; still bound; the later lease end | a later token |
 -- | of mode 1, another owner's, missing | nothing                                            | 0             |
 -- | any, while autocommit is off        | nothing                                            | 0             |
@@ -16,4 +16,4 @@ UPDATE {t} SET
   acquired_at = {>now},
   expires_at = IF(owner = {owner}, GREATEST(expires_at, {>new_lease}), {>new_lease}),
   owner = {owner}
-WHERE name = {name} AND owner IN ({replaces}, {owner}) AND mode <> 1 AND @@autocommit
+WHERE name = {name} AND ({replaced} OR owner = {owner}) AND mode <> 1 AND @@autocommit
