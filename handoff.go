@@ -33,7 +33,7 @@ const handoffTrust = 2 * time.Millisecond
 // handOff hands a lock over to the next waiter of the process, if there is one and other
 // processes have not waited too long. It does not write the row, so the lease must be live and
 // no transaction may be under Guard.
-func (l *Locker) handOff(h *hold) bool {
+func (l *Locker) handOff(h *hold, now time.Time) bool {
 	ls := h.lease.Load()
 	offer := &h.offer
 	*offer = handoff{tokenRange: h.tokens, last: h.token, lease: ls, holder: h.holder}
@@ -41,11 +41,11 @@ func (l *Locker) handOff(h *hold) bool {
 	case !l.handoff || h.waiter == nil || h.minHold > 0:
 		return false
 	case offer.since.IsZero():
-		offer.since = time.Now()
-	case time.Since(offer.since) > maxHandoffTime:
+		offer.since = now
+	case now.Sub(offer.since) > maxHandoffTime:
 		return false
 	}
-	return h.waiter.CanOffer() && l.confirmed(ls) && h.waiter.Offer(offer)
+	return h.waiter.CanOffer() && l.confirmed(ls, now) && h.waiter.Offer(offer)
 }
 
 // confirmed reports whether the hold of the lease owned its row a moment ago. If not, or if the
@@ -53,8 +53,8 @@ func (l *Locker) handOff(h *hold) bool {
 //
 // A check takes a good part of handoffTrust, so the next one begins in the background while the
 // last still counts: a hot lock need not wait for it.
-func (l *Locker) confirmed(ls *lease.Lease) bool {
-	age := time.Since(l.watchdog.Seen(ls))
+func (l *Locker) confirmed(ls *lease.Lease, now time.Time) bool {
+	age := now.Sub(l.watchdog.Seen(ls))
 	if age > handoffTrust/2 && age < handoffTrust && l.confirming.CompareAndSwap(nil, ls) {
 		l.working.Go(func() {
 			l.confirm(ls)

@@ -424,9 +424,14 @@ func (k *Lock) unlock(held time.Duration) error {
 
 // endUnlocked gives back the row of a hold whose last handle was unlocked.
 func (l *Locker) endUnlocked(h *hold) (err error) {
-	end := time.Now().Add(unlockTimeout)
-	err = l.keepShared(end, h)
-	if l.leaveShare(h) || h.waiter != nil && !h.guarded.Load() && l.handOff(h) {
+	now := time.Now()
+	end := now.Add(unlockTimeout)
+	others := false
+	if h.share != nil {
+		err = l.keepShared(end, h)
+		others = l.leaveShare(h)
+	}
+	if others || h.waiter != nil && !h.guarded.Load() && l.handOff(h, now) {
 		l.released.Add(1)
 		return err
 	}

@@ -195,7 +195,7 @@ var general = []mutation{
 	},
 	{
 		"a guarded lock is not handed over", "lock.go",
-		"!h.guarded.Load() && l.handOff(h) {", "l.handOff(h) {",
+		"!h.guarded.Load() && l.handOff(h, now) {", "l.handOff(h, now) {",
 		"TestGuardedLockIsNotHandedOver",
 	},
 	{
@@ -210,7 +210,7 @@ var general = []mutation{
 	},
 	{
 		"handoff within the process is bounded", "handoff.go",
-		"case time.Since(offer.since) > maxHandoffTime:", "case false:",
+		"case now.Sub(offer.since) > maxHandoffTime:", "case false:",
 		"TestHandoffIsBounded",
 	},
 	{
@@ -460,7 +460,7 @@ var general = []mutation{
 	},
 	{
 		"a row is checked before a handoff", "handoff.go",
-		"h.waiter.CanOffer() && l.confirmed(ls) &&", "h.waiter.CanOffer() &&",
+		"h.waiter.CanOffer() && l.confirmed(ls, now) &&", "h.waiter.CanOffer() &&",
 		"TestHandoffOfARowTakenAway",
 	},
 	{
