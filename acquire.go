@@ -62,20 +62,23 @@ func (l *Locker) tryAcquire(ctx context.Context, r request, o *observed) (*Lock,
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	c := &call{request: r, l: l, ctx: ctx, queueName: store.QueueName(r.mode, r.name), noWait: r.wait <= 0, observed: o}
+	// Re-entry and joining a share need no call on the heap.
+	inMemory := call{request: r, l: l, ctx: ctx, queueName: store.QueueName(r.mode, r.name), noWait: r.wait <= 0, observed: o}
 	var found bool
-	c.owner, found = ownerOf(ctx)
-	c.reentrant = found && r.mode != store.Permit
+	inMemory.owner, found = ownerOf(ctx)
+	inMemory.reentrant = found && r.mode != store.Permit
 	var err error
-	if c.holder, err = holderOf(ctx); err != nil {
+	if inMemory.holder, err = holderOf(ctx); err != nil {
 		return nil, err
 	}
-	if k, err := c.reenter(); k != nil || err != nil {
+	if k, err := inMemory.reenter(); k != nil || err != nil {
 		return k, err
 	}
-	if k := c.joinShare(false); k != nil {
+	if k := inMemory.joinShare(false); k != nil {
 		return k, nil
 	}
+	c := new(call)
+	*c = inMemory
 	wait := r.wait
 	if c.noWait {
 		c.wait = noWaitTimeout

@@ -23,3 +23,22 @@ func BenchmarkFurtherSharedHold(b *testing.B) {
 		k.Unlock()
 	}
 }
+
+// BenchmarkReentry re-enters a lock, and unlocks that handle.
+func BenchmarkReentry(b *testing.B) {
+	self := store.NewProcess()
+	l := onStore(b, self, fakestore.NewTable().NewStore(self))
+	k, err := l.Lock(bg, "x", AutoRenew)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx := k.Context()
+	b.ReportAllocs()
+	for b.Loop() {
+		again, err := l.TryLock(ctx, "x", 0, AutoRenew)
+		if err != nil {
+			b.Fatal(err)
+		}
+		again.Unlock()
+	}
+}
