@@ -120,6 +120,51 @@ func TestDirectHandoffNeedsSignals(t *testing.T) {
 	})
 }
 
+// A proxy that has forgotten the prepared statements costs one statement more for each, once.
+func TestForgottenStatements(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		proxy := wire.New(t, e.server.Addr())
+		db := e.through(t, proxy)
+		db.SetMaxOpenConns(4) // so that its statements are prepared soon
+		a, b := e.locker(t), newLocker(t, db)
+		handOver := func() (statements int64) {
+			t.Helper()
+			k := acquire(t, a, "x", mysqllock.AutoRenew)
+			got := waiting(t, b, "x", 1)
+			time.Sleep(20 * time.Millisecond) // it listens
+			before := a.Stats().Statements + b.Stats().Statements
+			require.NoError(t, k.Unlock())
+			next := get(t, got)
+			statements = a.Stats().Statements + b.Stats().Statements - before
+			direct := granted(t, a, "x")
+			require.NoError(t, next.Unlock())
+			if !direct {
+				return 0 // it did not sleep yet when it was signalled
+			}
+			return statements
+		}
+		for range 120 {
+			require.NoError(t, acquire(t, b, "y", mysqllock.AutoRenew).Unlock())
+		}
+		queries := len(proxy.Queries())
+		require.NoError(t, acquire(t, b, "y", mysqllock.AutoRenew).Unlock())
+		require.Len(t, proxy.Queries(), queries, "prepared")
+		warm(t, "x", a, b)
+
+		proxy.Forget(true)
+		require.NoError(t, acquire(t, b, "y", mysqllock.AutoRenew).Unlock())
+		require.Greater(t, len(proxy.Queries()), queries, "not prepared")
+		var sent, direct int64
+		for range 10 {
+			n := handOver()
+			sent, direct = sent+n, direct+min(n, 1)
+		}
+		require.Greater(t, direct, int64(4))
+		require.LessOrEqual(t, sent, 3*direct+1, "release, KILL, read; the first read twice")
+		require.Zero(t, a.Stats().Lost+b.Stats().Lost)
+	})
+}
+
 // Eight processes get the lock in the order in which they came.
 func TestDirectHandoffsInOrder(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {

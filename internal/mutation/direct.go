@@ -3,6 +3,16 @@ package main
 // Releases that grant the row to the next process.
 var directHandoffs = []mutation{
 	{
+		"a grant is read although its prepared read was forgotten", "internal/store/listen.go",
+		"; !unprepared(err) {", "; true {",
+		"TestForgottenStatements",
+	},
+	{
+		"a statement is sent although it was forgotten as a prepared one", "internal/store/prepared.go",
+		"if unprepared(err) {", "if false {",
+		"TestForgottenStatements",
+	},
+	{
 		"a release grants the row", "internal/store/sql/fragments/grants.sql",
 		"({r}waiters >= _ascii'7' AND", "({r}waiters >= _ascii'9' AND",
 		"TestDirectHandoff",

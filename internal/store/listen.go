@@ -106,14 +106,8 @@ func (s *Store) Granted(ctx context.Context, names []string) (grants []Grant, er
 	if s.listener == nil || !s.signalled || s.dirtyReads.Load() {
 		return nil, nil
 	}
-	var found []grantRow
-	s.statements.Add(1)
 	sent := time.Now()
-	if s.granted != nil && len(names) == 1 {
-		err = s.granted.SelectContext(ctx, &found, hex.EncodeToString([]byte(names[0])))
-	} else {
-		err = s.listener.SelectContext(ctx, &found, s.query(sqlGranted, "names", literals(names), "count", strconv.Itoa(len(names))))
-	}
+	found, err := s.readGranted(ctx, names)
 	if err != nil {
 		return nil, describe(err)
 	}
@@ -122,6 +116,20 @@ func (s *Store) Granted(ctx context.Context, names []string) (grants []Grant, er
 	}
 	s.holdsBegan(len(grants))
 	return grants, nil
+}
+
+// readGranted reads the rows of Granted.
+func (s *Store) readGranted(ctx context.Context, names []string) (found []grantRow, err error) {
+	if s.granted != nil && len(names) == 1 {
+		s.statements.Add(1)
+		if err = s.granted.SelectContext(ctx, &found, hex.EncodeToString([]byte(names[0]))); !unprepared(err) {
+			return found, err
+		}
+		s.granted, s.unprepared = nil, true
+	}
+	s.statements.Add(1)
+	err = s.listener.SelectContext(ctx, &found, s.query(sqlGranted, "names", literals(names), "count", strconv.Itoa(len(names))))
+	return found, err
 }
 
 type grantRow struct {

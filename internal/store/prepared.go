@@ -107,8 +107,7 @@ func (p *prepared) exec(ctx context.Context, conn *sqlx.Conn, text string, args 
 			return nil
 		}
 		res, err = executor.ExecContext(ctx, named(args))
-		switch errorNumber(err) {
-		case 1243, 1615: // unknown (a proxy), or outdated (the table was altered)
+		if unprepared(err) {
 			p.discard(dc) // if the connection is broken, the plain statement will fail
 			return nil
 		}
@@ -116,6 +115,13 @@ func (p *prepared) exec(ctx context.Context, conn *sqlx.Conn, text string, args 
 		return err
 	})
 	return res, ok, err
+}
+
+// unprepared reports whether a prepared statement was not executed because the server does not know
+// it (behind a proxy), or because it is outdated (the table was altered).
+func unprepared(err error) bool {
+	number := errorNumber(err)
+	return number == 1243 || number == 1615
 }
 
 // closeTimeout is how long close waits for connections that are in use.

@@ -115,6 +115,9 @@ func (c *conn) count(packet *packet) (cut, again bool) {
 	if packet.name == comQuery {
 		p.queries = append(p.queries, string(packet.args))
 	}
+	if packet.name == comStmtExecute && p.forget {
+		copy(packet.args, "\xff\xff\xff\x00") // the id
+	}
 	if packet.name == comStmtClose || packet.name == comStmtSendLongData {
 		return false, false // nothing is replied
 	}

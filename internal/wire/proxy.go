@@ -33,6 +33,7 @@ type Proxy struct {
 	cutCommand, cutReply bool          // asked for, not done yet
 	failReply            []byte        // the error that replaces the next reply; nil if none does
 	repeat               bool          // send commands twice
+	forget               bool          // the prepared statements
 	interfere            func(query string) Interference
 }
 
@@ -190,6 +191,14 @@ func (p *Proxy) Repeat(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.repeat = on
+}
+
+// Forget makes each execution of a prepared statement fail while it is on, as by a proxy that has
+// changed the connection to the server. It works without compression.
+func (p *Proxy) Forget(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forget = on
 }
 
 // Interference is what a proxy that knows the protocol does to one statement.
