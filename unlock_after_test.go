@@ -76,6 +76,45 @@ func TestUnlockAfterOnServers(t *testing.T) {
 	})
 }
 
+// If the database's clock was set back since the acquire, the name stays taken for the minimum time from
+// now, not until the clock has caught up.
+func TestUnlockAfterWithTheClockSetBack(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l, db := e.locker(t), e.db(t, "")
+		setBack := func() {
+			t.Helper()
+			_, err := db.Exec("UPDATE mysqllock SET acquired_at = acquired_at + INTERVAL 1 HOUR WHERE acquired_at > '2000-01-01'")
+			require.NoError(t, err)
+		}
+		taken := func(name string) {
+			t.Helper()
+			require.Less(t, requireHeld(t, l, name, true).ExpiresIn, 5*time.Second)
+		}
+		k := acquire(t, l, "x", time.Minute)
+		setBack()
+		require.NoError(t, k.UnlockAfter(5*time.Second))
+		taken("x")
+
+		// A shared name is kept by a row of its own while others hold it.
+		first, err := l.RLock(ctx, "y", mysqllock.AutoRenew)
+		require.NoError(t, err)
+		second, err := l.RLock(ctx, "y", mysqllock.AutoRenew)
+		require.NoError(t, err)
+		setBack()
+		require.NoError(t, first.UnlockAfter(5*time.Second))
+		require.NoError(t, second.Unlock())
+		taken("y")
+		k, err = l.Semaphore("z", 1).Acquire(ctx, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		setBack()
+		require.NoError(t, k.UnlockAfter(5*time.Second))
+		permits, err := l.Semaphore("z", 1).Holders(ctx)
+		require.NoError(t, err)
+		require.Len(t, permits, 1)
+		require.Less(t, permits[0].ExpiresIn, 5*time.Second)
+	})
+}
+
 // Waiters of this process and of another acquire the lock soon after the time is over, by their
 // knowledge of it: no poll is near.
 func TestUnlockAfterWithWaiters(t *testing.T) {

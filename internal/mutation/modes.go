@@ -889,6 +889,16 @@ var handovers = []mutation{
 		"TestContract/./a_detached_row_is_attached_once",
 	},
 	{
+		"a clock set back does not prolong a minimum time", "internal/store/sql/release_after.sql",
+		"LEAST(acquired_at, {>now})", "acquired_at",
+		"TestUnlockAfterWithTheClockSetBack",
+	},
+	{
+		"nor that of a shared name", "internal/store/sql/keep_shared.sql",
+		"SELECT {key}, {owner}, {label}, k.token + 0 * LAST_INSERT_ID(1), k.acquired_at,\n  GREATEST(LEAST(k.acquired_at, {>now})", "SELECT {key}, {owner}, {label}, k.token + 0 * LAST_INSERT_ID(1), k.acquired_at,\n  GREATEST(k.acquired_at",
+		"TestUnlockAfterWithTheClockSetBack",
+	},
+	{
 		"only a holder keeps a shared name", "internal/store/sql/keep_shared.sql",
 		" AND k.owner = {part owner} AND", " AND LENGTH({part owner}) > 0 AND",
 		"TestContract/./a_shared_hold_keeps_the_name_taken",

@@ -1,5 +1,6 @@
 -- Adds the row {key}, which keeps a name shared although it belongs to nobody: until {held}
--- after the hold {part} was acquired, or for {left} from now if that ends later. The two
+-- after the hold {part} was acquired, or for {left} from now if that ends later. A clock
+-- that was set back since then does not prolong it. The two
 -- comments in the statement, for MariaDB and for MySQL, limit each wait for a lock to a second.
 --
 -- | row {part}                     | row {key}                           | written             | answer |
@@ -15,7 +16,7 @@
 /*M! SET STATEMENT innodb_lock_wait_timeout = 1 FOR */ INSERT /*+ SET_VAR(innodb_lock_wait_timeout = 1) */ INTO {t}
   (name, owner, holder, token, acquired_at, expires_at)
 SELECT {key}, {owner}, {label}, k.token + 0 * LAST_INSERT_ID(1), k.acquired_at,
-  GREATEST(k.acquired_at + INTERVAL {held} MICROSECOND, {>now} + INTERVAL {left} MICROSECOND)
+  GREATEST(LEAST(k.acquired_at, {>now}) + INTERVAL {held} MICROSECOND, {>now} + INTERVAL {left} MICROSECOND)
 FROM {t} AS h FORCE INDEX (PRIMARY)
 STRAIGHT_JOIN {t} AS k FORCE INDEX (PRIMARY) ON k.name = {part} AND k.token = h.token
 WHERE h.name = {name} AND h.mode = 1 AND k.owner = {part owner} AND @@autocommit
@@ -27,4 +28,4 @@ ON DUPLICATE KEY UPDATE
   token = IF({>joins}, k.token, {t}.token),
   session = IF({>joins}, 0, {t}.session),
   owner = IF({>joins}, {owner}, {t}.owner),
-  expires_at = IF({>joins}, GREATEST({t}.expires_at, k.acquired_at + INTERVAL {held} MICROSECOND, {>now} + INTERVAL {left} MICROSECOND), {t}.expires_at)
+  expires_at = IF({>joins}, GREATEST({t}.expires_at, LEAST(k.acquired_at, {>now}) + INTERVAL {held} MICROSECOND, {>now} + INTERVAL {left} MICROSECOND), {t}.expires_at)

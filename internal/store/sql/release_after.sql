@@ -1,5 +1,5 @@
 -- Ends a hold whose row stays taken for a minimum time: until {held} after it was acquired, or
--- for {left} from now if that ends later. {skip} is empty, or SKIP LOCKED.
+-- for {left} from now if that ends later. A clock that was set back since then does not prolong it. {skip} is empty, or SKIP LOCKED.
 --
 -- | row                                               | written                            | answer                       |
 -- |---------------------------------------------------|------------------------------------|------------------------------|
@@ -18,7 +18,7 @@
   SELECT
     name,
     IF(owner = {owner},
-      GREATEST(acquired_at + INTERVAL {held} MICROSECOND, {>now} + INTERVAL {left} MICROSECOND),
+      GREATEST(LEAST(acquired_at, {>now}) + INTERVAL {held} MICROSECOND, {>now} + INTERVAL {left} MICROSECOND),
       expires_at) AS taken_until
   FROM {t} FORCE INDEX (PRIMARY)
   WHERE name = {name} AND owner IN ({owner}, {kept}, {released}) AND @@autocommit
