@@ -14,8 +14,8 @@ const (
 	crewSize  = 72 // eight locks with 8 waiting processes
 	quickCrew = 9
 	maxChains = 18 // locks of a rival at the same time
-	// wantedHandoffs are how many of ours the goal for the greatest wants.
-	wantedHandoffs = 2000
+	// enoughHandoffs are how many of ours the goal for the greatest needs.
+	enoughHandoffs = 2000
 )
 
 // holds are for how long a lock is kept before it is passed on.
@@ -75,7 +75,7 @@ func (b *bench) handoffs(team *crew, rivals []*rival, row map[*rival]*cell) erro
 	if ours.hold >= time.Second {
 		// So long a hold leaves the machine idle, and several can use it at
 		// the same time, one of them with the MySQL server to itself.
-		if err := b.pass(team, 24*time.Second, b.handoffsWanted, pickCells(row, ourselves, redisLock, redSync, etcd)...); err != nil {
+		if err := b.pass(team, 24*time.Second, b.handoffTarget, pickCells(row, ourselves, redisLock, redSync, etcd)...); err != nil {
 			return err
 		}
 		return b.pass(team, 24*time.Second, 0, pickCells(row, polling, getLock, handmade)...)
@@ -86,7 +86,7 @@ func (b *bench) handoffs(team *crew, rivals []*rival, row map[*rival]*cell) erro
 		return err
 	}
 	judged := slices.DeleteFunc(slices.Clone(rivals), func(r *rival) bool { return r != ourselves && r != etcd })
-	for len(ours.took) < b.handoffsWanted {
+	for len(ours.took) < b.handoffTarget {
 		if err := b.interleave(1, judged, func(r *rival) error { return b.pass(team, 4*d, 0, row[r]) }); err != nil {
 			return err
 		}
@@ -363,7 +363,7 @@ func (b *bench) judgeHandoffs(cells []*cell) {
 		}
 		b.report.goal(goals[2], millis(p99)+" ms", p99 <= 8*time.Millisecond)
 		b.report.goal(goals[3], fmt.Sprintf("at most %s ms of %s", millis(worst), thousands(int64(len(c.took)))),
-			worst <= 250*time.Millisecond && len(c.took) >= wantedHandoffs)
+			worst <= 250*time.Millisecond && len(c.took) >= enoughHandoffs)
 	}
 }
 

@@ -36,14 +36,14 @@ type bench struct {
 }
 
 type options struct {
-	server         string
-	parts          *regexp.Regexp
-	without        []string // services, of which no rival is measured
-	quick          bool
-	handoffsWanted int    // of ours, where the greatest is judged
-	repeats        int    // of a part that was noisy, at most
-	dir            string // of the servers' files
-	out            string // "" prints only
+	server        string
+	parts         *regexp.Regexp
+	without       []string // services, of which no rival is measured
+	quick         bool
+	handoffTarget int    // of ours, where the greatest is judged
+	repeats       int    // of a part that was noisy, at most
+	dir           string // of the servers' files
+	out           string // "" prints only
 }
 
 func main() {
@@ -55,7 +55,7 @@ func main() {
 	flag.StringVar(&o.server, "server", "mysql", "`kind` of the server: mysql or mariadb")
 	flag.StringVar(&parts, "run", "", "`regexp` of the parts to run: uncontended, delayed, idle, handoff, hot, scaling, holding, waiting, memory, modes")
 	flag.StringVar(&without, "without", "", "services without which to run, separated by commas: "+strings.Join(services, ", "))
-	flag.IntVar(&o.handoffsWanted, "handoffs", wantedHandoffs, "measure `n` handoffs of a row; only 2,000 of them meet the goal")
+	flag.IntVar(&o.handoffTarget, "handoffs", enoughHandoffs, "measure `n` handoffs of a row; only 2,000 of them meet the goal")
 	flag.IntVar(&o.repeats, "repeats", defaultRepeats, "measure a part again up to `n` times while the machine is noisy")
 	flag.BoolVar(&o.quick, "quick", false, "make everything small")
 	flag.StringVar(&o.dir, "dir", os.TempDir(), "`directory`, on a real disk, for the servers' files")

@@ -70,14 +70,14 @@ const onMySQL = "p50 ≤ 1.0 ms"
 var judgedHolds = holds[1:]
 
 // handoffGoals are the goals of a row: the median, beside etcd; the median on MySQL; the tail; the
-// greatest of wantedHandoffs.
+// greatest of enoughHandoffs.
 func handoffGoals(hold time.Duration, waiting int) [4]string {
 	row := fmt.Sprintf("handoff, %s, %d waiting: ", holdTitle(hold), waiting)
 	return [4]string{
 		row + "p50 ≤ 0.75 × that of etcd",
 		row + onMySQL,
 		row + "p99 ≤ 8 ms",
-		row + fmt.Sprintf("none of %s above 250 ms", thousands(wantedHandoffs)),
+		row + fmt.Sprintf("none of %s above 250 ms", thousands(enoughHandoffs)),
 	}
 }
 
@@ -106,8 +106,8 @@ func allGoals() []string {
 func newReport(s *servers, o options) *report {
 	r := &report{server: o.server, quick: o.quick, drawings: map[string]drawing{}, goals: map[string]outcome{}, used: map[*rival]bool{}, waitingCosts: map[waiters]float64{}}
 	flags := ""
-	if o.repeats != defaultRepeats || o.handoffsWanted != wantedHandoffs {
-		flags = fmt.Sprintf("-repeats %d -handoffs %d ", o.repeats, o.handoffsWanted)
+	if o.repeats != defaultRepeats || o.handoffTarget != enoughHandoffs {
+		flags = fmt.Sprintf("-repeats %d -handoffs %d ", o.repeats, o.handoffTarget)
 	}
 	command, warning := "make bench SERVER="+s.mysql.Kind, ""
 	if parts := o.parts.String(); parts != "" {

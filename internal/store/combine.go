@@ -55,7 +55,7 @@ type combiner[R, A any] struct {
 	busy    bool // a goroutine sends what is pending, and its batch is not slow
 }
 
-// A combined is a request in a combiner.
+// A combined is a request that waits to be sent with others, or for their reply.
 type combined[R, A any] struct {
 	request R
 	done    chan struct{} // closed when answer and err are set
@@ -70,7 +70,7 @@ type batch struct {
 	calls  int                // that wait for its reply
 	cancel context.CancelFunc // ends the statement
 	filled bool               // it has its requests
-	slow   bool               // or ended: the combiner does not wait for it
+	slow   bool               // the combiner does not wait for it: it is slow, or has ended
 }
 
 // errAlone is the outcome of a request that must be sent on its own.
