@@ -157,6 +157,18 @@ func TestLongRuns(t *testing.T) {
 	require.Equal(t, want, string(page), "go test ./docs -run TestLongRuns -update")
 }
 
+// reliability.md counts the models and their conditions.
+func TestModels(t *testing.T) {
+	models, err := filepath.Glob(filepath.Join(root, "internal", "model", "*.pml"))
+	require.NoError(t, err)
+	tests, err := os.ReadFile(filepath.Join(root, "internal", "model", "model_test.go"))
+	require.NoError(t, err)
+	page, err := os.ReadFile("reliability.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), fmt.Sprintf("%d models", len(models)))
+	require.Contains(t, string(page), fmt.Sprintf("any one of %d conditions", strings.Count(string(tests), "-DBUG_")))
+}
+
 // reliability.md speaks of every fault of the torture run.
 func TestFaults(t *testing.T) {
 	var source []byte
