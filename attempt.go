@@ -27,6 +27,7 @@ type attempt struct {
 	cancel  context.CancelFunc
 	grant   store.Grant
 	err     error
+	goesOn  bool // the grant continues the token range of the handoff
 
 	probing *time.Timer // the next probe
 	locked  atomic.Bool // the last probe found the row locked by a transaction
@@ -179,6 +180,7 @@ func (a *attempt) send() {
 	}
 	replaced, span := a.granted, store.GrantLease
 	if a.handoff != nil {
+		a.goesOn = a.request.Replaced > 0 && a.handoff.lease.Live()
 		replaced, span = a.handoff.lease.Claim, a.l.watchdog.Stop(a.handoff.lease)
 		a.l.repo.HoldEnded()
 	}

@@ -80,9 +80,10 @@ func (r *handoff) usedUp() bool { return r.last+1 >= r.token+store.TokenRange }
 
 // firstToken returns the token of the hold that a grant begins. A grant that replaced the owner of
 // a range that was used up proves that no other owner had the lock since, so the tokens below its
-// own are free: the busier a lock, the longer its ranges.
+// own are free: the busier a lock, the longer its ranges. It is no proof once the owner's lease has
+// ended: another may have had the lock on a server whose replica, which replies, missed that.
 func (a *attempt) firstToken() uint64 {
-	if a.request.Replaced > 0 {
+	if a.goesOn {
 		return a.handoff.last + 1
 	}
 	return a.grant.Token

@@ -209,6 +209,11 @@ var general = []mutation{
 		"TestContract/./a_request_that_replaces_takes_over_from_that_owner_alone",
 	},
 	{
+		"a range goes on only while the lease of its row runs", "attempt.go",
+		"a.request.Replaced > 0 && a.handoff.lease.Live()", "a.request.Replaced > 0",
+		"TestTokensAfterALateReplacement",
+	},
+	{
 		"handoff within the process is bounded", "handoff.go",
 		"case now.Sub(offer.since) > maxHandoffTime:", "case false:",
 		"TestHandoffIsBounded",
