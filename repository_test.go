@@ -82,13 +82,14 @@ var sessions = map[string][]string{
 	"empty is NULL":         {"sql_mode='EMPTY_STRING_IS_NULL'"},
 	"no index extensions":   {"optimizer_switch='use_index_extensions=off'"},
 	"no extended keys":      {"optimizer_switch='extended_keys=off'"},
+	"subqueries derived":    {"optimizer_switch='subquery_to_derived=on'"},
 	"connection in utf16":   {"character_set_connection=utf16"},
 }
 
 // onlyOn names the parameters that one kind of server has.
 var onlyOn = map[string]string{
 	"sql_mode truncates": "mysql", "sql_mode at once": "mariadb", "sql_mode Oracle": "mariadb", "sql_mode SQL Server": "mariadb",
-	"empty is NULL": "mariadb", "no extended keys": "mariadb", "no index extensions": "mysql",
+	"empty is NULL": "mariadb", "no extended keys": "mariadb", "no index extensions": "mysql", "subqueries derived": "mysql",
 }
 
 func (e env) session(t testing.TB, p *wire.Proxy, name string) *sql.DB {

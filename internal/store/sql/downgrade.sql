@@ -11,7 +11,7 @@
 -- | any, while autocommit is off            | nothing                      | 0                              |
 --
 -- It waits for no guard: until it succeeds, the hold stays exclusive.
-{>no_safe_updates} UPDATE (
+{>no_safe_updates} UPDATE {>no_rewrite} (
   SELECT p.name, p.mode = 1 OR NOT {>guarded} AS ready
   FROM {t} AS p FORCE INDEX (PRIMARY)
   WHERE p.name = {name} AND (p.mode = 2 AND p.owner = {owner} OR p.mode = 1 AND p.owner = {admitted}) AND @@autocommit

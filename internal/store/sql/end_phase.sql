@@ -9,7 +9,7 @@
 -- | locked, or missing                 | nothing | 0      |
 -- | a shared hold's row is locked      | nothing | error  |
 -- | any, while autocommit is off       | nothing | 0      |
-{>no_safe_updates} UPDATE (
+{>no_safe_updates} UPDATE {>no_rewrite} (
   SELECT p.name, {>alone} AS alone
   FROM {t} AS p FORCE INDEX (PRIMARY)
   WHERE p.name = {name} AND p.mode <> 0 AND {>idle_since} AND @@autocommit

@@ -16,7 +16,7 @@
 -- not wait for guards, because it would keep these locks while it waits. Since the claim, nobody
 -- has joined, and a row whose hold has ended cannot become a hold again. An earlier copy may have
 -- been granted before this one was sent, so this one extends the lease.
-{>no_safe_updates} UPDATE (
+{>no_safe_updates} UPDATE {>no_rewrite} (
   SELECT
     p.name, p.mode = 0 AS granted, {>listed} AS listed,
     REPLACE(REPLACE(REPLACE(p.waiters, {self}, x''), {polling}, x''), {direct}, x'') AS rest,
