@@ -620,6 +620,30 @@ func TestTokensOfAHotLock(t *testing.T) {
 	})
 }
 
+// In a small pool, where no statement may wait for a row, a range of tokens goes on as well.
+func TestTokensOfAHotLockInASmallPool(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		pool := e.db(t, "")
+		pool.SetMaxOpenConns(2)
+		l := newLocker(t, pool)
+		var last atomic.Uint64
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				for range 100 {
+					k, err := l.Lock(ctx, "x", mysqllock.AutoRenew)
+					if !assert.NoError(t, err) {
+						return
+					}
+					assert.Greater(t, k.Token(), last.Swap(k.Token()))
+					assert.NoError(t, k.Unlock())
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
 // A range of tokens goes on only while the lease of the row that it replaces can be trusted: after
 // that, another process may have had the lock, and a failover may have undone its grant.
 func TestTokensAfterALateReplacement(t *testing.T) {
