@@ -295,6 +295,54 @@ func testRepeatedAcquire(t *testing.T, e env, limit int) {
 	require.NoError(t, last.Unlock())
 }
 
+// A copy of an acquire that arrives when the lock is in use does not change its token: Guard would not
+// find the row, and the copy would wait for an open guard.
+func TestLateCopyOfAnAcquire(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		for _, limit := range []int{4, 2} {
+			t.Run(fmt.Sprint("pool of ", limit), func(t *testing.T) {
+				proxy := wire.New(t, e.server.Addr())
+				pool, server := e.through(t, proxy), e.db(t, "")
+				pool.SetMaxOpenConns(limit)
+				l, other, name := newLocker(t, pool), e.locker(t), fmt.Sprint("x ", limit)
+				requireUnchanged := func(k *mysqllock.Lock) {
+					t.Helper()
+					tx, err := server.Begin()
+					require.NoError(t, err)
+					defer tx.Rollback()
+					require.NoError(t, k.Guard(ctx, tx))
+					copies := 0
+					for _, query := range proxy.Queries() {
+						if strings.Contains(query, "acquired_at =") && !strings.Contains(query, "released_at =") {
+							_, err := server.Exec(query)
+							require.NoError(t, err)
+							copies++
+						}
+					}
+					require.NotZero(t, copies)
+					require.Equal(t, k.Token(), requireHeld(t, other, name, true).Token)
+					require.NoError(t, k.Guard(ctx, tx))
+					proxy.Reset()
+				}
+				k := acquire(t, l, name, 3*time.Second)
+				requireUnchanged(k)
+				next := waitingFor(t, l, name, time.Hour)
+				require.NoError(t, k.Unlock())
+				k = get(t, next)
+				requireUnchanged(k) // it replaced the owner
+				require.NoError(t, k.Unlock())
+
+				k = acquire(t, other, name, mysqllock.AutoRenew)
+				next = waitingSeenBy(t, other, l, name, 1)
+				require.NoError(t, k.UnlockAfter(time.Nanosecond)) // which grants nothing
+				k = get(t, next)
+				requireUnchanged(k)
+				require.NoError(t, k.Unlock())
+			})
+		}
+	})
+}
+
 // A release that a proxy sends twice is one. A lock that was taken away by force is
 // lost all the same.
 func TestRepeatedRelease(t *testing.T) {

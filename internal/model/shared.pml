@@ -225,8 +225,7 @@ inline promote(m, nobody) {
 #define REPLACEABLE(m) (owner == (m) && mode != 1)
 #endif
 
-/* replace: a copy of it that follows gives a grant again, with a later token. Then Guard finds
-   a loss that is none, which is left out here. */
+/* replace: a copy of it that follows gives the grant again, with its token. */
 inline replace(m, by) {
 	yes = false;
 	if

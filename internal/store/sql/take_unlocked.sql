@@ -4,7 +4,7 @@
 -- | row                                     | written                                            | answer        |
 -- |-----------------------------------------|----------------------------------------------------|---------------|
 -- | {available}, and not locked             | the grant, bound to no session                     | the token     |
--- | granted to a copy of this statement     | the grant, again; still bound; the later lease end | a later token |
+-- | granted to a copy of this statement     | the grant, again; still bound; the later lease end | the token     |
 -- | not available, or missing               | nothing                                            | 0             |
 -- | locked, or its entry in the guard index | nothing                                            | 0             |
 -- | any, while autocommit is off            | nothing                                            | 0             |
@@ -20,7 +20,7 @@ SET
   l.holds = 1,
   l.acquired_at = {>now},
   l.waiters = {waiters},
-  l.token = LAST_INSERT_ID(GREATEST(l.token + 256, {>now_micros})),
+  l.token = LAST_INSERT_ID(IF(mine.copied, l.token, GREATEST(l.token + 256, {>now_micros}))),
   l.owner = {owner},
   l.expires_at = IF(mine.copied, GREATEST(l.expires_at, {>new_lease}), {>new_lease}),
   l.session = IF(mine.copied, l.session, 0)
