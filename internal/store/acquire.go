@@ -245,7 +245,7 @@ func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, req AcquireRe
 	available, waiters := s.query(sqlAvailable, "r", "p.", "dead", req.dead.String()), s.query(sqlWaitersAfterTake, "r", "l.")
 	mode := " AND p.mode = 0"
 	if req.Replaces != "" {
-		available, waiters, mode = req.replaced(), "l.waiters", " AND p.mode <> 1"
+		available, waiters, mode = req.replaced("p."), "l.waiters", " AND p.mode <> 1"
 	}
 	available = "(" + available + " OR p.owner = " + literal(req.Owner) + ")" + mode
 	answer, sent, err = s.execForAnswer(ctx, conn, command{text: func() string {
@@ -393,17 +393,18 @@ func (s *Store) executes(ctx context.Context, owner string) (executes bool, err 
 // acquireText inserts a request into a statement. r qualifies the row's columns.
 func (s *Store) acquireText(req AcquireRequest, statement, r string) func() string {
 	return func() string {
-		return s.query(statement, "name", literal(req.Name), "owner", literal(req.Owner), "replaced", req.replaced(),
+		return s.query(statement, "name", literal(req.Name), "owner", literal(req.Owner), "replaced", req.replaced(""),
 			"label", s.labelOf(req.Holder), "lease", micros(req.Lease), "enlist", req.enlist(), "dead", req.dead.String(), "r", r)
 	}
 }
 
-// replaced returns the condition of the row that a request replaces.
-func (req AcquireRequest) replaced() string {
+// replaced returns the condition of the row that a request replaces. r qualifies its columns.
+func (req AcquireRequest) replaced(r string) string {
+	owned := r + "owner = " + literal(req.Replaces)
 	if req.Replaced == 0 {
-		return "owner = " + literal(req.Replaces)
+		return owned
 	}
-	return "owner = " + literal(req.Replaces) + " AND token = " + strconv.FormatUint(req.Replaced, 10)
+	return owned + " AND " + r + "token = " + strconv.FormatUint(req.Replaced, 10)
 }
 
 // labelOf returns the literal of what operators see as the holder; "" is this process.
