@@ -23,10 +23,10 @@ const handoverTimeout = unlockTimeout
 //
 // Detach blocks for one round trip, for at most 3 s, or until ctx ends. It returns an error and
 // changes nothing if lease is too short ([ErrInvalidLease]), if the owner has further handles of
-// the lock, if ctx has ended, if the handle was unlocked ([ErrNotHeld]), or after Close
-// ([ErrClosed]). Otherwise it ends the handle and its Context, whose cause is [ErrNotHeld]. Then
-// [ErrLost] means that the lock was lost before; after the error of ctx or of the database, the
-// lock is released, in the background if necessary.
+// the lock, if another owner of this process holds it shared, too, if ctx has ended, if the handle
+// was unlocked ([ErrNotHeld]), or after Close ([ErrClosed]). Otherwise it ends the handle and its
+// Context, whose cause is [ErrNotHeld]. Then [ErrLost] means that the lock was lost before; after
+// the error of ctx or of the database, the lock is released, in the background if necessary.
 func (k *Lock) Detach(ctx context.Context, lease time.Duration) (Ticket, error) {
 	if lease < minLease {
 		return "", opError("detach", k.Name(), fmt.Errorf("%w: %v; want at least %v", ErrInvalidLease, lease, minLease))
@@ -157,8 +157,9 @@ func (l *Locker) isClosed() bool {
 // taken by force, or if the owner has lost a lock of this name and not unlocked it yet. It
 // returns [ErrNotAcquired] if a transaction has the row locked, [ErrUnavailable] with the
 // database's error if the database did not reply, the cause of ctx, an error if t is not a
-// Ticket, [ErrInvalidLease], [ErrClosed], or the database's error. If the outcome is unknown,
-// the lock is released in the background; otherwise the Ticket can be used again.
+// Ticket or if the owner holds the lock already, [ErrInvalidLease], [ErrClosed], or the
+// database's error. If the outcome is unknown, the lock is released in the background; otherwise
+// the Ticket can be used again.
 func (l *Locker) Attach(ctx context.Context, t Ticket, lease time.Duration) (*Lock, error) {
 	parsed, err := t.parse()
 	if err != nil {

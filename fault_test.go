@@ -1019,6 +1019,7 @@ func TestGuardNeedsATransaction(t *testing.T) {
 		require.ErrorContains(t, k.Guard(ctx, x), "a pool is no transaction")
 		none := map[string]mysqllock.Queryer{
 			"Conn": conn, "sqlx.Conn": connx, "wrapped DB": wrapped{db}, "wrapped sqlx.DB": &wrapped{x}, "wrapped Conn": wrapped{wrapped{conn}},
+			"nil": nil, "nil Tx": (*sql.Tx)(nil), "nil sqlx.Tx": (*sqlx.Tx)(nil), "nil Conn": (*sql.Conn)(nil),
 		}
 		for what, tx := range none {
 			require.ErrorContains(t, k.Guard(ctx, tx), "no transaction is open", what)

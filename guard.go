@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"reflect"
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/lease"
@@ -39,7 +40,11 @@ func (k *Lock) Guard(ctx context.Context, tx Queryer) error {
 	claim, token := h.lease.Load().Claim, h.tokens.token
 	l.mu.Unlock()
 	err := k.Err()
-	if err == nil {
+	switch {
+	case err != nil:
+	case isNil(tx):
+		err = store.ErrNoTransaction
+	default:
 		err = l.table.Guard(ctx, tx, claim, token)
 	}
 	if errors.Is(err, store.ErrNotOwned) {
@@ -56,4 +61,10 @@ func (k *Lock) Guard(ctx context.Context, tx Queryer) error {
 		return opError("guard", k.Name(), err)
 	}
 	return nil
+}
+
+// isNil reports whether tx is nil, or a nil pointer such as the result of a Begin that failed.
+func isNil(tx Queryer) bool {
+	v := reflect.ValueOf(tx)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }

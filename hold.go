@@ -74,6 +74,8 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 	l.startLease(c.mode, h, k, a.grant, a.request.Lease, a.grant.Sent)
 	if c.mode != store.Exclusive {
 		h.waiter = nil
+	} else if s := l.shares[c.name]; s != nil {
+		l.closeShare(s) // ForceUnlock has taken its row
 	}
 	l.holdBegan(c, h, now)
 	l.answered(c.waiter, true, c.again)

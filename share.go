@@ -80,8 +80,9 @@ func (c *call) minRemaining() time.Duration {
 }
 
 // lookForRequests checks, for the head of the queue, whether a request of another process waits
-// for a name that this process holds shared. If one does, or if the check fails, it closes the
-// share.
+// for a name that this process holds shared, and whether the share still owns its row, which
+// ForceUnlock may have freed. If one waits, if the row is not found, or if the check fails, it
+// closes the share.
 func (c *call) lookForRequests() error {
 	if c.mode != store.Shared {
 		return nil
@@ -99,10 +100,12 @@ func (c *call) lookForRequests() error {
 		defer close(looked)
 		ctx, cancel := context.WithTimeout(l.background, confirmTimeout)
 		defer cancel()
-		rows, sent, err := l.repo.Look(ctx, []string{s.name})
+		claim := s.lease.Claim
+		rows, sent, err := l.repo.Look(ctx, []string{s.name, claim.Name})
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if row := rows[s.name]; err != nil || row.Remaining > 0 || row.Next != 0 {
+		row, owned := rows[s.name], rows[claim.Name].Owner == claim.Owner
+		if err != nil || row.Remaining > 0 || row.Next != 0 || !owned {
 			l.closeShare(s)
 		}
 		s.looked = sent

@@ -17,7 +17,7 @@ import (
 // An owner that holds it shared cannot acquire it exclusively (see [ErrUpgrade]).
 //
 // The first shared hold of a process costs two statements. While no exclusive request waits,
-// further ones cost none and begin at once.
+// further ones begin at once and cost none, or one each 50 ms, which looks for such requests.
 func (l *Locker) TryRLock(ctx context.Context, name string, wait, lease time.Duration) (*Lock, error) {
 	return l.acquire(ctx, request{name: name, mode: store.Shared, wait: wait, lease: lease})
 }

@@ -509,6 +509,31 @@ func TestSharedForceUnlock(t *testing.T) {
 	})
 }
 
+// After ForceUnlock in another process, which this process has not noticed, further shared holds
+// of it do not rely on the row that was freed.
+func TestSharedAfterUnnoticedForceUnlock(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		a, b := e.locker(t), e.locker(t)
+		for name, notice := range map[string]func(){
+			"exclusive hold": func() { require.NoError(t, acquire(t, a, "exclusive hold", auto).Unlock()) },
+			"look":           func() { time.Sleep(60 * time.Millisecond) },
+		} {
+			first := rlock(t, a, name, auto)
+			forced, err := b.ForceUnlock(ctx, name)
+			require.NoError(t, err)
+			require.True(t, forced)
+			notice()
+			next := rlock(t, a, name, auto)
+			requireHeld(t, b, name, true)
+			_, err = b.TryLock(ctx, name, 0, auto)
+			require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+			require.NoError(t, next.Err())
+			require.NoError(t, next.Unlock())
+			require.ErrorIs(t, first.Unlock(), mysqllock.ErrLost)
+		}
+	})
+}
+
 func TestSharedClose(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		a, b := e.locker(t), e.locker(t)

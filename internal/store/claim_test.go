@@ -229,6 +229,38 @@ func TestReplacementBesideSharedHolds(t *testing.T) {
 	})
 }
 
+// A handoff replaces the owner of a row, and only with the token that it expects, whether or not
+// its statement may wait for the row.
+func TestReplacement(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		s := stores(1)[0]
+		for what, send := range map[string]acquirer{"may wait": s.take, "must not wait": s.takeUnlocked} {
+			for _, withToken := range []bool{false, true} {
+				name := fmt.Sprint(what, withToken)
+				first, _ := acquired(t, s, request(s, name, Exclusive))
+				req := request(s, name, Exclusive)
+				req.Replaces = first.Claim.Owner
+				if withToken {
+					req.Replaced = first.Token
+				}
+				require.NoError(t, s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+					answer, _, err := send(ctx, conn, req)
+					require.NoError(t, err)
+					require.Greater(t, uint64(answer), first.Token)
+					require.Equal(t, req.Owner, ownerOf(t, s, name))
+
+					late := request(s, name, Exclusive)
+					late.Replaces, late.Replaced = req.Owner, first.Token
+					answer, _, _ = send(ctx, conn, late)
+					require.False(t, isToken(answer))
+					require.Equal(t, req.Owner, ownerOf(t, s, name))
+					return nil
+				}))
+			}
+		}
+	})
+}
+
 // A downgrade that is refused leaves no shared hold behind.
 func TestRefusedDowngrade(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
