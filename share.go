@@ -101,11 +101,11 @@ func (c *call) lookForRequests() error {
 		ctx, cancel := context.WithTimeout(l.background, confirmTimeout)
 		defer cancel()
 		claim := s.lease.Claim
-		rows, sent, err := l.repo.Look(ctx, []string{s.name, claim.Name})
+		rows, sent, _ := l.repo.Look(ctx, []string{s.name, claim.Name})
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		row, owned := rows[s.name], rows[claim.Name].Owner == claim.Owner
-		if err != nil || row.Remaining > 0 || row.Next != 0 || !owned {
+		if row.Remaining > 0 || row.Next != 0 || !owned { // a look that failed has found no row
 			l.closeShare(s)
 		}
 		s.looked = sent

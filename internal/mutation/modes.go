@@ -419,13 +419,13 @@ var shared = []mutation{
 	},
 	{
 		"no hold joins a share while an exclusive request waits", "share.go",
-		"err != nil || row.Remaining > 0 || row.Next != 0 {", "err != nil || row.Next == 1 {",
+		"row.Remaining > 0 || row.Next != 0 ||", "row.Next == 1 ||",
 		"TestSharedHeldBack",
 	},
 	{
-		"no hold joins a share that was not looked at", "share.go",
-		"err != nil || row.Remaining > 0 ||", "err == store.ErrPanic || row.Remaining > 0 ||",
-		"TestShareWithoutALook",
+		"no hold joins a share whose row was freed by force, or not looked at", "share.go",
+		"row.Next != 0 || !owned {", "row.Next != 0 || owned && false {",
+		"TestSharedAfterUnnoticedForceUnlock",
 	},
 	{
 		"a shared hold has a deadline of its own", "share.go",
