@@ -21,7 +21,7 @@ import (
 	"github.com/mysqllock/mysqllock/internal/mysqltest"
 )
 
-var update = flag.Bool("update", false, "write the figures of torture/results to reliability.md")
+var update = flag.Bool("update", false, "write the figures of the results into the pages")
 
 // A result is what the runs of torture on one server have told, all together.
 type result map[string]string
