@@ -112,6 +112,41 @@ func TestTicketsThatAreLost(t *testing.T) {
 	})
 }
 
+// A lock that is to become shared, but is exclusive while a transaction guards it, is detached only as a
+// shared one.
+func TestDetachBeforeTheLockIsShared(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l, db := e.locker(t), e.db(t, "")
+		k := acquire(t, l, "x", mysqllock.AutoRenew)
+		shared, err := l.TryRLock(k.Context(), "x", 0, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		owner := context.WithoutCancel(k.Context())
+		tx, err := db.Begin()
+		require.NoError(t, err)
+		defer tx.Rollback()
+		require.NoError(t, k.Guard(ctx, tx))
+		require.NoError(t, k.Unlock())
+		_, err = shared.Detach(ctx, time.Minute)
+		require.ErrorContains(t, err, "still exclusive")
+		require.NoError(t, shared.Err())
+		require.NoError(t, tx.Commit())
+
+		var ticket mysqllock.Ticket
+		eventually(t, "not shared", func() bool {
+			ticket, err = shared.Detach(ctx, time.Minute)
+			return err == nil
+		})
+		attached, err := e.locker(t).Attach(owner, ticket, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		require.True(t, attached.Shared())
+		require.Equal(t, shared.Token(), attached.Token())
+		other, err := l.TryRLock(ctx, "x", 0, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		require.NoError(t, other.Unlock())
+		require.NoError(t, attached.Unlock())
+	})
+}
+
 // Of processes that attach a ticket at the same time, one has the lock.
 func TestAttachAtOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {

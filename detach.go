@@ -23,9 +23,9 @@ const handoverTimeout = unlockTimeout
 //
 // Detach blocks for one round trip, for at most 3 s, or until ctx ends. It returns an error and
 // changes nothing if lease is too short ([ErrInvalidLease]), if the owner has further handles of
-// the lock, if another owner of this process holds it shared, too, if ctx has ended, if the handle
-// was unlocked ([ErrNotHeld]), or after Close ([ErrClosed]). Otherwise it ends the handle and its
-// Context, whose cause is [ErrNotHeld]. Then [ErrLost] means that the lock was lost before; after
+// the lock, if another owner of this process holds it shared, too, if the handle is shared but the
+// lock is still exclusive (see [Locker.TryRLock]), if ctx has ended, if the handle was unlocked
+// ([ErrNotHeld]), or after Close ([ErrClosed]). Otherwise it ends the handle and its Context, whose cause is [ErrNotHeld]. Then [ErrLost] means that the lock was lost before; after
 // the error of ctx or of the database, the lock is released, in the background if necessary.
 func (k *Lock) Detach(ctx context.Context, lease time.Duration) (Ticket, error) {
 	if lease < minLease {
@@ -38,7 +38,10 @@ func (k *Lock) Detach(ctx context.Context, lease time.Duration) (Ticket, error) 
 	return t, nil
 }
 
-var errOtherHandles = errors.New("the lock has other handles, which must be unlocked first")
+var (
+	errOtherHandles   = errors.New("the lock has other handles, which must be unlocked first")
+	errBecomingShared = errors.New("the lock is still exclusive: a transaction has its row locked, or making it shared failed")
+)
 
 func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error) {
 	l, h := k.locker, k.hold
@@ -50,6 +53,8 @@ func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error)
 	case err != nil:
 	case len(h.handles) > 1, h.share != nil && len(h.share.holds) > 1:
 		err = errOtherHandles
+	case k.shared && h.share == nil: // a ticket would stand for an exclusive lock
+		err = errBecomingShared
 	case ctx.Err() != nil:
 		err = causeOf(ctx)
 	}

@@ -874,6 +874,11 @@ var handovers = []mutation{
 		"TestContract/./the_head_of_the_wait_queue_is_known",
 	},
 	{
+		"a lock that is not shared yet is not detached as a shared one", "detach.go",
+		"case k.shared && h.share == nil:", "case false:",
+		"TestDetachBeforeTheLockIsShared",
+	},
+	{
 		"a Detach that is sent twice recognizes the row", "internal/store/sql/detach.sql",
 		"OR owner = {ticket} AND expires_at > {>now})", "OR owner = {ticket} AND expires_at IS NULL)",
 		"TestContract/./a_detached_row_is_attached_once",
