@@ -132,9 +132,24 @@ func (t *torture) watchConnections(ctx context.Context) (stop func()) {
 	}
 }
 
-// statements is what the server does for a worker.
+// statements is what the server does for a worker, and who waits for whom.
 func (t *torture) statements(ctx context.Context, worker int) string {
-	rows, err := t.db.QueryContext(ctx, "SELECT CONCAT_WS(' ', id, host, command, time, state, LEFT(info, 120)) FROM information_schema.processlist WHERE user = ?", fmt.Sprint(account, worker))
+	return t.list(ctx, "SELECT CONCAT_WS(' ', id, host, command, time, state, LEFT(info, 120)) FROM information_schema.processlist WHERE user = ?", fmt.Sprint(account, worker)) +
+		"; waits: " + t.list(ctx, lockWaits[t.kind])
+}
+
+// lockWaits lists the statements that wait for locks, by the kind of the server.
+var lockWaits = map[string]string{
+	"mysql": `SELECT CONCAT_WS(' ', waiting_pid, waiting_lock_mode, 'behind', blocking_pid, blocking_lock_mode, locked_index, LEFT(waiting_query, 60)) FROM sys.innodb_lock_waits`,
+	"mariadb": `SELECT CONCAT_WS(' ', r.trx_mysql_thread_id, rl.lock_mode, 'behind', b.trx_mysql_thread_id, bl.lock_mode, bl.lock_index, rl.lock_data, LEFT(b.trx_query, 60))
+		FROM information_schema.innodb_lock_waits AS w
+		JOIN information_schema.innodb_trx AS r ON r.trx_id = w.requesting_trx_id JOIN information_schema.innodb_trx AS b ON b.trx_id = w.blocking_trx_id
+		LEFT JOIN information_schema.innodb_locks AS rl ON rl.lock_id = w.requested_lock_id LEFT JOIN information_schema.innodb_locks AS bl ON bl.lock_id = w.blocking_lock_id`,
+}
+
+// list returns the rows of a query with one column.
+func (t *torture) list(ctx context.Context, query string, args ...any) string {
+	rows, err := t.db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err.Error()
 	}

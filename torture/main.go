@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -31,6 +32,7 @@ type options struct {
 	rounds  int // at least
 	wall    bool
 	cycle   time.Duration
+	cycles  string // the kind of all cycles; "" for all kinds
 	seed    uint64
 	workers int
 	served  time.Duration // after a restart, waiters have to be served within it
@@ -46,6 +48,7 @@ func main() {
 	flag.StringVar(&o.server, "server", "mysql", "`kind` of the server: mysql or mariadb")
 	flag.DurationVar(&o.length, "length", time.Minute, "for how long")
 	flag.DurationVar(&o.cycle, "cycle", 25*time.Second, "length of a cycle of faults, after which all is checked")
+	flag.StringVar(&o.cycles, "cycles", "", "make all cycles of one `kind`: mixed, stepped, calm or queued")
 	flag.Uint64Var(&o.seed, "seed", rand.Uint64N(1e9), "of all that is random")
 	flag.IntVar(&o.workers, "workers", 4, "processes")
 	flag.DurationVar(&o.served, "served", 3*time.Second, "bound for the time from a restart until each lock has been had by one who waited, if nothing else is wrong")
@@ -54,6 +57,10 @@ func main() {
 	flag.StringVar(&o.out, "out", "", "`file` to which the table of results is added, as markdown, if nothing was found")
 	flag.StringVar(&o.dir, "dir", filepath.Join(os.TempDir(), "torture"), "`directory` for what a failing run leaves")
 	flag.Parse()
+	if !slices.Contains([]string{"", mixed, stepped, calm, queued}, o.cycles) {
+		fmt.Fprintf(os.Stderr, "torture: no kind of cycles: %q\n", o.cycles)
+		os.Exit(2)
+	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -116,6 +116,8 @@ func run(ctx context.Context, o options) (*report, error) {
 	for i := 0; (i < o.rounds || time.Now().Before(end)) && ctx.Err() == nil; i++ {
 		kind := mixed
 		switch {
+		case o.cycles != "":
+			kind = o.cycles
 		case t.report.cycles%8 == 0:
 			kind = calm
 		case t.report.cycles%8 == 4:
