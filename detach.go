@@ -25,8 +25,9 @@ const handoverTimeout = unlockTimeout
 // changes nothing if lease is too short ([ErrInvalidLease]), if the owner has further handles of
 // the lock, if another owner of this process holds it shared, too, if the handle is shared but the
 // lock is still exclusive (see [Locker.TryRLock]), if ctx has ended, if the handle was unlocked
-// ([ErrNotHeld]), or after Close ([ErrClosed]). Otherwise it ends the handle and its Context, whose cause is [ErrNotHeld]. Then [ErrLost] means that the lock was lost before; after
-// the error of ctx or of the database, the lock is released, in the background if necessary.
+// ([ErrNotHeld]), or after Close ([ErrClosed]). Otherwise it ends the handle and its Context,
+// whose cause is [ErrNotHeld]. Then [ErrLost] means that the lock was lost before; after the
+// error of ctx or of the database, the lock is released, in the background if necessary.
 func (k *Lock) Detach(ctx context.Context, lease time.Duration) (Ticket, error) {
 	if lease < minLease {
 		return "", opError("detach", k.Name(), fmt.Errorf("%w: %v; want at least %v", ErrInvalidLease, lease, minLease))

@@ -66,12 +66,12 @@ func (l *Locker) releaseHold(end time.Time, h *hold) error {
 	return err
 }
 
-// keepShared keeps the name taken for the minimum time of a hold that has ended, if other holds of
-// this process share its row. It does so with a further row, which outlasts them and the process.
+// keepShared keeps the name taken for the minimum time of a shared hold that has ended, if other
+// holds of this process share its row. It does so with a further row, which outlasts them and the process.
 func (l *Locker) keepShared(end time.Time, h *hold) error {
 	l.mu.Lock()
-	alone := h.share == nil || len(h.share.holds) == 1
-	if alone && h.share != nil {
+	alone := len(h.share.holds) == 1
+	if alone {
 		l.closeShare(h.share) // nobody joins before the row is released
 	}
 	c, m := h.lease.Load().Claim, h.minimum()

@@ -132,7 +132,7 @@ func (t *torture) watchConnections(ctx context.Context) (stop func()) {
 	}
 }
 
-// statements is what the server does for a worker, and who waits for whom.
+// statements is what the server does for a worker, and which statement waits for which.
 func (t *torture) statements(ctx context.Context, worker int) string {
 	return t.list(ctx, "SELECT CONCAT_WS(' ', id, host, command, time, state, LEFT(info, 120)) FROM information_schema.processlist WHERE user = ?", fmt.Sprint(account, worker)) +
 		"; waits: " + t.list(ctx, lockWaits[t.kind])

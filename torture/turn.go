@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -265,6 +266,10 @@ func (h *hold) ended(end event, err error) {
 	c.tell(end)
 }
 
+// wrongStatement are the errors of a statement that no state of the server and its data excuses:
+// ambiguous or unknown columns and tables, syntax, more than one row of a subquery.
+var wrongStatement = []uint16{1052, 1054, 1064, 1066, 1093, 1109, 1242}
+
 // failed counts why a method failed, and returns it.
 func (c *cycle) failed(method string, err error) (why string) {
 	var known *mysql.MySQLError
@@ -277,6 +282,9 @@ func (c *cycle) failed(method string, err error) (why string) {
 		why = "ctx ended"
 	case errors.As(err, &known):
 		why = fmt.Sprintf("error %d", known.Number)
+		if slices.Contains(wrongStatement, known.Number) {
+			c.wrong("", "", method+": "+err.Error())
+		}
 	case errors.Is(err, mysqllock.ErrNotAcquired):
 		why = "not acquired"
 	case errors.Is(err, mysqllock.ErrUnavailable):
