@@ -98,6 +98,35 @@ func TestHandoffUsesUpItsTokens(t *testing.T) {
 	})
 }
 
+// A range of tokens goes on only while the lease of the row that it replaces runs: after that, another
+// process may have had the lock, and a failover may have undone its grant.
+func TestTokensAfterALateReplacement(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker(withHandoff)
+		k := f.acquired(l, bg, "x", 20*ms)
+		first := k.Token()
+		for range store.TokenRange - 1 {
+			p := f.try(l, bg, "x", WaitForever, 20*ms)
+			require.NoError(t, k.Unlock())
+			k = p.granted(0)
+		}
+		p := f.try(l, bg, "x", WaitForever, AutoRenew)
+		replicated := f.row("x")
+		f.meet(late(100*ms), "acquire")
+		require.NoError(t, k.Unlock()) // the next needs a statement
+		f.until(50 * ms)
+		require.Zero(t, f.left("x"))
+		var theirs uint64
+		f.alter(func() {
+			f.tokens += store.TokenRange
+			theirs = f.tokens
+			f.rows["x"] = replicated
+		})
+		require.Equal(t, first+store.TokenRange, theirs, "the next token")
+		require.Greater(t, p.granted(100*ms).Token(), theirs)
+	})
+}
+
 // The tokens of a busy lock rise one by one for few grants: one that replaces the process's own covers
 // the tokens that the clock has passed since.
 func TestTokensOfABusyLock(t *testing.T) {

@@ -644,65 +644,6 @@ func TestTokensOfAHotLockInASmallPool(t *testing.T) {
 	})
 }
 
-// A range of tokens goes on only while the lease of the row that it replaces can be trusted: after
-// that, another process may have had the lock, and a failover may have undone its grant.
-func TestTokensAfterALateReplacement(t *testing.T) {
-	onEach(t, func(t *testing.T, e env) {
-		server, pool := e.db(t, ""), e.db(t, "")
-		pool.SetMaxOpenConns(4)
-		l, other := newLocker(t, pool), e.locker(t)
-		require.NoError(t, acquire(t, l, "x", mysqllock.AutoRenew).Unlock())
-		k := acquire(t, l, "x", 600*time.Millisecond)
-		first := k.Token()
-		var owner string
-		require.NoError(t, server.QueryRow("SELECT owner FROM mysqllock WHERE name = 'x'").Scan(&owner))
-
-		got := make(chan *mysqllock.Lock)
-		for range 256 {
-			go func() {
-				k, err := l.Lock(ctx, "x", 20*time.Millisecond)
-				if err == nil {
-					got <- k
-				}
-			}()
-		}
-		requireWaiting(t, l, 256)
-		busy := exhaust(t, pool)
-		for range 255 {
-			require.NoError(t, k.Unlock())
-			k = get(t, got)
-		}
-		require.Equal(t, first+255, k.Token())
-		require.NoError(t, k.Unlock()) // the next needs a statement, for which there is no connection
-
-		k = acquire(t, other, "x", time.Minute)
-		theirs := k.Token()
-		require.NoError(t, k.Unlock())
-		_, err := server.Exec("UPDATE mysqllock SET owner = ?, token = ? WHERE name = 'x'", owner, first)
-		require.NoError(t, err)
-		for _, conn := range busy {
-			require.NoError(t, conn.Close())
-		}
-		k = get(t, got)
-		require.Greater(t, k.Token(), theirs)
-		require.NoError(t, k.Unlock())
-	})
-}
-
-// exhaust takes the connections that a pool has for the application.
-func exhaust(t *testing.T, pool *sql.DB) (busy []*sql.Conn) {
-	t.Helper()
-	for {
-		limited, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-		conn, err := pool.Conn(limited)
-		cancel()
-		if err != nil {
-			return busy
-		}
-		busy = append(busy, conn)
-	}
-}
-
 func TestPurge(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		l, db := e.locker(t), e.db(t, "")
