@@ -343,6 +343,58 @@ func TestLateCopyOfAnAcquire(t *testing.T) {
 	})
 }
 
+// Batches that a proxy sends twice, and copies of them that arrive later, leave each lock the token
+// that its holder has.
+func TestCopiesOfBatches(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		proxy, server := wire.New(t, e.server.Addr()), e.db(t, "")
+		l, names := newLocker(t, e.through(t, proxy)), numbered("x ", 40)
+		requireUnchanged := func(k *mysqllock.Lock) {
+			t.Helper()
+			tx, err := server.Begin()
+			require.NoError(t, err)
+			require.NoError(t, k.Guard(ctx, tx))
+			require.NoError(t, tx.Rollback())
+			require.Equal(t, k.Token(), requireHeld(t, l, k.Name(), true).Token)
+		}
+		for _, rows := range []string{"new", "free"} {
+			proxy.Reset()
+			proxy.Repeat(true)
+			set, err := l.TryLockAll(ctx, names[:20], 5*time.Second, mysqllock.AutoRenew)
+			require.NoError(t, err, rows)
+			var all sync.WaitGroup
+			locks := make([]*mysqllock.Lock, 20)
+			for i, name := range names[20:] {
+				all.Go(func() {
+					k, err := l.TryLock(ctx, name, 5*time.Second, mysqllock.AutoRenew)
+					assert.NoError(t, err)
+					locks[i] = k
+				})
+			}
+			all.Wait()
+			proxy.Repeat(false)
+			copies := 0
+			for _, query := range proxy.Queries() {
+				if strings.Contains(query, "acquired_at =") && !strings.Contains(query, "released_at =") {
+					_, err := server.Exec(query)
+					require.NoError(t, err)
+					copies++
+				}
+			}
+			require.NotZero(t, copies)
+			for _, name := range names[:20] {
+				requireUnchanged(set.Lock(name))
+			}
+			for _, k := range locks {
+				require.NotNil(t, k)
+				requireUnchanged(k)
+				require.NoError(t, k.Unlock())
+			}
+			require.NoError(t, set.Unlock())
+		}
+	})
+}
+
 // A release that a proxy sends twice is one. A lock that was taken away by force is
 // lost all the same.
 func TestRepeatedRelease(t *testing.T) {

@@ -40,7 +40,7 @@ type BatchGrant struct {
 func (r Row) ReleasedBy(c Claim) bool { return r.Owner == released(c.Owner) }
 
 // answerPart means that a batch took some of its rows: others were locked, or have just been
-// added or taken.
+// added or taken. It may be a copy, sent by a proxy, of the statement that took them.
 const answerPart = 1
 
 // AcquireAll acquires the first of the names in exclusive mode, up to one that is not free. It
@@ -91,7 +91,7 @@ func (s *Store) takeAll(ctx context.Context, conn *sqlx.Conn, cmd command, n int
 		return 0, false, sent, err
 	}
 	s.holdsBegan(n) // before conn is returned: it may become the reserved one
-	return answer, taken == int64(n), sent, err
+	return answer, taken == int64(n) && answer != answerPart, sent, err
 }
 
 // keepFirst returns the grant of a batch that took some of the claims: those up to the first that

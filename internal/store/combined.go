@@ -64,7 +64,7 @@ func (s *Store) takeCombined(ctx context.Context, conn *sqlx.Conn, batch []*comb
 	if err != nil {
 		return err
 	}
-	if taken == int64(len(batch)) {
+	if taken == int64(len(batch)) && token != answerPart {
 		s.holdsBegan(len(batch)) // before conn is returned: it may become the reserved one
 		s.grantCombined(batch, uint64(token), sent)
 		return nil

@@ -7,6 +7,7 @@
 -- | {name} picked, the others missing | the rows, with the grants         | the common token |
 -- | added meanwhile, and plain        | the grant                         | the common token |
 -- | added meanwhile, any other        | nothing; the grants of the others | 1                |
+-- | granted to a copy                 | the grant, again: the same token  | 1                |
 -- | some of {name} not picked         | nothing                           | 0                |
 --
 -- A locking read of a missing row would lock the gap: two statements that add a row there
@@ -26,7 +27,7 @@ WHERE TRUE
 ON DUPLICATE KEY UPDATE
   session = IF({>plain}, 0, {r}session),
   owner = IF({>plain}, {owner}, {r}owner),
-  token = IF({>taken_plain}, s.token, {r}token + 0 * LAST_INSERT_ID(1)),
+  token = IF({>plain}, s.token, {r}token + 0 * LAST_INSERT_ID(1)),
   holds = IF({>taken_plain}, 1, {r}holds),
   holder = IF({>taken_plain}, {label}, {r}holder),
   acquired_at = IF({>taken_plain}, {>now}, {r}acquired_at),
