@@ -117,6 +117,7 @@ func (t *torture) watchConnections(ctx context.Context) (stop func()) {
 					since[i] = now()
 				case !logged && now().sub(since[i]) > time.Second:
 					logged = true
+					t.recordLocks(ctx)
 					t.log("worker %d has %d connections: %s", i, n, t.statements(ctx, i))
 				case now().sub(since[i]) > overPool:
 					t.fail(violation{"connections", "", fmt.Sprintf("worker %d has %d, with a pool of %d, for %v: %s", i, n, queuedPool, overPool, t.statements(ctx, i))})
@@ -145,6 +146,21 @@ var lockWaits = map[string]string{
 		FROM information_schema.innodb_lock_waits AS w
 		JOIN information_schema.innodb_trx AS r ON r.trx_id = w.requesting_trx_id JOIN information_schema.innodb_trx AS b ON b.trx_id = w.blocking_trx_id
 		LEFT JOIN information_schema.innodb_locks AS rl ON rl.lock_id = w.requested_lock_id LEFT JOIN information_schema.innodb_locks AS bl ON bl.lock_id = w.blocking_lock_id`,
+}
+
+// recordLocks keeps what the server tells of its locks, with the gaps that they cover.
+func (t *torture) recordLocks(ctx context.Context) {
+	var engine, none, locks string
+	_, err := t.db.ExecContext(ctx, "SET GLOBAL innodb_status_output_locks = ON")
+	if err == nil {
+		err = t.db.QueryRowContext(ctx, "SHOW ENGINE INNODB STATUS").Scan(&engine, &none, &locks)
+	}
+	if err != nil {
+		locks = err.Error()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.locks = locks
 }
 
 // list returns the rows of a query with one column.

@@ -63,6 +63,7 @@ type torture struct {
 	ended    map[string]bool
 	dead     map[string]bool // workers that were killed, and Lockers whose Close gave up
 	found    []violation
+	locks    string    // of the server, when a process had more connections than its pool
 	restarts []instant // when the server answered again
 	changed  chan struct{}
 }
@@ -199,6 +200,8 @@ func (t *torture) prepare() error {
 		"CREATE TABLE register_log (id BIGINT PRIMARY KEY AUTO_INCREMENT, name VARCHAR(255) CHARACTER SET ascii NOT NULL, token BIGINT UNSIGNED NOT NULL)",
 		"CREATE TABLE guarded (name VARCHAR(255) CHARACTER SET ascii PRIMARY KEY, value BIGINT UNSIGNED NOT NULL)",
 		"CREATE TABLE guarded_log (id BIGINT PRIMARY KEY AUTO_INCREMENT, name VARCHAR(255) CHARACTER SET ascii NOT NULL, token BIGINT UNSIGNED NOT NULL, value BIGINT UNSIGNED NOT NULL, is_read TINYINT NOT NULL DEFAULT 0)",
+		"CREATE TABLE heartbeat (beats BIGINT NOT NULL)",
+		"INSERT INTO heartbeat VALUES (0)",
 	}
 	signals := "CONNECTION_ADMIN" // without it, KILL does not reach the other accounts
 	if t.kind == "mariadb" {
@@ -638,6 +641,7 @@ func (t *torture) leave(found []violation) error {
 	}
 	if err := errors.Join(
 		os.WriteFile(filepath.Join(dir, "violations"), []byte(text.String()), 0o644),
+		os.WriteFile(filepath.Join(dir, "locks"), []byte(t.locks), 0o644),
 		os.WriteFile(filepath.Join(dir, "rows"), []byte(t.rows()), 0o644),
 		os.WriteFile(filepath.Join(dir, "server.log"), []byte(t.server.Log()), 0o644),
 	); err != nil {
