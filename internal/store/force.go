@@ -13,8 +13,9 @@ import (
 )
 
 // ForceUnlock frees the row of a name, whatever its owner, and the rows of those that hold it
-// shared; or, by its key, a slot of a semaphore. It returns the claims that it freed, none if the name was free, and waits, until ctx
-// ends, while a transaction has one of the rows locked or under Guard.
+// shared; or, by its key, a slot of a semaphore. It returns the claims that it freed, none if the
+// name was free, and waits, until ctx ends, while a transaction has one of the rows locked or under
+// Guard.
 func (s *Store) ForceUnlock(ctx context.Context, name string) (freed []Claim, next Process, err error) {
 	f := force{Store: s, name: name}
 	for pause := time.Millisecond; ; {

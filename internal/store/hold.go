@@ -12,8 +12,8 @@ import (
 )
 
 // Renew extends many leases, skipping locked rows, and binds the rows to a session, unless
-// that is 0. It leaves the number of handles as it is if holds is 0. renewed does not count rows that were skipped, that are no longer
-// the claims', or whose leases are longer already.
+// that is 0. It leaves the number of handles as it is if holds is 0. renewed does not count rows
+// that were skipped, that are no longer the claims', or whose leases are longer already.
 func (s *Store) Renew(ctx context.Context, cs []Claim, lease time.Duration, holds int, session SessionID) (renewed int, sent time.Time, err error) {
 	assign := ""
 	if holds > 0 {

@@ -16,8 +16,9 @@ import (
 // query replaces the placeholders of a statement: {t} by the table, {self},
 // {polling} and {direct} by the ids of this process, {session} by the name of its session's row,
 // {dead} by a session that is known to be dead, {label} by the label of this process, unless
-// another one follows in pairs, and others by the text that follows them there. The texts are literals and numbers, because an argument would cost a second
-// round trip on every DSN without interpolateParams.
+// another one follows in pairs, and others by the text that follows them there. The texts are
+// literals and numbers, because an argument would cost a second round trip on every DSN without
+// interpolateParams.
 func (s *Store) query(statement string, pairs ...string) string {
 	var b strings.Builder
 	b.Grow(2 * len(statement))

@@ -11,7 +11,8 @@
 -- | locked, with SKIP LOCKED                    | nothing                                     | 0      |
 -- | any, while autocommit is off                | nothing                                     | 0      |
 --
--- A row that a release has granted gets the label of this process. An UPDATE of two tables may assign in any order, so mine has what depends on owner.
+-- A row that a release has granted gets the label of this process. An UPDATE of two tables may
+-- assign in any order, so mine has what depends on owner.
 {>no_safe_updates} UPDATE (
   SELECT name, owner = {ticket} AS copied
   FROM {t} FORCE INDEX (PRIMARY)

@@ -1,5 +1,6 @@
 -- Ends a hold whose row stays taken for a minimum time: until {held} after it was acquired, or
--- for {left} from now if that ends later. A clock that was set back since then does not prolong it. {skip} is empty, or SKIP LOCKED.
+-- for {left} from now if that ends later. A clock that was set back since then does not prolong
+-- it. {skip} is empty, or SKIP LOCKED.
 --
 -- | row                                               | written                            | answer                       |
 -- |---------------------------------------------------|------------------------------------|------------------------------|
@@ -13,7 +14,8 @@
 --
 -- The head of the wait queue is signalled even if the row stays taken: it learns for how long.
 -- The first byte of the owner id is marked, so that no release or renewal of the claim matches
--- the row. A row that a release has granted gets the label of this process. An UPDATE of two tables may assign in any order, so mine has what depends on owner.
+-- the row. A row that a release has granted gets the label of this process. An UPDATE of two
+-- tables may assign in any order, so mine has what depends on owner.
 {>no_safe_updates} UPDATE (
   SELECT
     name,
