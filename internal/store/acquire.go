@@ -202,7 +202,7 @@ func (s *Store) take(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (
 		first = takeOrEnlist
 	default:
 		dead := uint64(req.dead)
-		first = command{s.acquireText(req, sqlTake, ""), s.preparedTake, []any{req.Owner, req.Lease.Microseconds(), hex.EncodeToString([]byte(req.Name)), dead, req.Owner, dead}}
+		first = command{s.acquireText(req, sqlTake, ""), s.preparedTake, []any{req.Owner, req.Lease.Microseconds(), hex.EncodeToString([]byte(req.Name)), req.Owner, dead}}
 		if req.Holder != "" {
 			first.prepared = s.preparedTakeAs
 			first.args = slices.Insert(first.args, 1, any(hex.EncodeToString([]byte(req.Holder))))

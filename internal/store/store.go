@@ -139,12 +139,13 @@ type Grant struct {
 	Claimed   bool
 	Remaining time.Duration // of the holder's lease, or of the reservation
 	Lease     time.Duration // of a grant that a release made; 0 for that of the request
-	Granted   bool          // refused, because a release has granted the row to this process: see Row.Grantee
-	HandedOff bool          // refused, because a release has lately granted the row to another process, which will extend its lease
-	Reserved  bool          // the row is free, but reserved for the head of the wait queue
-	Locked    bool          // the row is free, but a transaction has it locked
-	Next      Process       // Permit only: to be signalled, granted or not, because another slot is free; 0 if nobody
-	Sent      time.Time     // of the statement that set the lease
+	// Only requests that join the wait queue learn of Granted and HandedOff for sure.
+	Granted   bool      // refused, because a release has granted the row to this process: see Row.Grantee
+	HandedOff bool      // refused, because a release has lately granted the row to another process, which will extend its lease
+	Reserved  bool      // the row is free, but reserved for the head of the wait queue
+	Locked    bool      // the row is free, but a transaction has it locked
+	Next      Process   // Permit only: to be signalled, granted or not, because another slot is free; 0 if nobody
+	Sent      time.Time // of the statement that set the lease
 }
 
 // A RowState is the result of Probe.

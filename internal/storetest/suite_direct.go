@@ -226,12 +226,16 @@ var directHandoffs = []clause{
 		c := p.take("x", long)
 		wakeup := head.waitsForGrant("x")
 		p.grantTo(head, c, wakeup)
-		for _, enlistAs := range []store.Process{0, head.self, head.self.Direct(), head.self.Polling()} {
+		for _, enlistAs := range []store.Process{head.self, head.self.Direct(), head.self.Polling()} {
 			_, g := head.try("x", long, enlistAs)
 			require.True(t, g.Granted)
 			require.False(t, head.row("x").Listed, "it does not join the wait queue")
 		}
-		_, g := third.try("x", long, third.self)
+		_, g := head.try("x", long, 0)
+		require.Zero(t, g.Token)
+		require.Positive(t, g.Remaining)
+		require.LessOrEqual(t, g.Remaining, store.GrantLease)
+		_, g = third.try("x", long, third.self)
 		require.False(t, g.Granted)
 		require.True(t, g.HandedOff)
 		require.LessOrEqual(t, g.Remaining, store.GrantLease)
@@ -273,11 +277,12 @@ var directHandoffs = []clause{
 		require.Equal(t, Label, info.Holder)
 		time.Sleep(store.GrantLease + 10*time.Millisecond)
 		require.Empty(t, head.granted("x"))
-		g := head.refused("x")
+		_, g := head.try("x", long, head.self)
+		require.Zero(t, g.Token)
 		require.False(t, g.Granted)
 		require.Greater(t, g.Remaining, mostLong)
 		require.Zero(t, head.row("x").Grantee)
-		require.False(t, p.refused("x").HandedOff)
+		require.False(t, p.handedOff("x"))
 	}},
 	{"a grant of a release that is not extended expires", func(t *testing.T, newProcess func() *process) {
 		p, head := newProcess(), newProcess()
@@ -298,7 +303,7 @@ var directHandoffs = []clause{
 		wakeup := first.waitsForGrant("x")
 		granted := p.grantTo(first, c, wakeup) // still first
 		wakeup = first.listenForSignal()
-		_, g := first.try("x", long, 0)
+		_, g := first.try("x", long, first.self)
 		require.True(t, g.Granted)
 		first.release(granted.Claim)
 		c = second.take("x", long)
@@ -317,13 +322,13 @@ var directHandoffs = []clause{
 		freed, _, err := head.ReleaseAfter(ctx, g.Claim, store.MinHold{Held: long})
 		require.NoError(t, err)
 		require.True(t, freed)
-		require.False(t, p.refused("kept").HandedOff)
+		require.False(t, p.handedOff("kept"))
 		detached, wakeup := p.take("detached", long), head.waitsForGrant("detached")
 		g = p.grantTo(head, detached, wakeup)
 		ok, _, err := head.Detach(ctx, store.DetachRequest{Claim: g.Claim, Ticket: store.NewTicketID(head.self), Lease: long})
 		require.NoError(t, err)
 		require.True(t, ok)
-		require.False(t, p.refused("detached").HandedOff)
+		require.False(t, p.handedOff("detached"))
 		for _, name := range []string{"kept", "detached"} {
 			info, err := p.Inspect(ctx, name)
 			require.NoError(t, err)
@@ -344,4 +349,13 @@ var directHandoffs = []clause{
 		require.NoError(t, err)
 		require.False(t, all, "a process to which the row was granted is not in the queue")
 	}},
+}
+
+// handedOff reports whether a request that joins the wait queue, and must be refused, learns that a
+// release has granted the row.
+func (p *process) handedOff(name string) bool {
+	p.t.Helper()
+	_, g := p.try(name, long, p.self)
+	require.Zero(p.t, g.Token)
+	return g.HandedOff
 }
