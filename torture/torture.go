@@ -200,8 +200,8 @@ func (t *torture) prepare() error {
 		"CREATE TABLE register_log (id BIGINT PRIMARY KEY AUTO_INCREMENT, name VARCHAR(255) CHARACTER SET ascii NOT NULL, token BIGINT UNSIGNED NOT NULL)",
 		"CREATE TABLE guarded (name VARCHAR(255) CHARACTER SET ascii PRIMARY KEY, value BIGINT UNSIGNED NOT NULL)",
 		"CREATE TABLE guarded_log (id BIGINT PRIMARY KEY AUTO_INCREMENT, name VARCHAR(255) CHARACTER SET ascii NOT NULL, token BIGINT UNSIGNED NOT NULL, value BIGINT UNSIGNED NOT NULL, is_read TINYINT NOT NULL DEFAULT 0)",
-		"CREATE TABLE heartbeat (beats BIGINT NOT NULL)",
-		"INSERT INTO heartbeat VALUES (0)",
+		"CREATE TABLE heartbeat (id INT PRIMARY KEY, beats BIGINT NOT NULL)",
+		"INSERT INTO heartbeat VALUES (1, 0)",
 	}
 	signals := "CONNECTION_ADMIN" // without it, KILL does not reach the other accounts
 	if t.kind == "mariadb" {
