@@ -18,6 +18,11 @@ var shared = []mutation{
 		"TestGuardBeforeASharedHold",
 	},
 	{
+		"a shared hold ends the lease before it for good", "internal/store/sql/admit.sql",
+		"  l.expires_at = IF(mine.admitted, TIMESTAMP'1970-01-01 00:00:00', l.expires_at),\n", "",
+		"TestLeaseBeforeASharedHold",
+	},
+	{
 		"a shared request locks no guard entry unless it may be admitted", "internal/store/sql/admit.sql",
 		"ON g.token = IF(p.mode <> 1 AND {>available}, p.token, NULL)", "ON g.token = p.token",
 		"TestDowngradeUnderGuard|TestGuardOfASharedHold",

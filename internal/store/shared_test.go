@@ -217,6 +217,20 @@ func TestGuardBeforeASharedHold(t *testing.T) {
 	})
 }
 
+// A lease that had ended when the name was first held shared does not run again when the clock is
+// set back: nobody would end it.
+func TestLeaseBeforeASharedHold(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		s := stores(1)[0]
+		granted(t, s, "x", 10*time.Millisecond)
+		time.Sleep(20 * time.Millisecond)
+		freed(t, s, shared(t, s, "x").Claim)
+		var runs bool
+		require.NoError(t, s.db.Get(&runs, "SELECT expires_at > UTC_TIMESTAMP(6) - INTERVAL 1 HOUR FROM mysqllock WHERE name = 'x'"))
+		require.False(t, runs)
+	})
+}
+
 // A downgrade does not wait for an open guard, and leaves the hold as it was.
 func TestDowngradeUnderGuard(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {

@@ -14,9 +14,10 @@
 --
 -- The new owner id, which no acquisition has, ends the last hold for good; while it is there, join
 -- knows that nobody has claimed the name. A new token waits for the guards of exclusive holders.
--- The row is reserved for the head of the wait queue, as after a release. A read of the guard
--- index would lock an entry even if the rest of the condition fails; a key of NULL prevents that.
--- An UPDATE of two tables may assign in any order, so mine has what depends on other columns.
+-- The row is reserved for the head of the wait queue, as after a release; and its lease, which has
+-- ended, does not run again if the clock is set back. A read of the guard index would lock an entry
+-- even if the rest of the condition fails; a key of NULL prevents that. An UPDATE of two tables may
+-- assign in any order, so mine has what depends on other columns.
 {>no_safe_updates} UPDATE (
   SELECT
     p.name, p.mode = 1 AS phase,
@@ -37,4 +38,5 @@ SET
   l.holds = IF(mine.admitted, 0 * LAST_INSERT_ID(1), l.holds + 0 * LAST_INSERT_ID(mine.refusal)),
   l.session = IF(mine.admitted, 0, l.session),
   l.released_at = IF(mine.admitted, {>now}, l.released_at),
+  l.expires_at = IF(mine.admitted, TIMESTAMP'1970-01-01 00:00:00', l.expires_at),
   l.waiters = IF(mine.admitted, mine.rest, mine.waiters)
