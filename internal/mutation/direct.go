@@ -13,23 +13,23 @@ var directHandoffs = []mutation{
 		"TestForgottenStatements",
 	},
 	{
-		"a release grants the row", "internal/store/sql/fragments/grants.sql",
-		"({r}waiters >= _ascii'7' AND", "({r}waiters >= _ascii'9' AND",
+		"a release grants the row", "internal/store/sql/release_to_next.sql",
+		"1, mode = 0 AND", "1, FALSE AND mode = 0 AND",
 		"TestDirectHandoff",
 	},
 	{
 		"a release grants the row only to a process that listens", "internal/store/sql/release_to_next.sql",
-		"AND (NOT {>grants} OR IS_USED_LOCK(CONCAT(_ascii'mysqllock:', {>head_listening})) IS NOT NULL)", "AND (TRUE OR {>grants})",
+		" AND IS_USED_LOCK(CONCAT(_ascii'mysqllock:', {>grantee})) IS NOT NULL)", ")",
 		"TestContract/./a_release_grants_nothing_to_a_head_that_does_not_listen",
 	},
 	{
-		"a release grants nothing to its own process", "internal/store/sql/fragments/grants.sql",
-		" AND {>head} <> {direct})", ")",
+		"a release grants nothing to its own process", "internal/store/sql/release_to_next.sql",
+		" AND {>head} <> {direct}", "",
 		"TestContract/./a_release_grants_nothing_to_its_own_process",
 	},
 	{
-		"a release grants no name that may be held shared", "internal/store/sql/fragments/grants.sql",
-		" AND {r}mode = 0 AND", " AND",
+		"a release grants no name that may be held shared", "internal/store/sql/release_to_next.sql",
+		"1, mode = 0 AND", "1,",
 		"TestContract/./a_release_grants_no_name_that_others_may_hold_shared",
 	},
 	{
@@ -39,7 +39,7 @@ var directHandoffs = []mutation{
 	},
 	{
 		"a grant of a release has a new token", "internal/store/sql/release_to_next.sql",
-		"token = IF({>grants}, GREATEST(token + 256, {>now_micros}), token)", "token = token",
+		"token = IF(waiters < _ascii'7', token, GREATEST(token + 256, {>now_micros}))", "token = token",
 		"TestDirectHandoff$",
 	},
 	{

@@ -1,0 +1,7 @@
+-- The head of the wait queue, which takes grants, by the id under which it listens.
+--
+-- | first digit | answer                     |
+-- |-------------|----------------------------|
+-- | 7           | its id with 5 in its place |
+-- | 8           | its id with 6 in its place |
+CONCAT(IF({r}waiters < _ascii'8', _ascii'5', _ascii'6'), SUBSTRING({r}waiters, 2, 18))
