@@ -395,6 +395,44 @@ func TestCopiesOfBatches(t *testing.T) {
 	})
 }
 
+// Locks of a batch have the tokens of their rows even if the copy that is answered has found more of
+// them free than the first.
+func TestCopyOfABatchThatTakesMore(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		proxy, server := wire.New(t, e.server.Addr()), e.db(t, "")
+		l, names := newLocker(t, e.through(t, proxy)), []string{"a", "b"}
+		set, err := l.TryLockAll(ctx, names, 0, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		require.NoError(t, set.Unlock())
+		first := false
+		proxy.Interfere(func(query string) wire.Interference {
+			if !first && strings.Contains(query, "l.acquired_at =") {
+				first = true
+				tx, err := server.Begin()
+				assert.NoError(t, err)
+				_, err = tx.Exec("SELECT name FROM mysqllock FORCE INDEX (PRIMARY) WHERE name = 'b' FOR UPDATE")
+				assert.NoError(t, err)
+				_, err = server.Exec(query)
+				assert.NoError(t, err)
+				assert.NoError(t, tx.Rollback())
+			}
+			return wire.Interference{}
+		})
+		set, err = l.TryLockAll(ctx, names, 5*time.Second, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		proxy.Interfere(nil)
+		require.True(t, first)
+		for _, name := range names {
+			require.Equal(t, set.Lock(name).Token(), requireHeld(t, l, name, true).Token, name)
+			tx, err := server.Begin()
+			require.NoError(t, err)
+			require.NoError(t, set.Lock(name).Guard(ctx, tx))
+			require.NoError(t, tx.Rollback())
+		}
+		require.NoError(t, set.Unlock())
+	})
+}
+
 // A release that a proxy sends twice is one. A lock that was taken away by force is
 // lost all the same.
 func TestRepeatedRelease(t *testing.T) {

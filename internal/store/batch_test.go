@@ -104,6 +104,32 @@ func TestBatchAndTheClock(t *testing.T) {
 	})
 }
 
+// A copy of a batch that finds more rows free than the first reports that the tokens differ.
+func TestCopyOfABatchThatTakesMore(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		s := stores(1)[0]
+		for _, held := range []string{"a", "b"} {
+			names := []string{"a", "b"}
+			for _, name := range names {
+				freed(t, s, granted(t, s, name, time.Minute))
+			}
+			other, req := granted(t, s, held, time.Minute), batchOf(s, names...)
+			first := answerOf(t, s, sqlTakeAll, req, names...)
+			require.True(t, isToken(first))
+			freed(t, s, other)
+			require.EqualValues(t, answerPart, answerOf(t, s, sqlTakeAll, req, names...))
+			for _, c := range req.Claims(2) {
+				if c.Name == held {
+					require.Greater(t, tokenOf(t, s, c.Name), uint64(first))
+				} else {
+					require.EqualValues(t, first, tokenOf(t, s, c.Name))
+				}
+				freed(t, s, c)
+			}
+		}
+	})
+}
+
 // A copy of a batch that arrives after its rows were bound leaves them bound and their tokens as they
 // are, and does not shorten their leases.
 func TestCopiesOfABatch(t *testing.T) {

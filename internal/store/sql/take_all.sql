@@ -1,4 +1,5 @@
--- Takes many rows, skipping locked ones. All get the same new token, so that one answer is enough.
+-- Takes many rows, skipping locked ones. All get the same new token, so that one answer is enough,
+-- unless a copy of this statement has taken some of them before.
 --
 -- | row                                 | written                                                    | counted | answer                      |
 -- |-------------------------------------|------------------------------------------------------------|---------|-----------------------------|
