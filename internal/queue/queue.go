@@ -78,14 +78,14 @@ func (qs *Queues[S, H]) Join(r Request) (*Waiter[S, H], *S) {
 	return w, w.State
 }
 
-// Admit lets waiters with NoWait join behind w, the head. If admit is false, none can join,
-// and those that have joined are refused.
+// Admit lets waiters with NoWait join behind w, the head. If admit is false, because w has the lock
+// or waits for it, none can join, and those that have joined are refused.
 func (w *Waiter[S, H]) Admit(admit bool) {
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
 	if q := w.queues.queues[w.Name]; q != nil && q.head == w {
 		if q.open = admit; !admit {
-			q.refuse()
+			q.refuse(false)
 		}
 	}
 }
@@ -95,14 +95,15 @@ func (w *Waiter[S, H]) Refuse() {
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
 	if q := w.queues.queues[w.Name]; q != nil && q.head == w {
-		q.refuse()
+		q.refuse(true)
 	}
 }
 
-func (q *queue[S, H]) refuse() {
+// refuse refuses the waiters with NoWait. mayFail means that the head may leave without a hold.
+func (q *queue[S, H]) refuse(mayFail bool) {
 	for e := q.next.Front(); e != nil && q.noWaiting > 0; e = e.Next() {
 		w := e.Value.(*Waiter[S, H])
-		spared := w.Shared && !q.head.Shared && q.head.NoWait // the head leaves, and shared holders do not exclude w
+		spared := mayFail && w.Shared && !q.head.Shared && q.head.NoWait // the head leaves, and shared holders do not exclude w
 		if w.Refused != nil && !spared {
 			select {
 			case <-w.Refused:

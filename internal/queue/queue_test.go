@@ -157,6 +157,15 @@ func TestNoWaitAndSharedWaiters(t *testing.T) {
 	}
 }
 
+// A waiter for a shared hold with noWait is refused behind an exclusive call with noWait that has the
+// lock.
+func TestNoWaitBehindAGrant(t *testing.T) {
+	s := New[int, string]()
+	head, w := join(t, s, 1, true), joinShared(t, s, true)
+	head.Admit(false)
+	require.True(t, isClosed(w.Refused))
+}
+
 // An offer that the head has not taken is not passed on to a waiter that takes none.
 func TestOfferNotTakenBeforeASharedWaiter(t *testing.T) {
 	s := New[int, string]()
