@@ -137,6 +137,7 @@ func (c *call) addHandle(h *hold, from time.Time) *Lock {
 	k.requested.Auto, k.shared = c.lease == AutoRenew, c.mode == store.Shared
 	if !k.requested.Auto {
 		k.requested.Until, k.trusted = from.Add(c.lease), lease.TrustedUntil(from, c.lease)
+		k.requested.Margin = lease.Margin(c.lease)
 	}
 	k.open.Store(true)
 	h.handles = append(h.handles, k)
@@ -157,7 +158,7 @@ func (h *hold) request() lease.Request {
 	for _, k := range h.handles {
 		all.Auto = all.Auto || k.requested.Auto
 		if k.requested.Until.After(all.Until) {
-			all.Until = k.requested.Until
+			all.Until, all.Margin = k.requested.Until, k.requested.Margin
 		}
 	}
 	return all
@@ -291,6 +292,7 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 			l.mu.Lock()
 			if until := sent.Add(lease); until.After(k.requested.Until) {
 				k.requested.Until, k.trusted = until, trustedUntil(sent, lease)
+				k.requested.Margin = until.Sub(k.trusted)
 			}
 			if h.ended == nil { // otherwise the lease may belong to the next holder
 				l.requestsChanged(h)

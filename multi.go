@@ -228,7 +228,7 @@ func (c *setCall) setAutoRenew(auto bool) {
 	}
 	r, now := lease.Request{Auto: auto}, time.Now()
 	if !auto {
-		r.Until = now.Add(c.lease)
+		r.Until, r.Margin = now.Add(c.lease), lease.Margin(c.lease)
 	}
 	l := c.l
 	l.mu.Lock()

@@ -1249,6 +1249,43 @@ func TestAnotherOwnerDoesNotReenter(t *testing.T) {
 	})
 }
 
+// A short fixed lease in a longer one, on a row that lasts longer than both, goes on for its time
+// when the longer one is given up.
+func TestShortLeaseInALongOne(t *testing.T) {
+	for name, outer := range map[string]func(f *fakeRepo, l *Locker) *Lock{
+		"kept by a session": func(f *fakeRepo, l *Locker) *Lock {
+			k := f.acquired(l, WithOwner(bg), "x", AutoRenew)
+			f.until(61 * time.Second)
+			require.NotZero(f.t, f.row("x").session)
+			return k
+		},
+		"handed over": func(f *fakeRepo, l *Locker) *Lock {
+			_, k := f.handedOver(l, "x", AutoRenew, 10*time.Second)
+			return k
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fakeRepo) {
+				l := f.locker(withHandoff)
+				k := outer(f, l)
+				start := f.now()
+				inner, err := l.TryLock(k.Context(), "x", 0, 500*time.Millisecond)
+				require.NoError(t, err)
+				require.NoError(t, k.Unlock())
+				require.NoError(t, inner.Err())
+				f.until(start + 440*time.Millisecond)
+				require.NoError(t, inner.Err())
+				require.Positive(t, inner.Remaining())
+				f.until(start + 500*time.Millisecond - ms/2)
+				require.Positive(t, f.left("x"), "released before its time")
+				f.until(start + 510*time.Millisecond)
+				require.Equal(t, ErrLost, inner.Err())
+				require.Zero(t, f.left("x"))
+			})
+		})
+	}
+}
+
 // A handle's lease is what it requests of the hold, which lasts as long as any requests.
 func TestLeasesOfAHold(t *testing.T) {
 	const s = time.Second

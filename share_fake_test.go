@@ -100,6 +100,25 @@ func TestLastHoldOfAShare(t *testing.T) {
 	})
 }
 
+// A short fixed lease on a share that a session keeps goes on for its time when the share's other
+// holds have ended.
+func TestShortLeaseOnAShare(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, _ := locker()
+		renewed, err := l.TryRLock(bg, "x", 0, AutoRenew)
+		require.NoError(t, err)
+		time.Sleep(61 * time.Second)
+		fixed, err := l.TryRLock(bg, "x", 0, 500*time.Millisecond)
+		require.NoError(t, err)
+		require.Equal(t, renewed.hold.share, fixed.hold.share)
+		require.NoError(t, renewed.Unlock())
+		time.Sleep(440 * time.Millisecond)
+		require.NoError(t, fixed.Err())
+		time.Sleep(60 * time.Millisecond)
+		require.ErrorIs(t, fixed.Err(), ErrLost)
+	})
+}
+
 // Those who wait for a lock shared, in several processes, acquire it together when it is released.
 func TestSharedWaitersOfSeveralProcesses(t *testing.T) {
 	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {

@@ -54,8 +54,9 @@ type Holder interface{ LeaseLost() }
 // A Request is what the handles of a hold request: a lease that is renewed until Unlock,
 // one that lasts until a given time, or both.
 type Request struct {
-	Auto  bool
-	Until time.Time
+	Auto   bool
+	Until  time.Time
+	Margin time.Duration // before Until, at which the handle is lost even if the row lasts longer
 }
 
 // Margin returns the safety margin of a lease. It covers clocks that run at different rates
@@ -102,7 +103,7 @@ func (ls *Lease) end() time.Time {
 	if ls.session != nil {
 		kept := ls.session.trusted
 		if !ls.requested.Auto {
-			kept = earlier(kept, ls.requested.Until.Add(-max(ls.extraMargin, Margin(ls.session.length))))
+			kept = earlier(kept, ls.requested.Until.Add(-max(ls.extraMargin, ls.requested.Margin)))
 		}
 		end = later(end, kept)
 	}

@@ -130,6 +130,9 @@ func (d *Watchdog) Change(ls *Lease, r Request, holds int) {
 	if ls.ended {
 		return
 	}
+	if !r.Auto { // a short lease must not have the margin of a longer one before it
+		ls.extraMargin = min(ls.extraMargin, max(r.Margin, 1))
+	}
 	ls.publish()
 	if ls.extraMargin > 0 || ls.session != nil && !r.Auto {
 		ls.timer.Reset(time.Until(ls.end()))
