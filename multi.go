@@ -174,24 +174,32 @@ func (c *setCall) acquire() error {
 	return c.finish()
 }
 
-// reenter acquires the names that the owner holds already.
+// reenter acquires the names that the owner holds already. It sends nothing, and waits for nothing,
+// if another goroutine of the owner unlocks one meanwhile.
 func (c *setCall) reenter() (err error) {
-	held := func(name string) bool {
-		c.l.mu.Lock()
-		defer c.l.mu.Unlock()
-		return c.l.holds[holdKey{c.owner, name}] != nil
-	}
 	c.names = slices.DeleteFunc(c.names, func(name string) bool {
-		if err != nil || !held(name) {
+		if err != nil {
 			return false
 		}
-		var k *Lock
-		if k, err = c.l.TryLock(c.ctx, name, 0, c.lease); err == nil {
+		one := c.call(name, c.lease)
+		k, failed := one.reenter()
+		if k == nil && failed == nil {
+			return false
+		}
+		if k, err = c.l.acquireEnded("acquire", name, k, failed, c.observe(name)); err == nil {
 			c.locks = append(c.locks, k)
 		}
 		return err == nil
 	})
 	return err
+}
+
+// call returns a call for one of the names.
+func (c *setCall) call(name string, lease time.Duration) *call {
+	return &call{
+		request: request{name: name, lease: lease}, l: c.l, ctx: c.ctx, queueName: name,
+		owner: c.owner, reentrant: c.reentrant, holder: c.holder,
+	}
 }
 
 // acquireNext acquires the first of the remaining names with TryLock, and waits for it. A batch
@@ -340,10 +348,9 @@ func (c *setCall) join() *batch {
 			return b
 		}
 		b.req.Names = append(b.req.Names, name)
-		b.calls = append(b.calls, &call{
-			request: request{name: name, lease: requested}, l: l, ctx: c.ctx, queueName: name,
-			owner: c.owner, reentrant: c.reentrant, waiter: w, holder: c.holder,
-		})
+		one := c.call(name, requested)
+		one.waiter = w
+		b.calls = append(b.calls, one)
 	}
 	return b
 }

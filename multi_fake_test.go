@@ -112,26 +112,30 @@ func TestBatchWithoutReply(t *testing.T) {
 // While the set waits for a name, fixed leases of the others are kept; when it has all, they
 // end together, and by themselves.
 func TestFixedLeasesOfASet(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fakeRepo) {
-		l, other := f.locker(withSignal), f.locker(withSignal)
-		k, err := other.TryLock(bg, "b", 0, AutoRenew)
-		require.NoError(t, err)
-		time.AfterFunc(time.Hour, func() { k.Unlock() })
-		s, err := l.TryLockAll(bg, []string{"a", "b", "c"}, WaitForever, 5*time.Second)
-		require.NoError(t, err)
-		require.GreaterOrEqual(t, f.now(), time.Hour)
-		time.Sleep(4 * time.Second)
-		require.NoError(t, s.Err())
-		time.Sleep(time.Second)
-		synctest.Wait()
-		require.ErrorIs(t, s.Err(), ErrLost)
-		require.ErrorIs(t, context.Cause(s.Context()), ErrLost)
-		time.Sleep(100 * time.Millisecond)
-		for _, name := range []string{"a", "b", "c"} {
-			require.Zero(t, f.left(name))
-		}
-		require.ErrorIs(t, s.Unlock(), ErrLost)
-	})
+	for _, lease := range []time.Duration{5 * time.Second, 500 * time.Millisecond} {
+		t.Run(lease.String(), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fakeRepo) {
+				l, other := f.locker(withSignal), f.locker(withSignal)
+				k, err := other.TryLock(bg, "b", 0, AutoRenew)
+				require.NoError(t, err)
+				time.AfterFunc(time.Hour, func() { k.Unlock() })
+				s, err := l.TryLockAll(bg, []string{"a", "b", "c"}, WaitForever, lease)
+				require.NoError(t, err)
+				require.GreaterOrEqual(t, f.now(), time.Hour)
+				time.Sleep(lease * 4 / 5)
+				require.NoError(t, s.Err())
+				time.Sleep(lease / 5)
+				synctest.Wait()
+				require.ErrorIs(t, s.Err(), ErrLost)
+				require.ErrorIs(t, context.Cause(s.Context()), ErrLost)
+				time.Sleep(100 * time.Millisecond)
+				for _, name := range []string{"a", "b", "c"} {
+					require.Zero(t, f.left(name))
+				}
+				require.ErrorIs(t, s.Unlock(), ErrLost)
+			})
+		})
+	}
 }
 
 // A lock that is lost while the set waits for another ends the call.
@@ -184,6 +188,32 @@ func TestBatchBesideAHoldOfItsOwner(t *testing.T) {
 		f.mu.Unlock()
 		require.NoError(t, s.Unlock())
 		require.NoError(t, z.Unlock())
+	})
+}
+
+// A name that another goroutine of its owner unlocks as a set re-enters it is not waited for.
+func TestSetBesideAnUnlockOfItsOwner(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		var unlock func() error
+		l := f.locker(withHandoff, WithObserver(Observer{AcquireStart: func(ctx context.Context, name string) context.Context {
+			if unlock != nil && name == "b" {
+				require.NoError(t, unlock())
+				unlock = nil
+			}
+			return ctx
+		}}))
+		owner := WithOwner(bg)
+		k := f.acquired(l, owner, "b", AutoRenew)
+		next := f.try(l, bg, "b", WaitForever, AutoRenew)
+		unlock = k.Unlock
+		s, err := l.TryLockAll(owner, []string{"a", "b"}, WaitForever, AutoRenew)
+		require.NoError(t, err)
+		require.Nil(t, unlock)
+		require.NoError(t, s.Err())
+		require.NoError(t, s.Unlock())
+		next.wait()
+		require.NoError(t, next.err)
+		require.NoError(t, next.lock.Unlock())
 	})
 }
 
