@@ -34,33 +34,39 @@ type Queryer interface {
 // with error 1020, to lock or change rows that others have changed since the first read; so
 // a later Guard may fail.
 func (k *Lock) Guard(ctx context.Context, tx Queryer) error {
-	l, h := k.locker, k.hold
-	l.lockAfterDowngrade(h)
-	h.guarded.Store(true) // from now on, Unlock does not hand the lock over
-	claim, token := h.lease.Load().Claim, h.tokens.token
-	l.mu.Unlock()
-	err := k.Err()
-	switch {
-	case err != nil:
-	case isNil(tx):
-		err = store.ErrNoTransaction
-	default:
-		err = l.table.Guard(ctx, tx, claim, token)
-	}
-	if errors.Is(err, store.ErrNotOwned) {
-		l.watchdog.OwnerChanged(claim)
-		// The claim may still own the row, if tx looked for it elsewhere and the pool did not
-		// reply. If it is bound to a session, it would stay held.
-		l.releaser.Add(claim, lease.UntilReleased, false, time.Now())
-		err = ErrLost
-		if now := k.Err(); now != nil {
-			err = now // the handle may have been unlocked meanwhile
-		}
-	}
-	if err != nil {
+	if err := k.guard(ctx, tx); err != nil {
 		return opError("guard", k.Name(), err)
 	}
 	return nil
+}
+
+func (k *Lock) guard(ctx context.Context, tx Queryer) error {
+	l, h := k.locker, k.hold
+	l.lockAfterDowngrade(h)
+	h.guarded.Store(true) // from now on, Unlock does not hand the lock over
+	ls, token := h.lease.Load(), h.tokens.token
+	l.mu.Unlock()
+	if err := k.Err(); err != nil {
+		return err
+	}
+	if isNil(tx) {
+		return store.ErrNoTransaction
+	}
+	err := l.table.Guard(ctx, tx, ls.Claim, token)
+	if !errors.Is(err, store.ErrNotOwned) {
+		return err
+	}
+	if l.becameShared(h, ls) {
+		return k.guard(ctx, tx)
+	}
+	l.watchdog.OwnerChanged(ls.Claim)
+	// The claim may still own the row, if tx looked for it elsewhere and the pool did not
+	// reply. If it is bound to a session, it would stay held.
+	l.releaser.Add(ls.Claim, lease.UntilReleased, false, time.Now())
+	if err := k.Err(); err != nil {
+		return err // the handle may have been unlocked meanwhile
+	}
+	return ErrLost
 }
 
 // isNil reports whether tx is nil, or a nil pointer such as the result of a Begin that failed.

@@ -198,11 +198,17 @@ func (h *hold) expired() bool {
 // checkLoss ends the hold if its lease has ended, and reports whether it did. The caller holds
 // mu, and must call finishLoss after unlocking it.
 func (l *Locker) checkLoss(h *hold) (lost bool) {
-	if h.ended != nil || h.live() || !h.expired() && (h.downgrading || l.watchdog.Alive(h.lease.Load())) {
+	if h.ended != nil || h.live() || !h.expired() && (l.watchdog.Alive(h.lease.Load()) || h.downgradeTookRow()) {
 		return false
 	}
 	l.endHold(h, ErrLost)
 	return true
+}
+
+// downgradeTookRow reports whether the row of the hold has another owner because of a downgrade in
+// flight, as far as is known. The caller holds the Locker's mu.
+func (h *hold) downgradeTookRow() bool {
+	return h.downgrading && h.locker.watchdog.Reason(h.lease.Load()) == lease.Taken
 }
 
 // LeaseLost is called by the watchdog when the lease can no longer be trusted.
@@ -288,6 +294,8 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 		}
 		cancel()
 		switch {
+		case err == nil && l.becameShared(h, ls): // extend the row that the hold has now
+			continue
 		case err == nil && owned:
 			l.mu.Lock()
 			if until := sent.Add(lease); until.After(k.requested.Until) {

@@ -237,8 +237,8 @@ func (l *Locker) startDowngrade(h *hold) bool {
 	return true
 }
 
-// downgradeLater retries a downgrade that failed because a transaction had the row locked, such as
-// one under Guard.
+// downgradeLater retries a downgrade that failed with a transient error, as while a transaction has
+// the row locked, such as one under Guard.
 func (l *Locker) downgradeLater(h *hold, pause background.Backoff) {
 	time.AfterFunc(pause.Next(), func() {
 		l.mu.Lock()
@@ -258,9 +258,17 @@ func (l *Locker) lockAfterDowngrade(h *hold) {
 	}
 }
 
-// downgrade turns an exclusive hold into a shared one. If that fails, the lock stays exclusive
-// until its last handle is unlocked; if the outcome is unknown, it is lost. While the downgrade is
-// in flight, a renewal that does not match the hold's row is no proof of a loss, but the hold is
+// becameShared reports whether a hold has become shared since it had the lease ls, so that its row is
+// another one now. It waits for a downgrade in flight.
+func (l *Locker) becameShared(h *hold, ls *lease.Lease) bool {
+	l.lockAfterDowngrade(h)
+	defer l.mu.Unlock()
+	return h.lease.Load() != ls
+}
+
+// downgrade turns an exclusive hold into a shared one. If that fails, the lock stays exclusive, and
+// a transient error is retried; if the outcome is unknown, it is lost. While the downgrade is in
+// flight, a renewal that does not match the hold's row is no proof of a loss, but the hold is
 // trusted no longer than the shorter of the leases of its two rows.
 func (l *Locker) downgrade(h *hold, pause background.Backoff) {
 	defer l.working.Done()
@@ -318,7 +326,7 @@ func (l *Locker) downgrade(h *hold, pause background.Backoff) {
 	switch {
 	case err == nil:
 		l.waker.Released([]string{h.key.name}, next)
-	case errors.Is(err, store.ErrRowLocked):
+	case !unknown && store.Transient(err):
 		l.downgradeLater(h, pause)
 	}
 }

@@ -22,6 +22,15 @@ type faultyStore struct {
 	late, slow atomic.Int64          // how long a request of Acquire takes, and its reply
 	downgrade  func(calls int) error // called before Downgrade, or, if it returns NotSent, instead; may be nil
 	downgrades int                   // calls of Downgrade
+	extend     func()                // called before the next Extend; may be nil
+}
+
+func (s *faultyStore) Extend(ctx context.Context, c store.Claim, lease time.Duration, holds int, session store.SessionID) (bool, time.Time, error) {
+	if extend := s.extend; extend != nil {
+		s.extend = nil
+		extend()
+	}
+	return s.Store.Extend(ctx, c, lease, holds, session)
 }
 
 func (s *faultyStore) Look(ctx context.Context, names []string) (map[string]store.Row, time.Time, error) {
@@ -34,6 +43,12 @@ func (s *faultyStore) Look(ctx context.Context, names []string) (map[string]stor
 func (s *faultyStore) Acquire(ctx context.Context, req store.AcquireRequest) (store.Grant, error) {
 	time.Sleep(time.Duration(s.late.Load()))
 	g, err := s.Store.Acquire(ctx, req)
+	time.Sleep(time.Duration(s.slow.Load()))
+	return g, err
+}
+
+func (s *faultyStore) AcquireAll(ctx context.Context, req store.BatchRequest) (store.BatchGrant, error) {
+	g, err := s.Store.AcquireAll(ctx, req)
 	time.Sleep(time.Duration(s.slow.Load()))
 	return g, err
 }
@@ -284,6 +299,55 @@ func TestLossDuringADowngrade(t *testing.T) {
 		}
 		require.NoError(t, exclusive.Unlock())
 		require.NoError(t, shared.Err())
+		require.NoError(t, shared.Unlock())
+	})
+}
+
+// A call for a shared hold that does not wait is refused as soon as an exclusive one before it, which
+// does not wait either, has the lock.
+func TestNoWaitBehindAnExclusiveAttempt(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, s := locker()
+		s.slow.Store(int64(100 * time.Millisecond))
+		for name, acquire := range map[string]func() error{
+			"one": func() error {
+				_, err := l.TryLock(bg, "one", 0, AutoRenew)
+				return err
+			},
+			"set": func() error {
+				_, err := l.TryLockAll(bg, []string{"other", "set"}, 0, AutoRenew)
+				return err
+			},
+		} {
+			errs := make(chan error)
+			go func() { errs <- acquire() }()
+			synctest.Wait()
+			start := time.Now()
+			_, err := l.TryRLock(bg, name, 0, AutoRenew)
+			require.ErrorIs(t, err, ErrNotAcquired)
+			require.LessOrEqual(t, time.Since(start), 100*time.Millisecond)
+			require.NoError(t, <-errs)
+		}
+	})
+}
+
+// An Extend whose statement arrives when the lock has become shared extends the shared lease.
+func TestExtendDuringADowngrade(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, s := locker()
+		other, _ := locker()
+		exclusive, shared := both(t, l)
+		s.extend = func() { exclusive.Unlock() }
+		require.NoError(t, shared.Extend(bg, time.Hour))
+		require.NoError(t, shared.Err())
+		require.Greater(t, shared.Remaining(), 59*time.Minute-time.Second)
+		rows, _, err := s.Store.Look(bg, []string{shared.hold.lease.Load().Claim.Name})
+		require.NoError(t, err)
+		for _, row := range rows {
+			require.Greater(t, row.Lease, 59*time.Minute)
+		}
+		_, err = other.TryRLock(bg, "x", time.Second, AutoRenew)
+		require.NoError(t, err)
 		require.NoError(t, shared.Unlock())
 	})
 }

@@ -1,9 +1,12 @@
 package mysqllock_test
 
 import (
+	"context"
 	"database/sql"
+	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -169,6 +172,91 @@ func TestLossDuringADowngrade(t *testing.T) {
 		proxy.Interfere(nil)
 		require.ErrorIs(t, r.Unlock(), mysqllock.ErrLost)
 		require.NoError(t, acquire(t, e.locker(t), "x", auto).Unlock())
+	})
+}
+
+// A hold that is becoming shared is lost when its exclusive lease ends, however long the shared one
+// that it requests: another process can have the lock then.
+func TestShortLeaseDuringADowngrade(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		proxy, other := wire.New(t, e.server.Addr()), e.locker(t)
+		l := newLocker(t, e.through(t, proxy))
+		owner := mysqllock.WithOwner(ctx)
+		w, err := l.TryLock(owner, "x", 0, time.Second)
+		require.NoError(t, err)
+		r, err := l.TryRLock(owner, "x", 0, auto)
+		require.NoError(t, err)
+		// This blocks all statements.
+		proxy.Interfere(func(query string) wire.Interference {
+			if strings.Contains(query, "SET l.mode = 2") {
+				time.Sleep(2500 * time.Millisecond)
+				return wire.Interference{Error: 1205, NotSent: true}
+			}
+			return wire.Interference{}
+		})
+		unlocked := make(chan error, 1)
+		go func() { unlocked <- w.Unlock() }()
+		k := acquire(t, other, "x", auto)
+		require.ErrorIs(t, r.Err(), mysqllock.ErrLost)
+		require.ErrorIs(t, context.Cause(r.Context()), mysqllock.ErrLost)
+		require.NoError(t, <-unlocked)
+		proxy.Interfere(nil)
+		require.ErrorIs(t, r.Unlock(), mysqllock.ErrLost)
+		require.NoError(t, k.Err())
+		require.NoError(t, k.Unlock())
+	})
+}
+
+// A lock becomes shared even if a statement for that fails at first.
+func TestDowngradeAfterAnError(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		for i, part := range []string{"SET l.mode = 2", "INSERT INTO", "l.mode = 1,"} {
+			proxy, other, name := wire.New(t, e.server.Addr()), e.locker(t), fmt.Sprint("x", i)
+			l := newLocker(t, e.through(t, proxy))
+			w, r := bothModes(t, l, name)
+			var failed atomic.Int32
+			proxy.Interfere(func(query string) wire.Interference {
+				if strings.Contains(query, part) && failed.Add(1) <= 3 {
+					return wire.Interference{Error: 1213, NotSent: true}
+				}
+				return wire.Interference{}
+			})
+			require.NoError(t, w.Unlock())
+			require.NoError(t, rlock(t, other, name, auto).Unlock(), part)
+			require.Greater(t, failed.Load(), int32(3), part)
+			proxy.Interfere(nil)
+			require.NoError(t, r.Unlock())
+		}
+	})
+}
+
+// A lateTx holds its first query back.
+type lateTx struct {
+	*sql.Tx
+	late func()
+}
+
+func (tx *lateTx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	if late := tx.late; late != nil {
+		tx.late = nil
+		late()
+	}
+	return tx.Tx.QueryRowContext(ctx, query, args...)
+}
+
+// A Guard whose statement arrives when the lock has become shared is one of the shared lock.
+func TestGuardDuringADowngrade(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l, other := e.locker(t), e.locker(t)
+		w, r := bothModes(t, l, "x")
+		tx := begin(t, e)
+		require.NoError(t, r.Guard(ctx, &lateTx{tx, func() { require.NoError(t, w.Unlock()) }}))
+		require.NoError(t, r.Err())
+		require.NoError(t, r.Unlock())
+		_, err := other.TryLock(ctx, "x", 100*time.Millisecond, auto)
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+		require.NoError(t, tx.Rollback())
+		require.NoError(t, acquire(t, other, "x", auto).Unlock())
 	})
 }
 
