@@ -468,14 +468,34 @@ var shared = []mutation{
 		"TestLockThatBecomesSharedLater",
 	},
 	{
+		"a lock becomes shared after an error that may pass", "share.go",
+		"case !unknown && store.Transient(err):", "case errors.Is(err, store.ErrRowLocked):",
+		"TestDowngradeAfterAnError",
+	},
+	{
+		"an Extend during a downgrade is no loss", "hold.go",
+		"case err == nil && l.becameShared(h, ls):", "case false:",
+		"TestExtendDuringADowngrade",
+	},
+	{
+		"a Guard during a downgrade is no loss", "guard.go",
+		"if l.becameShared(h, ls) {", "if false {",
+		"TestGuardDuringADowngrade",
+	},
+	{
 		"a lock with an exclusive handle does not become shared", "share.go",
 		" || slices.ContainsFunc(h.handles, exclusive) {", " || exclusive == nil {",
 		"TestSharedReentry",
 	},
 	{
 		"a downgrade in flight is no loss", "hold.go",
-		"!h.expired() && (h.downgrading || l.watchdog.Alive(h.lease.Load()))", "!h.expired() && l.watchdog.Alive(h.lease.Load())",
+		"l.watchdog.Alive(h.lease.Load()) || h.downgradeTookRow())", "l.watchdog.Alive(h.lease.Load()))",
 		"TestLossDuringADowngrade",
+	},
+	{
+		"a downgrade in flight is trusted no longer than the exclusive row", "hold.go",
+		"return h.downgrading && h.locker.watchdog.Reason(h.lease.Load()) == lease.Taken", "return h.downgrading",
+		"TestShortLeaseDuringADowngrade",
 	},
 	{
 		"a downgrade in flight is trusted no longer than the shared row", "share.go",
@@ -751,6 +771,11 @@ var batches = []mutation{
 		"TestCopiesOfABatch",
 	},
 	{
+		"a copy of a batch that takes more rows reports it", "internal/store/sql/fragments/pick_plain.sql",
+		"ORDER BY copied LIMIT", "LIMIT",
+		"TestCopyOfABatchThatTakesMore",
+	},
+	{
 		"a copy of a batch that adds rows leaves their tokens", "internal/store/sql/insert_all.sql",
 		"IF({>plain}, s.token,", "IF({>taken_plain}, s.token,",
 		"TestCopiesOfABatch",
@@ -871,8 +896,13 @@ var waitQueues = []mutation{
 	},
 	{
 		"it is not refused behind an exclusive call that gives up", "internal/queue/queue.go",
-		"spared := w.Shared && ", "spared := false && w.Shared && ",
+		"spared := mayFail && ", "spared := false && ",
 		"TestNoWaitAndSharedWaiters",
+	},
+	{
+		"it is refused behind an exclusive call that has the lock", "internal/queue/queue.go",
+		"spared := mayFail && ", "spared := ",
+		"TestNoWaitBehindAGrant",
 	},
 	{
 		"it is refused behind an exclusive call that waits", "internal/queue/queue.go",

@@ -194,6 +194,16 @@ var general = []mutation{
 		"TestNotificationBeforeAnAttempt|TestFalseNotifications",
 	},
 	{
+		"a short lease in a longer one that was handed over has its own margin", "internal/lease/watchdog.go",
+		"\t\tls.extraMargin = min(ls.extraMargin, max(r.Margin, 1))\n", "",
+		"TestShortLeaseInALongOne",
+	},
+	{
+		"so has one that a session keeps", "internal/lease/lease.go",
+		"max(ls.extraMargin, ls.requested.Margin)", "max(ls.extraMargin, Margin(ls.session.length))",
+		"TestShortLeaseInALongOne|TestFixedLeasesOfASet",
+	},
+	{
 		"a guarded lock is not handed over", "lock.go",
 		"!h.guarded.Load() && l.handOff(h, now) {", "l.handOff(h, now) {",
 		"TestGuardedLockIsNotHandedOver",
@@ -295,7 +305,7 @@ var general = []mutation{
 	},
 	{
 		"a loss that Guard finds ends the hold", "guard.go",
-		"\t\tl.watchdog.OwnerChanged(claim)\n", "",
+		"\tl.watchdog.OwnerChanged(ls.Claim)\n", "",
 		"TestLossFoundByGuard",
 	},
 	{
