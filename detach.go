@@ -46,7 +46,9 @@ var (
 
 func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error) {
 	l, h := k.locker, k.hold
-	l.lockAfterDowngrade(h)
+	if err := l.lockAfterDowngrade(ctx, h); err != nil {
+		return "", err
+	}
 	lost := l.checkLoss(h)
 	defer l.finishLoss(h, lost)
 	err := k.state()

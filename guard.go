@@ -42,7 +42,9 @@ func (k *Lock) Guard(ctx context.Context, tx Queryer) error {
 
 func (k *Lock) guard(ctx context.Context, tx Queryer) error {
 	l, h := k.locker, k.hold
-	l.lockAfterDowngrade(h)
+	if err := l.lockAfterDowngrade(ctx, h); err != nil {
+		return err
+	}
 	h.guarded.Store(true) // from now on, Unlock does not hand the lock over
 	ls, token := h.lease.Load(), h.tokens.token
 	l.mu.Unlock()

@@ -278,7 +278,9 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 		if err := k.Err(); err != nil {
 			return err
 		}
-		l.lockAfterDowngrade(h)
+		if err := l.lockAfterDowngrade(ctx, h); err != nil {
+			return err
+		}
 		holds, ls := len(h.handles), h.lease.Load()
 		l.mu.Unlock()
 		if !l.watchdog.Extending(ls, lease) {

@@ -385,7 +385,7 @@ func (k *Lock) Unlock() error {
 // unlock is Unlock for a lock that stays taken until held after it was acquired.
 func (k *Lock) unlock(held time.Duration) error {
 	l, h := k.locker, k.hold
-	l.lockAfterDowngrade(h)
+	l.lockAfterDowngrade(context.Background(), h)
 	lost := l.checkLoss(h)
 	defer l.finishLoss(h, lost)
 	err := k.state()

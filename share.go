@@ -250,18 +250,25 @@ func (l *Locker) downgradeLater(h *hold, pause background.Backoff) {
 	})
 }
 
-// lockAfterDowngrade locks mu, as soon as no downgrade of the hold is in flight.
-func (l *Locker) lockAfterDowngrade(h *hold) {
+// lockAfterDowngrade locks mu, as soon as no downgrade of the hold is in flight. If ctx ends first,
+// it returns its cause.
+func (l *Locker) lockAfterDowngrade(ctx context.Context, h *hold) error {
 	for l.mu.Lock(); h.downgrading; l.mu.Lock() {
+		downgraded := h.downgraded
 		l.mu.Unlock()
-		<-h.downgraded
+		select {
+		case <-downgraded:
+		case <-ctx.Done():
+			return causeOf(ctx)
+		}
 	}
+	return nil
 }
 
 // becameShared reports whether a hold has become shared since it had the lease ls, so that its row is
 // another one now. It waits for a downgrade in flight.
 func (l *Locker) becameShared(h *hold, ls *lease.Lease) bool {
-	l.lockAfterDowngrade(h)
+	l.lockAfterDowngrade(context.Background(), h)
 	defer l.mu.Unlock()
 	return h.lease.Load() != ls
 }

@@ -2,6 +2,7 @@ package mysqllock
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"io"
 	"sync/atomic"
@@ -328,6 +329,38 @@ func TestNoWaitBehindAnExclusiveAttempt(t *testing.T) {
 			require.LessOrEqual(t, time.Since(start), 100*time.Millisecond)
 			require.NoError(t, <-errs)
 		}
+	})
+}
+
+// Calls with a context do not wait for a downgrade that hangs beyond its end, and change nothing.
+func TestCallsDuringADowngradeThatHangs(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, s := locker()
+		exclusive, shared := both(t, l)
+		s.downgrade = func(int) error {
+			time.Sleep(2 * time.Second)
+			return nil
+		}
+		unlocked := make(chan error, 1)
+		go func() { unlocked <- exclusive.Unlock() }()
+		synctest.Wait()
+		for name, call := range map[string]func(ctx context.Context) error{
+			"Extend": func(ctx context.Context) error { return shared.Extend(ctx, time.Hour) },
+			"Guard":  func(ctx context.Context) error { return shared.Guard(ctx, new(sql.Tx)) },
+			"Detach": func(ctx context.Context) error {
+				_, err := shared.Detach(ctx, time.Hour)
+				return err
+			},
+		} {
+			limited, cancel := context.WithTimeout(bg, 100*time.Millisecond)
+			start := time.Now()
+			require.ErrorIs(t, call(limited), context.DeadlineExceeded, name)
+			require.LessOrEqual(t, time.Since(start), 100*time.Millisecond, name)
+			require.NoError(t, shared.Err(), name)
+			cancel()
+		}
+		require.NoError(t, <-unlocked)
+		require.NoError(t, shared.Unlock())
 	})
 }
 

@@ -473,6 +473,11 @@ var shared = []mutation{
 		"TestDowngradeAfterAnError",
 	},
 	{
+		"a call does not wait for a downgrade beyond the end of its context", "share.go",
+		"\t\t\treturn causeOf(ctx)\n", "\t\t\t<-downgraded\n",
+		"TestCallsDuringADowngradeThatHangs",
+	},
+	{
 		"an Extend during a downgrade is no loss", "hold.go",
 		"case err == nil && l.becameShared(h, ls):", "case false:",
 		"TestExtendDuringADowngrade",
