@@ -44,6 +44,8 @@
 //     after the end of the transaction.
 //   - The SQL of the service is not checked, and no statement deadlocks, times out or breaks its
 //     connection. [Table.Unavailable] can return such an error.
+//   - The Lockers need no connections of [Table.DB]. On a server they share the pool with the
+//     transactions, and wait for a connection if it has none left.
 //   - The database's clock is that of the process.
 //   - The table exists. CreateTable does nothing.
 //

@@ -83,9 +83,9 @@ func (s *Store) Permits(ctx context.Context, name string) (infos []store.Info, e
 // ForceUnlock implements [store.Store.ForceUnlock].
 func (s *Store) ForceUnlock(ctx context.Context, name string) (freed []store.Claim, next store.Process, err error) {
 	for {
-		var guarded chan struct{} // closed when a transaction ends; nil if none has the name under Guard
+		var guarded chan struct{} // closed when a transaction ends; nil if none has the name, which is held, under Guard
 		_, err = s.execute(ctx, func(now time.Time) {
-			if r := s.table.rows[name]; r != nil && r.guards > 0 {
+			if r := s.table.rows[name]; r != nil && r.guards > 0 && (s.table.keptUntil(r).After(now) || s.table.heldShared(name, now)) {
 				guarded = s.table.unguarded
 				return
 			}
@@ -141,7 +141,7 @@ func (s *Store) Purge(ctx context.Context, idle time.Duration) (deleted int64, e
 	_, err = s.execute(ctx, func(now time.Time) {
 		for name, r := range s.table.rows {
 			used := later(r.expires, r.released)
-			if used.After(now.Add(-idle)) || s.table.keptUntil(r).After(now) || r.guards > 0 {
+			if used.After(now.Add(-idle)) || s.table.keptUntil(r).After(now) || r.guards > 0 || r.mode != neverShared && s.table.heldShared(name, now) {
 				continue
 			}
 			delete(s.table.rows, name)

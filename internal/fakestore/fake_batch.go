@@ -31,5 +31,5 @@ func (s *Store) AcquireAll(ctx context.Context, req store.BatchRequest) (g store
 
 // plain reports whether a batch may take the row, or add it if it is nil. The caller holds mu.
 func (s *Store) plain(r *row, now time.Time) bool {
-	return r == nil || r.mode == neverShared && len(r.waiters) == 0 && !s.table.keptUntil(r).After(now)
+	return r == nil || r.mode == neverShared && r.guards == 0 && len(r.waiters) == 0 && !s.table.keptUntil(r).After(now)
 }

@@ -146,8 +146,9 @@ func (c *conn) end(commit bool) error {
 	return nil
 }
 
-// Begin implements [driver.Conn].
+// Begin implements [driver.Conn]. It commits a transaction that is open.
 func (c *conn) Begin() (driver.Tx, error) {
+	c.end(true)
 	c.table.mu.Lock()
 	defer c.table.mu.Unlock()
 	err := c.usable()

@@ -36,6 +36,8 @@ func (s *Store) acquireShared(b store.AcquireRequest, now time.Time) store.Grant
 		return s.join(b, r.token, now)
 	} else if !s.available(r, now) {
 		return s.refuse(r, b, now)
+	} else if r.mode != inPhase && r.guards > 0 {
+		return store.Grant{Locked: true} // until then the token does not change
 	}
 	s.takePlace(r)
 	if r.mode != inPhase {
@@ -64,18 +66,21 @@ func (s *Store) join(b store.AcquireRequest, token uint64, now time.Time) store.
 	}
 }
 
-// claim grants the row of a name that may be held shared, or claims it for the request. The row
-// is available, or was claimed by the request. The caller holds Table.mu.
+// claim grants the row of a name that may be held shared, or claims it for the request, also while
+// a transaction guards a shared hold. The row is available, or was claimed by the request. The
+// caller holds Table.mu.
 func (s *Store) claim(r *row, b store.AcquireRequest, now time.Time) store.Grant {
 	left := s.sharedLeft(b.Name, now)
-	if left > 0 && !b.MayClaim && !b.Claimed {
+	if mayClaim := b.MayClaim || b.Claimed; !mayClaim && left > 0 {
 		s.enlist(r, b)
 		return store.Grant{Remaining: left}
+	} else if !mayClaim && r.guards > 0 {
+		return store.Grant{Locked: true}
 	}
 	if r.owner != b.Owner {
 		s.takePlace(r)
 	}
-	if left == 0 {
+	if left == 0 && r.guards == 0 {
 		r.remove(s.self)
 		r.mode = neverShared
 		return store.Grant{Token: r.grant(b, now), Claim: b.Claim}
@@ -84,7 +89,7 @@ func (s *Store) claim(r *row, b store.AcquireRequest, now time.Time) store.Grant
 	if b.EnlistAs != 0 && !r.lists(s.self) && !r.full() {
 		r.waiters = slices.Insert(r.waiters, 0, b.EnlistAs)
 	}
-	return store.Grant{Claim: b.Claim, Claimed: true, Remaining: left}
+	return store.Grant{Claim: b.Claim, Claimed: true, Locked: left == 0, Remaining: left}
 }
 
 // sharedLeft returns when the first shared hold of a name will end, at most a second, 0 if there
@@ -103,6 +108,11 @@ func (s *Store) sharedLeft(name string, now time.Time) (left time.Duration) {
 	return left
 }
 
+// heldShared reports whether a name is held shared. The caller holds mu.
+func (t *Table) heldShared(name string, now time.Time) bool {
+	return slices.ContainsFunc(t.sharedKeys(name), func(key string) bool { return t.keptUntil(t.rows[key]).After(now) })
+}
+
 // sharedKeys returns the names of the rows of a name's shared holds, in order. The caller holds
 // mu.
 func (t *Table) sharedKeys(name string) []string {
@@ -118,10 +128,15 @@ func (t *Table) sharedKeys(name string) []string {
 // Downgrade implements [store.Store.Downgrade].
 func (s *Store) Downgrade(ctx context.Context, from store.Claim, to store.AcquireRequest) (g store.Grant, next store.Process, err error) {
 	to.Name = from.Name
-	owned := false
+	var refused error
 	sent, err := s.execute(ctx, func(now time.Time) {
 		r := s.owned(from)
-		if owned = r != nil && r.mode != inPhase; !owned {
+		switch {
+		case r == nil || r.mode == inPhase:
+			refused = store.ErrNotOwned
+			return
+		case r.guards > 0:
+			refused = store.ErrRowLocked
 			return
 		}
 		r.mode, r.token = inPhase, nextToken(r, now)
@@ -131,8 +146,8 @@ func (s *Store) Downgrade(ctx context.Context, from store.Claim, to store.Acquir
 		s.table.rows[g.Claim.Name].acquired = acquired
 		next = r.head().Listening()
 	})
-	if err == nil && !owned {
-		return store.Grant{}, 0, store.NotSent{Err: store.ErrNotOwned}
+	if err == nil && refused != nil {
+		return store.Grant{}, 0, store.NotSent{Err: refused}
 	}
 	g.Sent = sent
 	return g, next, err

@@ -113,6 +113,21 @@ var operations = []clause{
 		require.Contains(t, rows, "held")
 		require.Contains(t, rows, "kept")
 	}},
+	{"a purge leaves a name that is held shared", func(t *testing.T, newProcess func() *process) {
+		p, other, writer := newProcess(), newProcess(), newProcess()
+		a := p.share("x", long)
+		_, err := p.Purge(ctx, 0)
+		require.NoError(t, err)
+		writer.refused("x")
+		b := other.share("x", long)
+		require.Equal(t, a.Token, b.Token)
+		p.release(a.Claim)
+		other.release(b.Claim)
+		_, err = p.Purge(ctx, 0)
+		require.NoError(t, err)
+		_, g := writer.try("x", long, 0)
+		require.GreaterOrEqual(t, g.Token, a.Token+store.TokenRange)
+	}},
 	{"tokens rise after a purge", func(t *testing.T, newProcess func() *process) {
 		p := newProcess()
 		c, g := p.try("x", long, 0)
