@@ -41,8 +41,9 @@ the number of the permit, which is 1, 2 or 3. A semaphore and a lock of one NAME
 nothing to do with each other.
 
 Minimum. With --at-least 1h, the lock stays held for an hour from when it was acquired,
-also if COMMAND, or this machine, ends sooner: a job that is due at the same time on
-several hosts runs once, although their clocks differ.
+also if COMMAND ends sooner, whatever its status, and this machine after it: a job that is
+due at the same time on several hosts runs once, although their clocks differ. If this
+machine dies while COMMAND runs, the lock is free when its lease has ended.
 
 The lease. --lease auto is renewed until COMMAND ends; if this machine dies, the lock
 is free at most 30s later, with auto:10s at most 10s. --lease 1m is fixed: COMMAND has
@@ -108,6 +109,9 @@ runs without the lock.
 		RunE: func(c *cobra.Command, args []string) error {
 			dash := c.ArgsLenAtDash()
 			r.names = args[:dash]
+			if r.conflict < 0 || r.conflict > 255 {
+				return usage("--conflict-exit-code %d: want 0 to 255", r.conflict)
+			}
 			switch slots := c.Flags().Changed("slots"); {
 			case slots && (r.slots < 1 || r.slots > maxSlots):
 				return usage("--slots %d: want 1 to %d", r.slots, maxSlots)
@@ -197,6 +201,7 @@ type runner struct {
 	identity        string
 
 	signals chan os.Signal
+	stderr  *reporter
 }
 
 // grace is how long COMMAND has between TERM and KILL.
@@ -212,8 +217,13 @@ func (r *runner) run(argv []string) (err error) {
 	if cmd.Err != nil {
 		return cannotRun(cmd.Err)
 	}
+	r.stderr = newReporter(os.Stderr)
+	defer r.stderr.close()
+	// Without this, a write to a stderr that nobody reads any more would end the process, and not
+	// COMMAND. It lasts until the process ends, and COMMAND does not inherit it.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	opts := []mysqllock.Option{
-		mysqllock.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))),
+		mysqllock.WithLogger(slog.New(slog.NewTextHandler(r.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))),
 	}
 	if r.lease.renewed > 0 {
 		opts = append(opts, mysqllock.WithLease(r.lease.renewed))
@@ -227,7 +237,7 @@ func (r *runner) run(argv []string) (err error) {
 	}
 	defer func() {
 		if closeErr := done(); closeErr != nil {
-			fmt.Fprintln(os.Stderr, "mysqllock:", plain(closeErr))
+			fmt.Fprintln(r.stderr, "mysqllock:", plain(closeErr))
 		}
 	}()
 
@@ -342,12 +352,12 @@ func (r *runner) underLock(cmd *exec.Cmd, held *holding) (status int, err error)
 			}
 		case <-lost:
 			lost = nil
-			fmt.Fprintf(os.Stderr, "mysqllock: %s was lost: %s is ended\n", r.what(), shown(cmd.Path))
+			fmt.Fprintf(r.stderr, "mysqllock: %s was lost: %s is ended\n", r.what(), shown(cmd.Path))
 			child.signal(syscall.SIGTERM)
 			child.resume()
 			kill = time.After(r.grace())
 		case <-kill:
-			fmt.Fprintf(os.Stderr, "mysqllock: %s did not end in %v: it is killed\n", shown(cmd.Path), r.grace())
+			fmt.Fprintf(r.stderr, "mysqllock: %s did not end in %v: it is killed\n", shown(cmd.Path), r.grace())
 			child.signal(syscall.SIGKILL)
 			kill = nil
 		case <-ended:
@@ -369,7 +379,7 @@ func (r *runner) release(held *holding, status int, err error) error {
 	case errors.Is(unlockErr, mysqllock.ErrLost):
 		return exit{exitLost, fmt.Errorf("%s was lost while COMMAND ran, which ended with status %d", r.what(), status)}
 	case unlockErr != nil:
-		fmt.Fprintln(os.Stderr, "mysqllock:", r.what(), "stays held until its lease ends:", plain(unlockErr))
+		fmt.Fprintln(r.stderr, "mysqllock:", r.what(), "stays held until its lease ends:", plain(unlockErr))
 	}
 	if status != 0 {
 		return exit{code: status}

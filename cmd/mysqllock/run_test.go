@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"database/sql"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -308,6 +309,43 @@ func TestOutageEndsCommand(t *testing.T) {
 		require.NoError(t, k.Unlock())
 		require.Contains(t, r.stderr.String(), "it is killed")
 	})
+}
+
+// Nobody reads stderr, or its reader has ended, as of mysqllock run … 2>&1 | less: COMMAND is ended
+// all the same when the lock is lost.
+func TestStderrThatIsNotRead(t *testing.T) {
+	for name, prepare := range map[string]func(t *testing.T, out, in *os.File){
+		"full":   fill,
+		"closed": func(t *testing.T, out, _ *os.File) { require.NoError(t, out.Close()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onEach(t, func(t *testing.T, e env) {
+				out, in, err := os.Pipe()
+				require.NoError(t, err)
+				defer in.Close()
+				defer out.Close()
+				r := e.command(t, "", `exec 2>/dev/null; trap 'echo TERM >TERM; exit 3' TERM; echo $$ >child; echo up >up; while :; do sleep 0.1; done`,
+					"--lease", "auto:3s", "--kill-after", patience.String())
+				prepare(t, out, in)
+				r.Stderr = in
+				r.begin(t)
+				r.waitFor(t, "up")
+				e.force(t)
+				require.Equal(t, "TERM", r.waitFor(t, "TERM"))
+				r.gone(t, "child")
+				go io.Copy(io.Discard, out)
+				require.Equal(t, exitLost, r.status(t))
+			})
+		})
+	}
+}
+
+// fill writes to a pipe until it is full.
+func fill(t *testing.T, _, in *os.File) {
+	require.NoError(t, in.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
+	for err := error(nil); err == nil; {
+		_, err = in.Write(make([]byte, 512))
+	}
 }
 
 // COMMAND does not outlive a mysqllock that was killed.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -105,7 +106,7 @@ func (p *period) String() string {
 func (*period) Type() string { return "duration" }
 
 func parsePeriod(s string) (time.Duration, error) {
-	rest, total := s, time.Duration(0)
+	rest, hours := s, int64(0)
 	for _, unit := range []struct {
 		letter string
 		hours  int64
@@ -118,16 +119,18 @@ func parsePeriod(s string) (time.Duration, error) {
 		if err != nil {
 			return 0, fmt.Errorf("%q is no duration: want 90s, 10m, 12h, 30d or 2w", s)
 		}
-		total += time.Duration(int64(n)*unit.hours) * time.Hour
-		if rest = after; rest == "" {
-			return total, nil
-		}
+		hours += int64(n) * unit.hours
+		rest = after
 	}
-	if rest == "0" && total == 0 {
-		return 0, nil
+	if hours > int64(math.MaxInt64/time.Hour) {
+		return 0, fmt.Errorf("%q is more than 292 years", s)
+	}
+	total := time.Duration(hours) * time.Hour
+	if rest == "" && s != "" || rest == "0" && hours == 0 {
+		return total, nil
 	}
 	d, err := time.ParseDuration(rest)
-	if err != nil || d < 0 {
+	if err != nil || d < 0 || total+d < 0 {
 		return 0, fmt.Errorf("%q is no duration: want 90s, 10m, 12h, 30d or 2w", s)
 	}
 	return total + d, nil

@@ -21,7 +21,7 @@ func TestParsePeriod(t *testing.T) {
 		require.NoError(t, err, text)
 		require.Equal(t, want, got, text)
 	}
-	for _, text := range []string{"", "d", "-1s", "-1d", "1", "1.5d", "30 d", "1d2w", "1d1", "99999999d", "soon", "1d-1h"} {
+	for _, text := range []string{"", "d", "-1s", "-1d", "1", "1.5d", "30 d", "1d2w", "1d1", "99999999d", "soon", "1d-1h", "15251w", "65535w", "15250w2000d", "106751d2562047h"} {
 		_, err := parsePeriod(text)
 		require.Error(t, err, text)
 	}
