@@ -113,22 +113,27 @@ func NewObserver(opts ...Option) (mysqllock.Observer, error) {
 	return mysqllock.Observer{AcquireStart: o.acquireStart, AcquireEnd: o.acquireEnd, HoldEnd: o.holdEnd}, nil
 }
 
-// callerKey is that of the span of the caller, under which ours began.
-type callerKey struct{}
+// spans are those of one acquire. The observer is their key in its context, where another observer
+// may have begun a span since.
+type spans struct{ caller, own trace.Span }
 
 func (o *observer) acquireStart(ctx context.Context, name string) context.Context {
-	ctx = context.WithValue(ctx, callerKey{}, trace.SpanFromContext(ctx))
+	caller := trace.SpanFromContext(ctx)
 	attributes := o.attributes
 	if o.names {
 		attributes = append(attributes[:len(attributes):len(attributes)], nameKey.String(name))
 	}
-	ctx, _ = o.tracer.Start(ctx, "mysqllock.acquire", trace.WithAttributes(attributes...))
-	return ctx
+	ctx, own := o.tracer.Start(ctx, "mysqllock.acquire", trace.WithAttributes(attributes...))
+	return context.WithValue(ctx, o, spans{caller, own})
 }
 
 func (o *observer) acquireEnd(ctx context.Context, info mysqllock.AcquireInfo) {
 	o.record(ctx, o.acquire, info.Waited.Seconds(), info.Mode, info.Outcome())
-	span := trace.SpanFromContext(ctx)
+	of, ok := ctx.Value(o).(spans)
+	if !ok {
+		return // another observer has returned a context that does not come from ours
+	}
+	span := of.own
 	defer span.End()
 	if !span.IsRecording() {
 		return
@@ -152,13 +157,13 @@ func (o *observer) holdEnd(ctx context.Context, info mysqllock.HoldInfo) {
 	if info.Outcome() != "lost" {
 		return
 	}
-	if span, ok := ctx.Value(callerKey{}).(trace.Span); ok && span.IsRecording() {
+	if of, ok := ctx.Value(o).(spans); ok && of.caller.IsRecording() {
 		attributes := append(o.attributes[:len(o.attributes):len(o.attributes)],
 			modeKey.String(info.Mode), tokenKey.Int64(int64(info.Token)), heldKey.Float64(info.Held.Seconds()))
 		if o.names {
 			attributes = append(attributes, nameKey.String(info.Name))
 		}
-		span.AddEvent("mysqllock.lost", trace.WithAttributes(attributes...))
+		of.caller.AddEvent("mysqllock.lost", trace.WithAttributes(attributes...))
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/mysqllock/mysqllock"
 	"github.com/mysqllock/mysqllock/internal/mysqltest"
 	otelmysqllock "github.com/mysqllock/mysqllock/metrics/otel"
+	"github.com/mysqllock/mysqllock/mysqllocktest"
 )
 
 func TestMain(m *testing.M) { mysqltest.Main(m) }
@@ -216,6 +217,31 @@ func TestUnavailable(t *testing.T) {
 	require.EqualValues(t, 1, got["mysqllock.unavailable"])
 	require.EqualValues(t, 1, got["mysqllock.acquire.duration exclusive unavailable"])
 	require.Zero(t, got["mysqllock.not_acquired"])
+}
+
+// Observers that begin spans of their own do not get each other's.
+func TestSeveralObservers(t *testing.T) {
+	first, second := newTelemetry(), newTelemetry()
+	one, err := otelmysqllock.NewObserver(first.opts...)
+	require.NoError(t, err)
+	other, err := otelmysqllock.NewObserver(second.opts...)
+	require.NoError(t, err)
+	locker := mysqllocktest.New(t, mysqllock.WithObserver(one), mysqllock.WithObserver(other))
+	ctx, request := first.traces.Tracer("service").Start(t.Context(), "request")
+	lock, err := locker.TryLock(ctx, "x", 0, mysqllock.AutoRenew)
+	require.NoError(t, err)
+	for _, tel := range []telemetry{first, second} {
+		spans := tel.spans.Ended()
+		require.Len(t, spans, 1)
+		require.Equal(t, map[string]any{"mysqllock.mode": "exclusive", "mysqllock.outcome": "acquired", "mysqllock.token": int64(lock.Token()), "mysqllock.passed_on": false}, attributes(t, spans[0].Attributes()))
+	}
+	_, err = locker.ForceUnlock(ctx, "x")
+	require.NoError(t, err)
+	require.ErrorIs(t, lock.Unlock(), mysqllock.ErrLost)
+	request.End()
+	events := first.spans.Ended()[1].Events()
+	require.Len(t, events, 1)
+	require.Equal(t, "mysqllock.lost", events[0].Name)
 }
 
 func TestLockName(t *testing.T) {
