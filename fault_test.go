@@ -1185,6 +1185,25 @@ func TestForceUnlockWaitsForGuards(t *testing.T) {
 	})
 }
 
+// A guard of another lock, whose token follows in the index, does not delay ForceUnlock.
+func TestForceUnlockBesideAGuard(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l, operator := e.locker(t), e.locker(t)
+		acquire(t, l, "x", auto)
+		other := acquire(t, l, "y", auto)
+		tx, err := e.db(t, "").Begin()
+		require.NoError(t, err)
+		defer tx.Rollback()
+		require.NoError(t, other.Guard(ctx, tx))
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		held, err := operator.ForceUnlock(ctx, "x")
+		require.NoError(t, err)
+		require.True(t, held)
+		require.NoError(t, other.Err())
+	})
+}
+
 // A ForceUnlock that was given up leaves nothing behind in the server for which
 // the holder would wait.
 func TestForceUnlockGivenUp(t *testing.T) {

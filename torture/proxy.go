@@ -36,7 +36,7 @@ func proxyErrors(ctx context.Context, r *rand.Rand, t *torture) bool {
 // which ForceUnlock changes the row.
 func repeatStatements(ctx context.Context, r *rand.Rand, t *torture) bool {
 	return t.meddle(ctx, r, func(_ *rand.Rand, query string) wire.Interference {
-		return wire.Interference{Repeat: !strings.Contains(query, "SET token = token + 256,")}
+		return wire.Interference{Repeat: !strings.Contains(query, "SET token = GREATEST(token + 256,")}
 	})
 }
 

@@ -105,7 +105,7 @@ var general = []mutation{
 	},
 	{
 		"ForceUnlock moves the token", "internal/store/sql/force.sql",
-		"SET token = token + 256, owner", "SET owner",
+		"SET token = GREATEST(token + 256, {>now_micros}), owner", "SET owner",
 		"TestForceUnlock$|TestGuard$",
 	},
 	{

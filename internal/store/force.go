@@ -47,7 +47,7 @@ func (s *Store) ForceUnlock(ctx context.Context, name string) (freed []Claim, ne
 type force struct {
 	*Store
 	name  string
-	token uint64  // of the name's row, after it was freed; 0 before
+	token uint64  // above those of the holds that the name had before it was freed; 0 before
 	seen  []Claim // shared holds, before
 	freed []Claim
 	next  Process
