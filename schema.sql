@@ -34,8 +34,9 @@ CREATE TABLE IF NOT EXISTS mysqllock (
               GENERATED ALWAYS AS (CONVERT(SUBSTRING_INDEX(name, x'00', 1) USING utf8mb4)) VIRTUAL
               COMMENT 'the lock or semaphore, for people',
   PRIMARY KEY (name),
-  -- A guarded transaction locks its entry of this index and nothing else. A
-  -- change of owner must move that entry and waits; a renewal need not.
+  -- A guarded transaction locks its entry of this index (and, on MariaDB under
+  -- REPEATABLE READ, the gap before it). A change of owner must move that
+  -- entry and waits; a renewal need not.
   UNIQUE KEY guard (token, name),
   -- A process compares the rows that its session keeps with the locks that it holds.
   KEY session (session)

@@ -336,3 +336,26 @@ func TestRepeatedClaimOfALockedRow(t *testing.T) {
 		require.NoError(t, k.Unlock())
 	})
 }
+
+// The guard of one lock does not delay those who share another, unless MariaDB locks the gap before
+// its entry.
+func TestSharedBesideAGuardOfAnother(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		levels := []sql.IsolationLevel{sql.LevelReadCommitted}
+		if e.server.Kind == "mysql" {
+			levels = append(levels, sql.LevelRepeatableRead)
+		}
+		a, b := e.locker(t), e.locker(t)
+		rlock(t, a, "y", auto)
+		other := acquire(t, b, "x", auto) // its entry is right behind that of y
+		for _, level := range levels {
+			tx, err := e.db(t, "").BeginTx(ctx, &sql.TxOptions{Isolation: level})
+			require.NoError(t, err)
+			require.NoError(t, other.Guard(ctx, tx))
+			k, err := e.locker(t).TryRLock(ctx, "y", 2*time.Second, auto)
+			require.NoError(t, err, level)
+			require.NoError(t, k.Unlock())
+			require.NoError(t, tx.Rollback())
+		}
+	})
+}

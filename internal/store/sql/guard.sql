@@ -7,10 +7,11 @@
 -- | missing                               | nothing   | no row    |
 -- | newer than the transaction's snapshot | nothing   | no row    |
 --
--- If the entry is missing, guard_now locks the gap around it under REPEATABLE READ: for a
--- deleted row the end of the index, where every grant would wait. So the derived table looks
--- for the entry without a lock first. The LIMIT prevents MySQL from merging it. SERIALIZABLE
--- locks the gap even so.
+-- Under REPEATABLE READ, MariaDB also locks the gap before an entry that is there: for no statement
+-- does it lock an entry of a secondary index alone. If the entry is missing, guard_now locks the
+-- gap around it under REPEATABLE READ: for a deleted row the end of the index, where every grant
+-- would wait. So the derived table looks for the entry without a lock first. The LIMIT prevents
+-- MySQL from merging it. SERIALIZABLE locks the gap even so.
 {>select_unlimited} l.token + 0
 FROM (
   SELECT token, name FROM {t} FORCE INDEX (guard) WHERE token = {token} AND name = {name} LIMIT 1
