@@ -311,15 +311,7 @@ func TestLateCopyOfAnAcquire(t *testing.T) {
 					require.NoError(t, err)
 					defer tx.Rollback()
 					require.NoError(t, k.Guard(ctx, tx))
-					copies := 0
-					for _, query := range proxy.Queries() {
-						if strings.Contains(query, "acquired_at =") && !strings.Contains(query, "released_at =") {
-							_, err := server.Exec(query)
-							require.NoError(t, err)
-							copies++
-						}
-					}
-					require.NotZero(t, copies)
+					executeCopies(t, server, proxy)
 					require.Equal(t, k.Token(), requireHeld(t, other, name, true).Token)
 					require.NoError(t, k.Guard(ctx, tx))
 					proxy.Reset()
@@ -343,20 +335,36 @@ func TestLateCopyOfAnAcquire(t *testing.T) {
 	})
 }
 
+// executeCopies executes the acquires that went through a proxy again.
+func executeCopies(t *testing.T, server *sql.DB, proxy *wire.Proxy) {
+	t.Helper()
+	copies := 0
+	for _, query := range proxy.Queries() {
+		if strings.Contains(query, "acquired_at =") && !strings.Contains(query, "released_at =") {
+			_, err := server.Exec(query)
+			require.NoError(t, err)
+			copies++
+		}
+	}
+	require.NotZero(t, copies)
+}
+
+// requireRowOf requires that a lock can be guarded, and that its row has its token.
+func requireRowOf(t *testing.T, server *sql.DB, l *mysqllock.Locker, k *mysqllock.Lock) {
+	t.Helper()
+	tx, err := server.Begin()
+	require.NoError(t, err)
+	require.NoError(t, k.Guard(ctx, tx))
+	require.NoError(t, tx.Rollback())
+	require.Equal(t, k.Token(), requireHeld(t, l, k.Name(), true).Token)
+}
+
 // Batches that a proxy sends twice, and copies of them that arrive later, leave each lock the token
 // that its holder has.
 func TestCopiesOfBatches(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		proxy, server := wire.New(t, e.server.Addr()), e.db(t, "")
 		l, names := newLocker(t, e.through(t, proxy)), numbered("x ", 40)
-		requireUnchanged := func(k *mysqllock.Lock) {
-			t.Helper()
-			tx, err := server.Begin()
-			require.NoError(t, err)
-			require.NoError(t, k.Guard(ctx, tx))
-			require.NoError(t, tx.Rollback())
-			require.Equal(t, k.Token(), requireHeld(t, l, k.Name(), true).Token)
-		}
 		for _, rows := range []string{"new", "free"} {
 			proxy.Reset()
 			proxy.Repeat(true)
@@ -373,21 +381,13 @@ func TestCopiesOfBatches(t *testing.T) {
 			}
 			all.Wait()
 			proxy.Repeat(false)
-			copies := 0
-			for _, query := range proxy.Queries() {
-				if strings.Contains(query, "acquired_at =") && !strings.Contains(query, "released_at =") {
-					_, err := server.Exec(query)
-					require.NoError(t, err)
-					copies++
-				}
-			}
-			require.NotZero(t, copies)
+			executeCopies(t, server, proxy)
 			for _, name := range names[:20] {
-				requireUnchanged(set.Lock(name))
+				requireRowOf(t, server, l, set.Lock(name))
 			}
 			for _, k := range locks {
 				require.NotNil(t, k)
-				requireUnchanged(k)
+				requireRowOf(t, server, l, k)
 				require.NoError(t, k.Unlock())
 			}
 			require.NoError(t, set.Unlock())
@@ -423,11 +423,7 @@ func TestCopyOfABatchThatTakesMore(t *testing.T) {
 		proxy.Interfere(nil)
 		require.True(t, first)
 		for _, name := range names {
-			require.Equal(t, set.Lock(name).Token(), requireHeld(t, l, name, true).Token, name)
-			tx, err := server.Begin()
-			require.NoError(t, err)
-			require.NoError(t, set.Lock(name).Guard(ctx, tx))
-			require.NoError(t, tx.Rollback())
+			requireRowOf(t, server, l, set.Lock(name))
 		}
 		require.NoError(t, set.Unlock())
 	})

@@ -253,6 +253,15 @@ func TestGuard(t *testing.T) {
 		t.Cleanup(func() { tx.Rollback() })
 		return tx
 	}
+	// A lock x of the first of two Lockers, and a transaction that guards it.
+	guarded := func(t *testing.T) (*mysqllocktest.Table, *mysqllock.Locker, *mysqllock.Locker, *mysqllock.Lock, *sql.Tx) {
+		table := mysqllocktest.NewTable(t)
+		first, second := table.New(), table.New()
+		lock := acquire(t, first, "x", 0, mysqllock.AutoRenew)
+		tx := begin(t, table.DB())
+		require.NoError(t, lock.Guard(t.Context(), tx))
+		return table, first, second, lock, tx
+	}
 	t.Run("no other owner takes the lock over before the transaction ends", func(t *testing.T) {
 		inBoth(t, func(t *testing.T) {
 			table := mysqllocktest.NewTable(t)
@@ -272,11 +281,7 @@ func TestGuard(t *testing.T) {
 		})
 	})
 	t.Run("it is released under Guard", bubble(func(t *testing.T) {
-		table := mysqllocktest.NewTable(t)
-		first, second := table.New(), table.New()
-		lock := acquire(t, first, "x", 0, mysqllock.AutoRenew)
-		tx := begin(t, table.DB())
-		require.NoError(t, lock.Guard(t.Context(), tx))
+		_, first, second, lock, tx := guarded(t)
 		require.NoError(t, lock.Unlock())
 		busy(t, first, "x")
 		busy(t, second, "x")
@@ -284,11 +289,7 @@ func TestGuard(t *testing.T) {
 		acquire(t, second, "x", 0, mysqllock.AutoRenew)
 	}))
 	t.Run("an outage ends the transaction", bubble(func(t *testing.T) {
-		table := mysqllocktest.NewTable(t)
-		first, second := table.New(), table.New()
-		lock := acquire(t, first, "x", 0, mysqllock.AutoRenew)
-		tx := begin(t, table.DB())
-		require.NoError(t, lock.Guard(t.Context(), tx))
+		table, first, second, lock, tx := guarded(t)
 		table.Unavailable(nil)
 		require.Error(t, lock.Guard(t.Context(), tx))
 		table.Available()
@@ -302,11 +303,7 @@ func TestGuard(t *testing.T) {
 		busy(t, first, "x")
 	}))
 	t.Run("ForceUnlock waits", bubble(func(t *testing.T) {
-		table := mysqllocktest.NewTable(t)
-		first, second := table.New(), table.New()
-		lock := acquire(t, first, "x", 0, mysqllock.AutoRenew)
-		tx := begin(t, table.DB())
-		require.NoError(t, lock.Guard(t.Context(), tx))
+		table, _, second, lock, tx := guarded(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, err := second.ForceUnlock(ctx, "x")
@@ -329,11 +326,7 @@ func TestGuard(t *testing.T) {
 		require.False(t, held)
 	}))
 	t.Run("it keeps out a set of locks", bubble(func(t *testing.T) {
-		table := mysqllocktest.NewTable(t)
-		first, second := table.New(), table.New()
-		lock := acquire(t, first, "x", 0, mysqllock.AutoRenew)
-		tx := begin(t, table.DB())
-		require.NoError(t, lock.Guard(t.Context(), tx))
+		_, _, second, lock, tx := guarded(t)
 		require.NoError(t, lock.Unlock())
 		_, err := second.TryLockAll(t.Context(), []string{"w", "x", "y"}, 0, mysqllock.AutoRenew)
 		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)

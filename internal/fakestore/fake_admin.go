@@ -118,7 +118,7 @@ func (s *Store) forceAll(name string, now time.Time) (freed []store.Claim, next 
 		s.force(head, now)
 		next = s.headOf(name)
 	case len(freed) > 0: // guards of shared holds fail from now on
-		head.token += store.TokenRange
+		head.token = nextToken(head, now)
 		head.free(now, "!")
 		next = head.head().Listening()
 	}
@@ -128,7 +128,7 @@ func (s *Store) forceAll(name string, now time.Time) (freed []store.Claim, next 
 // force frees a row that is held, and informs its holder. The caller holds mu.
 func (s *Store) force(r *row, now time.Time) {
 	p := processOf(r.owner)
-	r.token += store.TokenRange
+	r.token = nextToken(r, now)
 	r.free(now, "!")
 	if p != 0 && p != s.self {
 		s.table.sessionOf(p).forced++

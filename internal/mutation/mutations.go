@@ -105,7 +105,7 @@ var general = []mutation{
 	},
 	{
 		"ForceUnlock moves the token", "internal/store/sql/force.sql",
-		"SET token = GREATEST(token + 256, {>now_micros}), owner", "SET owner",
+		"SET token = {>next_token}, owner", "SET owner",
 		"TestForceUnlock$|TestGuard$",
 	},
 	{

@@ -9,5 +9,5 @@
 -- | held under {token}, or bound to a session | freed, with a new token | 1    | head of the wait queue, or 0 |
 -- | of mode 1 or 2, with {token}              | freed, with a new token | 1    | head of the wait queue, or 0 |
 -- | free, or held under another token         | nothing                 | 0    | 0                            |
-UPDATE {t} SET token = GREATEST(token + 256, {>now_micros}), owner = INSERT(owner, 1, 1, _ascii'!'), {>set_freed}
+UPDATE {t} SET token = {>next_token}, owner = INSERT(owner, 1, 1, _ascii'!'), {>set_freed}
 WHERE name = {name} AND token = {token} AND (expires_at > {>now} OR session <> 0 OR mode <> 0)

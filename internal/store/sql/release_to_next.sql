@@ -16,7 +16,7 @@
 -- a guard: it is sent only if there can be none. MySQL optimizes the statement anew for each
 -- execution, so what it repeats is short. waiters is assigned after everything that depends on it.
 UPDATE {t} SET
-  token = IF(waiters < _ascii'7', token, GREATEST(token + 256, {>now_micros})),
+  token = IF(waiters < _ascii'7', token, {>next_token}),
   owner = IF(waiters < _ascii'7', INSERT(owner, 1, 1, _ascii'-'), CONCAT({>grantee}, _ascii'=', {grant})),
   holder = IF(waiters < _ascii'7', IF(holder = x'', {label}, holder), x''),
   holds = IF(waiters = x'', 0, (waiters >= _ascii'7') + 0 * LAST_INSERT_ID({>head})),

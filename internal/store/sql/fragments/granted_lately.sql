@@ -8,4 +8,4 @@
 -- | with -   |                     | no             |
 --
 -- The first byte is a digit, 5 or 6, until the hold ends.
-({r}owner BETWEEN _ascii'5' AND _ascii'7' AND SUBSTRING({r}owner, 20, 1) = _ascii'=' AND {r}acquired_at > {>now} - INTERVAL 4000000 MICROSECOND)
+({r}owner BETWEEN _ascii'5' AND _ascii'7' AND SUBSTRING({r}owner, 20, 1) = _ascii'=' AND {>acquired_lately})

@@ -5,4 +5,6 @@
 -- | of this process, with = | yes            | yes             |
 -- | of this process, with = | no             | no              |
 -- | any other               |                | no              |
-(LEFT({r}owner, 20) = CONCAT({self}, _ascii'=') AND {r}acquired_at > {>now} - INTERVAL 4000000 MICROSECOND)
+--
+-- The id of this process begins with 5 or 6: see granted_lately.
+(LEFT({r}owner, 20) = CONCAT({self}, _ascii'=') AND {>acquired_lately})
