@@ -19,7 +19,7 @@ CREATE TABLE IF NOT EXISTS mysqllock (
   holds       INT UNSIGNED    NOT NULL DEFAULT 0
               COMMENT 'handles open on the acquisition, as of the last write to the row',
   token       BIGINT UNSIGNED NOT NULL DEFAULT 0
-              COMMENT 'fencing token, the first of 256 that the holder may give out; rises with every change of owner, never falls; of a session, the process',
+              COMMENT 'fencing token, the first of 256 that the holder may give out; rises with every change of owner, never falls; of a shared hold, that of its name with bit 62 set; of a session, the process',
   acquired_at DATETIME(6)     NOT NULL DEFAULT '1970-01-01'
               COMMENT 'UTC, by the clock of this server, like expires_at and released_at',
   session     BIGINT UNSIGNED NOT NULL DEFAULT 0

@@ -200,6 +200,9 @@ const GrantLease = 4 * time.Second
 // second. The statements contain this number, too.
 const TokenRange = 256
 
+// maxToken is above all tokens. The column of a shared hold has the next bit set: see join.sql.
+const maxToken = 1<<62 - 1
+
 // holdsBegan is called for n grants. HoldEnded undoes one of them.
 func (s *Store) holdsBegan(n int) {
 	s.mu.Lock()
