@@ -104,7 +104,7 @@ func (l *Locker) detachRow(ctx context.Context, req store.DetachRequest, span ti
 	maybe := false // a statement may have given the row to the ticket, or may yet do so
 	for pause := firstBackoff; ; {
 		tryCtx, cancel := context.WithTimeout(limited, handoverTimeout/2)
-		detached, sent, err := l.repo.Detach(tryCtx, req)
+		detached, next, sent, err := l.repo.Detach(tryCtx, req)
 		lost := false
 		if err == nil && !detached || errors.Is(err, store.ErrRowLocked) {
 			lost, err = l.notMatched(tryCtx, req.Claim, err)
@@ -112,6 +112,9 @@ func (l *Locker) detachRow(ctx context.Context, req store.DetachRequest, span ti
 			maybe = maybe || store.OutcomeUnknown(err)
 		}
 		cancel()
+		if err == nil && detached { // waiters learn when the row may be free
+			l.waker.Released([]string{req.Name}, next)
+		}
 		switch {
 		case lost:
 			err = ErrLost

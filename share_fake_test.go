@@ -4,12 +4,15 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/mysqllock/mysqllock/internal/fakestore"
@@ -430,4 +433,54 @@ func TestLockThatBecomesShared(t *testing.T) {
 		}
 		require.NoError(t, shared.Err())
 	})
+}
+
+// A signal may be for a lock that is still held: its last shared hold has ended, or it will be free at
+// a time that the process did not know. It is not lost on a process that waits for other names, too.
+func TestSignalForALockThatIsHeld(t *testing.T) {
+	const after = 200 * time.Millisecond // until the lock is free
+	for what, c := range map[string]struct {
+		mode store.Mode
+		end  func(k *Lock) error
+	}{
+		"the end of a shared hold": {store.Shared, func(k *Lock) error {
+			time.Sleep(after)
+			return k.Unlock()
+		}},
+		"UnlockAfter": {store.Exclusive, func(k *Lock) error { return k.UnlockAfter(time.Since(k.hold.began) + after) }},
+		"Detach": {store.Exclusive, func(k *Lock) error {
+			_, err := k.Detach(bg, after)
+			return err
+		}},
+	} {
+		for _, others := range []int{0, 1, 5} {
+			t.Run(fmt.Sprint(what, ", other names: ", others), func(t *testing.T) {
+				onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+					l, _ := locker()
+					waiting, _ := locker()
+					var wg sync.WaitGroup
+					defer wg.Wait()
+					for i := range others {
+						k, err := l.TryLock(bg, fmt.Sprint(i), 0, AutoRenew)
+						require.NoError(t, err)
+						defer k.Unlock()
+						wg.Go(func() { waiting.TryLock(bg, fmt.Sprint(i), time.Minute, AutoRenew) })
+					}
+					k, err := l.acquire(bg, request{name: "x", mode: c.mode})
+					require.NoError(t, err)
+					var granted time.Time
+					wg.Go(func() {
+						_, err := waiting.TryLock(bg, "x", time.Minute, AutoRenew)
+						assert.NoError(t, err)
+						granted = time.Now()
+					})
+					time.Sleep(10200 * time.Millisecond) // between two looks
+					free := time.Now().Add(after)
+					require.NoError(t, c.end(k))
+					time.Sleep(time.Minute)
+					require.WithinDuration(t, free, granted, 10*time.Millisecond)
+				})
+			})
+		}
+	}
 }
