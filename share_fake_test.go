@@ -23,6 +23,7 @@ import (
 type faultyStore struct {
 	*fakestore.Store
 	noLooks    atomic.Bool
+	noKeeping  atomic.Bool           // no KeepShared
 	late, slow atomic.Int64          // how long a request of Acquire takes, and its reply
 	downgrade  func(calls int) error // called before Downgrade, or, if it returns NotSent, instead; may be nil
 	downgrades int                   // calls of Downgrade
@@ -42,6 +43,13 @@ func (s *faultyStore) Look(ctx context.Context, names []string) (map[string]stor
 		return nil, time.Now(), errors.New("no reply")
 	}
 	return s.Store.Look(ctx, names)
+}
+
+func (s *faultyStore) KeepShared(ctx context.Context, c store.Claim, id, holder string, m store.MinHold) (bool, error) {
+	if s.noKeeping.Load() {
+		return false, store.ErrAutocommit
+	}
+	return s.Store.KeepShared(ctx, c, id, holder, m)
 }
 
 func (s *faultyStore) Acquire(ctx context.Context, req store.AcquireRequest) (store.Grant, error) {
@@ -483,4 +491,36 @@ func TestSignalForALockThatIsHeld(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The minimum time of a shared hold that could not be kept by a row of its own goes with the ticket of
+// the last hold that shared its row.
+func TestDetachAfterAMinimumThatWasNotKept(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		for _, name := range []string{"first", "joined"} {
+			l, s := locker()
+			first, err := l.TryRLock(bg, name, 0, AutoRenew)
+			require.NoError(t, err)
+			time.Sleep(10 * time.Millisecond)
+			joined, err := l.TryRLock(bg, name, 0, AutoRenew)
+			require.NoError(t, err)
+			k, last := first, joined
+			if name == "joined" {
+				k, last = joined, first
+			}
+			until := k.hold.began.Add(time.Minute)
+			s.noKeeping.Store(true)
+			require.Error(t, k.UnlockAfter(time.Minute))
+			ticket, err := last.Detach(bg, 30*time.Second)
+			require.NoError(t, err)
+			other, _ := locker()
+			k, err = other.Attach(bg, ticket, AutoRenew)
+			require.NoError(t, err)
+			require.NoError(t, k.Unlock())
+			k, err = other.TryLock(bg, name, WaitForever, AutoRenew)
+			require.NoError(t, err)
+			require.False(t, time.Now().Before(until))
+			require.NoError(t, k.Unlock())
+		}
+	})
 }
