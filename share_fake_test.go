@@ -524,3 +524,29 @@ func TestDetachAfterAMinimumThatWasNotKept(t *testing.T) {
 		}
 	})
 }
+
+// ForceUnlock frees a lock whose grant is on its way to the caller: the hold that begins is lost.
+func TestForceUnlockOfAGrantOnItsWay(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, s := locker()
+		l.table = s
+		other, _ := locker()
+		for _, mode := range []store.Mode{store.Exclusive, store.Shared} {
+			name := mode.String()
+			s.slow.Store(int64(100 * time.Millisecond))
+			time.AfterFunc(50*time.Millisecond, func() {
+				held, err := l.ForceUnlock(bg, name)
+				assert.NoError(t, err)
+				assert.True(t, held)
+			})
+			k, err := l.acquire(bg, request{name: name, mode: mode})
+			require.NoError(t, err)
+			next, err := other.TryLock(bg, name, 0, AutoRenew)
+			require.NoError(t, err)
+			require.ErrorIs(t, k.Err(), ErrLost)
+			<-k.Context().Done()
+			require.ErrorIs(t, k.Unlock(), ErrLost)
+			require.NoError(t, next.Unlock())
+		}
+	})
+}

@@ -839,6 +839,11 @@ var general = []mutation{
 		"TestSignalForALockThatIsHeld",
 	},
 	{
+		"a grant that was freed by force before it arrived is lost", "internal/lease/watchdog.go",
+		"if _, gone := d.gone[c]; gone {", "if false {",
+		"TestForceUnlockOfAGrantOnItsWay",
+	},
+	{
 		"a handoff writes another holder", "handoff.go",
 		"if offer.holder != c.holder {", "if false {",
 		"TestWithHolderOfWaiters",
