@@ -72,7 +72,10 @@ func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error)
 	l.leaveShareLocked(h)
 	l.working.Add(1) // safe: Close ends all handles before it waits for working
 	defer l.working.Done()
-	ls := h.lease.Load()
+	ls, minHold := h.lease.Load(), h.minHold
+	if m := h.rowMinimum(); m != (store.MinHold{}) { // also of a hold that shared the row before, and could not keep it
+		minHold = max(minHold, m.Held, m.Until.Sub(h.began))
+	}
 	l.mu.Unlock()
 
 	req := store.DetachRequest{Claim: ls.Claim, Ticket: store.NewTicketID(l.process), Lease: length}
@@ -90,7 +93,7 @@ func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error)
 	l.serveNext(h)
 	l.observers.holdEnd(h, err)
 	t := ticket{
-		claim: store.Claim{Name: req.Name, Owner: req.Ticket}, token: h.token, first: h.tokens.token, minHold: h.minHold,
+		claim: store.Claim{Name: req.Name, Owner: req.Ticket}, token: h.token, first: h.tokens.token, minHold: minHold,
 	}
 	return t.encode(), err
 }
@@ -104,7 +107,7 @@ func (l *Locker) detachRow(ctx context.Context, req store.DetachRequest, span ti
 	maybe := false // a statement may have given the row to the ticket, or may yet do so
 	for pause := firstBackoff; ; {
 		tryCtx, cancel := context.WithTimeout(limited, handoverTimeout/2)
-		detached, sent, err := l.repo.Detach(tryCtx, req)
+		detached, next, sent, err := l.repo.Detach(tryCtx, req)
 		lost := false
 		if err == nil && !detached || errors.Is(err, store.ErrRowLocked) {
 			lost, err = l.notMatched(tryCtx, req.Claim, err)
@@ -112,6 +115,9 @@ func (l *Locker) detachRow(ctx context.Context, req store.DetachRequest, span ti
 			maybe = maybe || store.OutcomeUnknown(err)
 		}
 		cancel()
+		if err == nil && detached { // waiters learn when the row may be free
+			l.waker.Released([]string{req.Name}, next)
+		}
 		switch {
 		case lost:
 			err = ErrLost

@@ -39,8 +39,9 @@ func (f *fakeRepo) ReleaseAfter(ctx context.Context, c store.Claim, m store.MinH
 	return a.freed, a.next, err
 }
 
-func (f *fakeRepo) Detach(ctx context.Context, req store.DetachRequest) (bool, time.Time, error) {
-	return send(ctx, f, "detach", []string{req.Name}, func(now time.Time) bool {
+func (f *fakeRepo) Detach(ctx context.Context, req store.DetachRequest) (bool, store.Process, time.Time, error) {
+	var next store.Process
+	detached, sent, err := send(ctx, f, "detach", []string{req.Name}, func(now time.Time) bool {
 		r := f.rows[req.Name]
 		switch {
 		case r.owner == req.Owner:
@@ -53,9 +54,10 @@ func (f *fakeRepo) Detach(ctx context.Context, req store.DetachRequest) (bool, t
 		default:
 			return false
 		}
-		f.rows[req.Name] = r
+		f.rows[req.Name], next = r, r.nextWaiter()
 		return true
 	})
+	return detached, next, sent, err
 }
 
 func (f *fakeRepo) Attach(ctx context.Context, req store.AttachRequest) (store.Grant, error) {

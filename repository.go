@@ -53,7 +53,7 @@ type (
 		HoldEnded()
 	}
 	handover interface {
-		Detach(ctx context.Context, req store.DetachRequest) (detached bool, sent time.Time, err error)
+		Detach(ctx context.Context, req store.DetachRequest) (detached bool, next store.Process, sent time.Time, err error)
 		Attach(ctx context.Context, req store.AttachRequest) (store.Grant, error)
 		KeepShared(ctx context.Context, c store.Claim, id, holder string, m store.MinHold) (kept bool, err error)
 	}

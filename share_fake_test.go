@@ -4,12 +4,15 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/mysqllock/mysqllock/internal/fakestore"
@@ -20,6 +23,7 @@ import (
 type faultyStore struct {
 	*fakestore.Store
 	noLooks    atomic.Bool
+	noKeeping  atomic.Bool           // no KeepShared
 	late, slow atomic.Int64          // how long a request of Acquire takes, and its reply
 	downgrade  func(calls int) error // called before Downgrade, or, if it returns NotSent, instead; may be nil
 	downgrades int                   // calls of Downgrade
@@ -39,6 +43,13 @@ func (s *faultyStore) Look(ctx context.Context, names []string) (map[string]stor
 		return nil, time.Now(), errors.New("no reply")
 	}
 	return s.Store.Look(ctx, names)
+}
+
+func (s *faultyStore) KeepShared(ctx context.Context, c store.Claim, id, holder string, m store.MinHold) (bool, error) {
+	if s.noKeeping.Load() {
+		return false, store.ErrAutocommit
+	}
+	return s.Store.KeepShared(ctx, c, id, holder, m)
 }
 
 func (s *faultyStore) Acquire(ctx context.Context, req store.AcquireRequest) (store.Grant, error) {
@@ -429,5 +440,113 @@ func TestLockThatBecomesShared(t *testing.T) {
 			require.Less(t, time.Since(start), 100*time.Millisecond)
 		}
 		require.NoError(t, shared.Err())
+	})
+}
+
+// A signal may be for a lock that is still held: its last shared hold has ended, or it will be free at
+// a time that the process did not know. It is not lost on a process that waits for other names, too.
+func TestSignalForALockThatIsHeld(t *testing.T) {
+	const after = 200 * time.Millisecond // until the lock is free
+	for what, c := range map[string]struct {
+		mode store.Mode
+		end  func(k *Lock) error
+	}{
+		"the end of a shared hold": {store.Shared, func(k *Lock) error {
+			time.Sleep(after)
+			return k.Unlock()
+		}},
+		"UnlockAfter": {store.Exclusive, func(k *Lock) error { return k.UnlockAfter(time.Since(k.hold.began) + after) }},
+		"Detach": {store.Exclusive, func(k *Lock) error {
+			_, err := k.Detach(bg, after)
+			return err
+		}},
+	} {
+		for _, others := range []int{0, 1, 5} {
+			t.Run(fmt.Sprint(what, ", other names: ", others), func(t *testing.T) {
+				onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+					l, _ := locker()
+					waiting, _ := locker()
+					var wg sync.WaitGroup
+					defer wg.Wait()
+					for i := range others {
+						k, err := l.TryLock(bg, fmt.Sprint(i), 0, AutoRenew)
+						require.NoError(t, err)
+						defer k.Unlock()
+						wg.Go(func() { waiting.TryLock(bg, fmt.Sprint(i), time.Minute, AutoRenew) })
+					}
+					k, err := l.acquire(bg, request{name: "x", mode: c.mode})
+					require.NoError(t, err)
+					var granted time.Time
+					wg.Go(func() {
+						_, err := waiting.TryLock(bg, "x", time.Minute, AutoRenew)
+						assert.NoError(t, err)
+						granted = time.Now()
+					})
+					time.Sleep(10200 * time.Millisecond) // between two looks
+					free := time.Now().Add(after)
+					require.NoError(t, c.end(k))
+					time.Sleep(time.Minute)
+					require.WithinDuration(t, free, granted, 10*time.Millisecond)
+				})
+			})
+		}
+	}
+}
+
+// The minimum time of a shared hold that could not be kept by a row of its own goes with the ticket of
+// the last hold that shared its row.
+func TestDetachAfterAMinimumThatWasNotKept(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		for _, name := range []string{"first", "joined"} {
+			l, s := locker()
+			first, err := l.TryRLock(bg, name, 0, AutoRenew)
+			require.NoError(t, err)
+			time.Sleep(10 * time.Millisecond)
+			joined, err := l.TryRLock(bg, name, 0, AutoRenew)
+			require.NoError(t, err)
+			k, last := first, joined
+			if name == "joined" {
+				k, last = joined, first
+			}
+			until := k.hold.began.Add(time.Minute)
+			s.noKeeping.Store(true)
+			require.Error(t, k.UnlockAfter(time.Minute))
+			ticket, err := last.Detach(bg, 30*time.Second)
+			require.NoError(t, err)
+			other, _ := locker()
+			k, err = other.Attach(bg, ticket, AutoRenew)
+			require.NoError(t, err)
+			require.NoError(t, k.Unlock())
+			k, err = other.TryLock(bg, name, WaitForever, AutoRenew)
+			require.NoError(t, err)
+			require.False(t, time.Now().Before(until))
+			require.NoError(t, k.Unlock())
+		}
+	})
+}
+
+// ForceUnlock frees a lock whose grant is on its way to the caller: the hold that begins is lost.
+func TestForceUnlockOfAGrantOnItsWay(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, s := locker()
+		l.table = s
+		other, _ := locker()
+		for _, mode := range []store.Mode{store.Exclusive, store.Shared} {
+			name := mode.String()
+			s.slow.Store(int64(100 * time.Millisecond))
+			time.AfterFunc(50*time.Millisecond, func() {
+				held, err := l.ForceUnlock(bg, name)
+				assert.NoError(t, err)
+				assert.True(t, held)
+			})
+			k, err := l.acquire(bg, request{name: name, mode: mode})
+			require.NoError(t, err)
+			next, err := other.TryLock(bg, name, 0, AutoRenew)
+			require.NoError(t, err)
+			require.ErrorIs(t, k.Err(), ErrLost)
+			<-k.Context().Done()
+			require.ErrorIs(t, k.Unlock(), ErrLost)
+			require.NoError(t, next.Unlock())
+		}
 	})
 }

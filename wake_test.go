@@ -369,7 +369,7 @@ func TestSignalForManyNames(t *testing.T) {
 			require.NoError(t, held[i].Unlock())
 			waiters[i].granted(1800 * ms)
 			synctest.Wait()
-			require.Equal(t, "acquire 1, listen 2, release 1, signal 1", f.counts(), "which, and then for the others")
+			require.Equal(t, "acquire 1, listen 1, look 1, release 1, signal 1", f.counts(), "a look shows which, and it listens for the others")
 		}
 		f.anew()
 		require.NoError(t, a.Close())

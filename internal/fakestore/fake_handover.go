@@ -61,7 +61,7 @@ func (s *Store) headOf(key string) store.Process {
 }
 
 // Detach implements [store.Store.Detach].
-func (s *Store) Detach(ctx context.Context, req store.DetachRequest) (detached bool, sent time.Time, err error) {
+func (s *Store) Detach(ctx context.Context, req store.DetachRequest) (detached bool, next store.Process, sent time.Time, err error) {
 	sent, err = s.execute(ctx, func(now time.Time) {
 		r := s.table.rows[req.Name]
 		switch {
@@ -77,8 +77,11 @@ func (s *Store) Detach(ctx context.Context, req store.DetachRequest) (detached b
 			r.expires = later(r.expires, after(now, req.Lease))
 			detached = true
 		}
+		if detached && store.ModeOf(req.Name) == store.Exclusive {
+			next = s.headOf(req.Name)
+		}
 	})
-	return detached, sent, err
+	return detached, next, sent, err
 }
 
 // Attach implements [store.Store.Attach].

@@ -6,7 +6,9 @@ package lease
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,6 +44,7 @@ type Releaser interface {
 // which needs no reply from the database, reports the loss of each.
 type Watchdog struct {
 	repo     Repository
+	self     store.Process
 	length   time.Duration // of a renewed lease
 	releaser Releaser
 	log      *slog.Logger
@@ -61,6 +64,8 @@ type Watchdog struct {
 	sending int         // batches in flight
 	sent    time.Time   // when the last of them was sent
 	single  int         // renewals of one lease in flight
+
+	gone map[store.Claim]time.Time // claims that lost their rows before they had a lease, and when that was known
 
 	session     *session  // the live one, or nil
 	sessionRow  time.Time // when the last statement that wrote its row was sent
@@ -82,7 +87,7 @@ type Config struct {
 func New(repo Repository, c Config) *Watchdog {
 	d := &Watchdog{
 		repo: repo, length: c.Length, releaser: c.Releaser, log: c.Log, reported: c.Reported,
-		leases: map[*Lease]struct{}{}, lastSession: c.Self.FirstSession() - 1,
+		self: c.Self, leases: map[*Lease]struct{}{}, gone: map[store.Claim]time.Time{}, lastSession: c.Self.FirstSession() - 1,
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.timer = time.AfterFunc(time.Hour, d.run)
@@ -113,6 +118,12 @@ func (d *Watchdog) Start(c store.Claim, sent time.Time, length time.Duration, r 
 	defer d.mu.Unlock()
 	d.leases[ls] = struct{}{}
 	ls.timer = time.AfterFunc(time.Until(ls.trusted), func() { d.onTimer(ls) })
+	if _, gone := d.gone[c]; gone {
+		ls.ownerChanged = true
+		d.remove(ls)
+		ls.timer.Reset(0)
+		return ls
+	}
 	d.plan(ls, sent, length)
 	return ls
 }
@@ -306,7 +317,8 @@ func (d *Watchdog) expire(ls *Lease) {
 	}
 }
 
-// OwnerChanged ends the lease of a claim that no longer owns its row, and reports the loss.
+// OwnerChanged ends the lease of a claim that no longer owns its row, and reports the loss. If the reply
+// that begins the lease is still on its way, the lease is lost from the start.
 func (d *Watchdog) OwnerChanged(c store.Claim) {
 	d.mu.Lock()
 	var lost *Lease
@@ -317,11 +329,18 @@ func (d *Watchdog) OwnerChanged(c store.Claim) {
 			d.remove(ls)
 		}
 	}
+	if lost == nil && strings.HasPrefix(c.Owner, d.self.String()) {
+		maps.DeleteFunc(d.gone, func(_ store.Claim, at time.Time) bool { return time.Since(at) > rememberGone })
+		d.gone[c] = time.Now()
+	}
 	d.mu.Unlock()
 	if lost != nil {
 		lost.holder.LeaseLost()
 	}
 }
+
+// rememberGone is longer than it takes a reply to begin a lease.
+const rememberGone = time.Minute
 
 // The reasons of a loss.
 const (

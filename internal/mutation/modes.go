@@ -959,6 +959,11 @@ var handovers = []mutation{
 		"TestDetachBeforeTheLockIsShared",
 	},
 	{
+		"a ticket has the minimum times of all that shared the row", "detach.go",
+		"minHold = max(minHold, m.Held, m.Until.Sub(h.began))", "_ = m",
+		"TestDetachAfterAMinimumThatWasNotKept",
+	},
+	{
 		"a Detach that is sent twice recognizes the row", "internal/store/sql/detach.sql",
 		"OR owner = {ticket} AND expires_at > {>now})", "OR owner = {ticket} AND expires_at IS NULL)",
 		"TestContract/./a_detached_row_is_attached_once",

@@ -259,6 +259,11 @@ var general = []mutation{
 		"TestWaiterThatStopsListening",
 	},
 	{
+		"a signal may be for a row that is not free", "internal/wake/poller.go",
+		"unexplained = len(p.watched) > 1 && len(granted) == 0\n", "",
+		"TestSignalForALockThatIsHeld",
+	},
+	{
 		"an attempt behind a locked row is not cut off", "attempt.go",
 		"if a.locked.Load() && time.Since(began) < store.LockWaitTimeout", "if a.locked.Load() && time.Since(began) < 0",
 		"TestRowLockedByATransaction",
@@ -827,6 +832,16 @@ var general = []mutation{
 		"a Detach with unknown outcome is undone", "detach.go",
 		"if maybe {\n\t\t\tl.releaser.Add(store.Claim", "if false {\n\t\t\tl.releaser.Add(store.Claim",
 		"TestDetachWithUnknownOutcome",
+	},
+	{
+		"Detach signals the next waiter", "detach.go",
+		"if err == nil && detached { // waiters", "if false { // waiters",
+		"TestSignalForALockThatIsHeld",
+	},
+	{
+		"a grant that was freed by force before it arrived is lost", "internal/lease/watchdog.go",
+		"if _, gone := d.gone[c]; gone {", "if false {",
+		"TestForceUnlockOfAGrantOnItsWay",
 	},
 	{
 		"a handoff writes another holder", "handoff.go",

@@ -102,15 +102,19 @@ type DetachRequest struct {
 
 // Detach gives the row from the claim to a ticket. The token does not change. No statement of
 // the claim, such as a renewal that arrives late, matches the row any more. Detach waits for a
-// locked row as Release does. Repeated while the new lease runs, it extends that lease.
-func (s *Store) Detach(ctx context.Context, req DetachRequest) (detached bool, sent time.Time, err error) {
+// locked row as Release does. Repeated while the new lease runs, it extends that lease. The caller
+// must signal next, as after ReleaseAfter.
+func (s *Store) Detach(ctx context.Context, req DetachRequest) (detached bool, next Process, sent time.Time, err error) {
 	age := req.Age
 	if age > 0 {
 		age = max(age, time.Microsecond)
 	}
 	answer, sent, err := s.writeRow(ctx, req.Claim, s.locksHeld() == 1, nil, sqlDetach,
-		"name", literal(req.Name), "owner", literal(req.Owner), "ticket", literal(req.Ticket), "lease", micros(req.Lease), "age", micros(age))
-	return answer > 0, sent, err
+		"name", literal(req.Name), "owner", literal(req.Owner), "ticket", literal(req.Ticket), "lease", micros(req.Lease), "age", micros(age), "r", "l.")
+	if answer > 1 {
+		next = Process(answer).Listening()
+	}
+	return answer > 0, next, sent, err
 }
 
 // An AttachRequest is the argument of Attach.

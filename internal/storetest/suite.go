@@ -35,7 +35,7 @@ type Repository interface {
 	RemoveWaiter(ctx context.Context, names []string, p store.Process) (next store.Process, all bool, err error)
 	ForceUnlock(ctx context.Context, name string) (freed []store.Claim, next store.Process, err error)
 	ReleaseAfter(ctx context.Context, c store.Claim, m store.MinHold) (freed bool, next store.Process, err error)
-	Detach(ctx context.Context, req store.DetachRequest) (detached bool, sent time.Time, err error)
+	Detach(ctx context.Context, req store.DetachRequest) (detached bool, next store.Process, sent time.Time, err error)
 	Attach(ctx context.Context, req store.AttachRequest) (store.Grant, error)
 	KeepShared(ctx context.Context, c store.Claim, id, holder string, m store.MinHold) (kept bool, err error)
 

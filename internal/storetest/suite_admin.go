@@ -60,7 +60,7 @@ var operations = []clause{
 		require.Equal(t, "a job", p.inspect("x").Holder)
 		for _, holder := range []string{"another job", Label} {
 			ticket := store.NewTicketID(p.self)
-			detached, _, err := p.Detach(ctx, store.DetachRequest{Claim: c, Ticket: ticket, Lease: long})
+			detached, _, _, err := p.Detach(ctx, store.DetachRequest{Claim: c, Ticket: ticket, Lease: long})
 			require.NoError(t, err)
 			require.True(t, detached)
 			info := p.inspect("x")

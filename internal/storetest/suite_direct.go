@@ -325,7 +325,7 @@ var directHandoffs = []clause{
 		require.False(t, p.handedOff("kept"))
 		detached, wakeup := p.take("detached", long), head.waitsForGrant("detached")
 		g = p.grantTo(head, detached, wakeup)
-		ok, _, err := head.Detach(ctx, store.DetachRequest{Claim: g.Claim, Ticket: store.NewTicketID(head.self), Lease: long})
+		ok, _, _, err := head.Detach(ctx, store.DetachRequest{Claim: g.Claim, Ticket: store.NewTicketID(head.self), Lease: long})
 		require.NoError(t, err)
 		require.True(t, ok)
 		require.False(t, p.handedOff("detached"))

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -175,7 +176,7 @@ var handovers = []clause{
 		attached := func(name string, age time.Duration) store.Claim {
 			c, ticket := p.take(name, long), store.NewTicketID(p.self)
 			time.Sleep(short)
-			detached, _, err := p.Detach(ctx, store.DetachRequest{Claim: c, Ticket: ticket, Lease: long, Age: age})
+			detached, _, _, err := p.Detach(ctx, store.DetachRequest{Claim: c, Ticket: ticket, Lease: long, Age: age})
 			require.NoError(t, err)
 			require.True(t, detached)
 			req := store.AttachRequest{Claim: other.claim(name), Ticket: ticket, Lease: long}
@@ -222,6 +223,21 @@ var handovers = []clause{
 		require.False(t, keep(c, id, store.MinHold{Held: long}))
 		other.take("y", long)
 	}},
+	{"a detach returns the process that waits first", func(t *testing.T, newProcess func() *process) {
+		p, other := newProcess(), newProcess()
+		for _, waits := range []bool{false, true} {
+			c := p.take(fmt.Sprint(waits), long)
+			want := store.Process(0)
+			if waits {
+				other.waits(c.Name)
+				want = other.self
+			}
+			detached, next, _, err := p.Detach(ctx, store.DetachRequest{Claim: c, Ticket: store.NewTicketID(p.self), Lease: long})
+			require.NoError(t, err)
+			require.True(t, detached)
+			require.Equal(t, want, next)
+		}
+	}},
 	{"only the owner's row is detached, and only a ticket's attached", func(t *testing.T, newProcess func() *process) {
 		p := newProcess()
 		c, ticket := p.take("x", long), store.NewTicketID(p.self)
@@ -243,7 +259,7 @@ func (p *process) releaseAfter(c store.Claim, m store.MinHold) (freed bool, next
 
 func (p *process) detach(c store.Claim, ticket string, lease time.Duration) bool {
 	p.t.Helper()
-	detached, sent, err := p.Detach(ctx, store.DetachRequest{Claim: c, Ticket: ticket, Lease: lease})
+	detached, _, sent, err := p.Detach(ctx, store.DetachRequest{Claim: c, Ticket: ticket, Lease: lease})
 	require.NoError(p.t, err)
 	require.NotZero(p.t, sent)
 	return detached

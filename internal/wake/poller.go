@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -121,7 +122,7 @@ func (p *poller) lookAgain() {
 		p.mu.Lock()
 		seen = p.expiries
 		p.mu.Unlock()
-		p.look()
+		p.look(false)
 		p.mu.Lock()
 	}
 	p.expiries = 0
@@ -161,7 +162,7 @@ func (p *poller) run() {
 		case <-timer.C:
 			if len(names) > 0 {
 				p.lookDue()
-				p.look()
+				p.look(false)
 			}
 		}
 	}
@@ -215,7 +216,7 @@ func (p *poller) listen(names []string, sleep time.Duration) {
 	if (wakeup.Signalled || wakeup.Name != "") && err == nil && p.signaller.expectsGrant(names) {
 		granted = p.listener.granted(names, p.signaller.grants)
 	}
-	p.wake(wakeup, granted)
+	unexplained := p.wake(wakeup, granted)
 	if wakeup.Signalled {
 		p.signaller.wakeRequesting()
 	}
@@ -231,14 +232,17 @@ func (p *poller) listen(names []string, sleep time.Duration) {
 	case wakeup == (store.Wakeup{}):
 		p.lookDue()
 	}
-	if wakeup.Missing || len(names) == store.BatchSize {
-		p.look()
+	switch {
+	case wakeup.Missing || len(names) == store.BatchSize:
+		p.look(false)
+	case unexplained && err == nil && !p.listener.repo.PoolInUse():
+		p.look(true)
 	}
 }
 
 // wake wakes the heads for whose rows listen has returned, and those to which releases have
-// granted rows.
-func (p *poller) wake(wakeup store.Wakeup, granted []string) {
+// granted rows. It reports whether a signal may be for one of several names.
+func (p *poller) wake(wakeup store.Wakeup, granted []string) (unexplained bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, name := range granted {
@@ -249,6 +253,7 @@ func (p *poller) wake(wakeup store.Wakeup, granted []string) {
 	switch {
 	case wakeup.Signalled:
 		p.pause.Delay = p.interval
+		unexplained = len(p.watched) > 1 && len(granted) == 0
 		if len(p.watched) == 1 {
 			for name := range p.watched {
 				p.found(name)
@@ -257,21 +262,23 @@ func (p *poller) wake(wakeup store.Wakeup, granted []string) {
 	case wakeup.Name != "":
 		p.found(wakeup.Name)
 	}
+	return unexplained
 }
 
-// look reads all watched rows, in batches.
-func (p *poller) look() {
+// look reads all watched rows, in batches. signalled means that a signal, which does not show its
+// name, has arrived. It may be for a row that is not free, which the listen statement does not find.
+func (p *poller) look(signalled bool) {
 	p.mu.Lock()
 	watched := maps.Clone(p.watched)
 	p.mu.Unlock()
 	for names := range slices.Chunk(slices.Collect(maps.Keys(watched)), store.BatchSize) {
 		if p.group.Ctx.Err() == nil {
-			p.lookAt(names, watched)
+			p.lookAt(names, watched, signalled)
 		}
 	}
 }
 
-func (p *poller) lookAt(names []string, watched map[string]*watch) {
+func (p *poller) lookAt(names []string, watched map[string]*watch, signalled bool) {
 	ctx, cancel := store.WithRetryLimit(p.group.Ctx, max(p.interval, time.Second))
 	rows, _, err := p.repo.Look(ctx, names)
 	if err != nil && ctx.Err() != nil {
@@ -291,6 +298,10 @@ func (p *poller) lookAt(names []string, watched map[string]*watch) {
 		switch {
 		case err != nil && store.Transient(err):
 			// The next look tries again.
+		case signalled && ok && row.Remaining <= 0 && !(p.signaller.self.Is(row.Next) && store.ModeOf(name) == store.Exclusive):
+			// It may be reserved for another, or is a semaphore: the next listen statement decides.
+		case signalled && strings.HasPrefix(row.Owner, p.signaller.self.String()):
+			p.found(name) // this process has claimed it, and the last shared hold may have ended
 		case err != nil, !ok, row.Remaining <= 0, row.Grantee == p.signaller.self, p.listener.enabled && !row.Waiting:
 			// The row is free, or granted to this process, or this process is not in its wait
 			// queue any more, or the waiter's own statement will return the error.

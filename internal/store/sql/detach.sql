@@ -2,17 +2,18 @@
 -- is the microseconds since the lock was acquired, if no statement acquired it; otherwise 0.
 -- {skip} is empty, or SKIP LOCKED.
 --
--- | row                                         | written                                     | answer |
--- |---------------------------------------------|---------------------------------------------|--------|
--- | owned by {owner}                            | {ticket}, bound to no session, the new end  | 1      |
--- | of {ticket}, by a copy, and its lease runs  | the later end                               | 1      |
--- | of {ticket}, and its lease has ended        | nothing                                     | 0      |
--- | another owner's, or missing                 | nothing                                     | 0      |
--- | locked, with SKIP LOCKED                    | nothing                                     | 0      |
--- | any, while autocommit is off                | nothing                                     | 0      |
+-- | row                                         | written                                     | answer                       |
+-- |---------------------------------------------|---------------------------------------------|------------------------------|
+-- | owned by {owner}                            | {ticket}, bound to no session, the new end  | head of the wait queue, or 1 |
+-- | of {ticket}, by a copy, and its lease runs  | the later end                               | head of the wait queue, or 1 |
+-- | of {ticket}, and its lease has ended        | nothing                                     | 0                            |
+-- | another owner's, or missing                 | nothing                                     | 0                            |
+-- | locked, with SKIP LOCKED                    | nothing                                     | 0                            |
+-- | any, while autocommit is off                | nothing                                     | 0                            |
 --
--- A row that a release has granted gets the label of this process. An UPDATE of two tables may
--- assign in any order, so mine has what depends on owner.
+-- The head is signalled: it learns how long the row stays taken. A row that a release has granted
+-- gets the label of this process. An UPDATE of two tables may assign in any order, so mine has what
+-- depends on owner.
 {>no_safe_updates} UPDATE (
   SELECT name, owner = {ticket} AS copied
   FROM {t} FORCE INDEX (PRIMARY)
@@ -21,7 +22,7 @@
 ) AS mine
 STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
 SET
-  l.holds = 0 * LAST_INSERT_ID(1),
+  l.holds = 0 * LAST_INSERT_ID(IF({r}waiters = x'', 1, {>head})),
   l.acquired_at = IF(mine.copied OR {age} = 0, l.acquired_at, GREATEST(l.acquired_at, {>now} - INTERVAL {age} MICROSECOND)),
   l.session = 0,
   l.holder = IF(l.holder = x'', {label}, l.holder),
