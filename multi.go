@@ -36,7 +36,7 @@ type LockSet struct {
 //
 // It returns the errors of TryLock, with the name of the lock that it could not acquire, and
 // [ErrLost] if a lock was lost while it waited for another one. After an error, the locks that it
-// had acquired are released in the background: for a moment, a call with wait 0 finds them held.
+// had acquired are released; if the database does not reply within 100 ms, in the background.
 func (l *Locker) TryLockAll(ctx context.Context, names []string, wait, lease time.Duration) (*LockSet, error) {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	switch {
@@ -67,7 +67,7 @@ func (l *Locker) TryLockAll(ctx context.Context, names []string, wait, lease tim
 		for _, k := range others {
 			k.unlock(0)
 		}
-		go l.releaseAll(held)
+		l.undo(func() { l.releaseAll(held) })
 		return nil, err
 	}
 	return c.set(), nil
