@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/lease"
+	"github.com/mysqllock/mysqllock/internal/outage"
 	"github.com/mysqllock/mysqllock/internal/queue"
 	"github.com/mysqllock/mysqllock/internal/store"
 )
@@ -418,7 +419,7 @@ func (l *Locker) releaseAll(held []*hold) error {
 	defer l.working.Done()
 	errs := l.releaseRows(held)
 	for i, h := range held {
-		switch errs[i] {
+		switch errs[i] = outage.Describe(errs[i]); errs[i] {
 		case nil:
 			l.released.Add(1)
 		case ErrLost:
