@@ -191,7 +191,7 @@ func (c *call) acquire() (*Lock, error) {
 	}
 }
 
-// leave leaves the queue. A claim of the name is released first, in the background.
+// leave leaves the queue. A claim of the name is released first.
 func (c *call) leave() {
 	if c.granted != (store.Claim{}) {
 		c.l.waker.GiveBack(c.granted)
@@ -201,10 +201,24 @@ func (c *call) leave() {
 		c.l.leaveQueue(c.waiter)
 		return
 	}
-	c.l.working.Go(func() {
+	c.l.undo(func() {
 		c.l.releaseClaim(claim)
 		c.l.leaveQueue(c.waiter)
 	})
+}
+
+// undo calls fn, which releases what a call that returns an error has acquired. If the database does
+// not reply in time, fn goes on in the background.
+func (l *Locker) undo(fn func()) {
+	done := make(chan struct{})
+	l.working.Go(func() {
+		defer close(done)
+		fn()
+	})
+	select {
+	case <-done:
+	case <-time.After(overrun):
+	}
 }
 
 // releaseClaim releases the claim of a name that was not granted.

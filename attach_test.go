@@ -351,6 +351,55 @@ func TestAttachBehindALockedRow(t *testing.T) {
 	})
 }
 
+// An Attach whose context ends has the error of any acquire whose context ends.
+func TestErrorsOfAttach(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		holder := e.locker(t)
+		proxy := wire.New(t, e.server.Addr())
+		dead := newLocker(t, e.through(t, proxy))
+		proxy.Refuse(true)
+		pool := e.db(t, "")
+		pool.SetMaxOpenConns(1)
+		usedUp := newLocker(t, pool)
+		conn, err := pool.Conn(ctx)
+		require.NoError(t, err)
+		defer conn.Close()
+		tx, err := e.db(t, "").Begin()
+		require.NoError(t, err)
+		defer tx.Rollback()
+		for name, c := range map[string]struct {
+			l           *mysqllock.Locker
+			locked      bool
+			is, isNot   error
+			alwaysKnown bool
+		}{
+			"no connection":    {dead, false, mysqllock.ErrUnavailable, mysqllock.ErrNotAcquired, true},
+			"pool used up":     {usedUp, false, mysqllock.ErrUnavailable, mysqllock.ErrNotAcquired, true},
+			"row locked":       {newLocker(t, e.connected(t, 3)), true, mysqllock.ErrNotAcquired, mysqllock.ErrUnavailable, false},
+			"ended from start": {holder, false, mysqllock.ErrNotAcquired, mysqllock.ErrUnavailable, false},
+		} {
+			ticket := detach(t, holder, acquire(t, holder, name, mysqllock.AutoRenew), time.Hour)
+			if c.locked {
+				require.NoError(t, tx.QueryRow("SELECT name FROM mysqllock WHERE name = ? FOR UPDATE", name).Scan(new(string)))
+			}
+			for _, after := range []time.Duration{0, 5 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second} {
+				if after == 0 != (name == "ended from start") || after < 100*time.Millisecond && after > 0 && !c.alwaysKnown {
+					continue
+				}
+				leaving, cancel := context.WithCancelCause(ctx)
+				if after == 0 {
+					cancel(errLeaving)
+				}
+				stop := time.AfterFunc(after, func() { cancel(errLeaving) })
+				_, err := c.l.Attach(leaving, ticket, mysqllock.AutoRenew)
+				stop.Stop()
+				cancel(nil)
+				ending{cancel: 1}.assertClass(t, err, c.is, c.isNot)
+			}
+		}
+	})
+}
+
 // A pool of one connection is enough.
 func TestHandoverInAPoolOfOne(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {

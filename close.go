@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/outage"
 	"github.com/mysqllock/mysqllock/internal/store"
 	"github.com/mysqllock/mysqllock/internal/undo"
 )
@@ -44,7 +45,7 @@ func (l *Locker) close() error {
 		err = drainErr
 	}
 	if err != nil {
-		return fmt.Errorf("mysqllock: close: locks may stay held until their leases end: %w", err)
+		return fmt.Errorf("mysqllock: close: locks may stay held until their leases end: %w", outage.Describe(err))
 	}
 	return nil
 }

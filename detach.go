@@ -170,7 +170,8 @@ func (l *Locker) isClosed() bool {
 // ctx ends. It returns [ErrLost] if the lease had ended, if the lock was attached before or
 // taken by force, or if the owner has lost a lock of this name and not unlocked it yet. It
 // returns [ErrNotAcquired] if a transaction has the row locked, [ErrUnavailable] with the
-// database's error if the database did not reply, the cause of ctx, an error if t is not a
+// database's error if the database did not reply; if ctx has ended, either also matches
+// [context.Cause] of ctx. Otherwise it returns an error if t is not a
 // Ticket or if the owner holds the lock already, [ErrInvalidLease], [ErrClosed], or the
 // database's error. If the outcome is unknown, the lock is released in the background; otherwise
 // the Ticket can be used again.
@@ -207,7 +208,7 @@ func (l *Locker) attach(ctx context.Context, t ticket, length time.Duration, o *
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, causeOf(ctx)
+		return nil, canceled(ctx)
 	}
 	req := store.AttachRequest{
 		Claim: store.Claim{Name: t.claim.Name, Owner: store.NewOwnerID(l.process)}, Ticket: t.claim.Owner, Holder: label, Lease: l.rowLease(length),
@@ -266,7 +267,7 @@ func (l *Locker) attachRow(ctx context.Context, req store.AttachRequest) (store.
 		case store.Transient(err) && !l.isClosed() && pause.Wait(limited):
 			continue
 		default:
-			err = l.attachError(ctx, err)
+			err = l.attachError(ctx, store.Claim{Name: req.Name, Owner: req.Ticket}, err)
 		}
 		if maybe {
 			l.releaser.Add(req.Claim, req.Lease, true, time.Now())
@@ -275,17 +276,29 @@ func (l *Locker) attachRow(ctx context.Context, req store.AttachRequest) (store.
 	}
 }
 
-// attachError classifies the error of an Attach that gives up.
-func (l *Locker) attachError(ctx context.Context, err error) error {
+// attachError classifies the error of an Attach that gives up on the row of a ticket.
+func (l *Locker) attachError(ctx context.Context, c store.Claim, err error) error {
+	if ctx.Err() != nil && store.Transient(err) && l.rowLocked(c) {
+		err = store.ErrRowLocked // the statement was cut off behind it
+	}
 	described := l.handoverError(ctx, err)
 	switch {
-	case ctx.Err() != nil, l.isClosed(), !store.Transient(err):
+	case l.isClosed(), !store.Transient(err):
 		return described
 	case store.Contended(err):
 		return fmt.Errorf("%w: %w", ErrNotAcquired, described)
 	default:
 		return fmt.Errorf("%w: %w", ErrUnavailable, described)
 	}
+}
+
+// rowLocked reports whether a transaction has the row of a claim locked, as far as can be found out
+// in probeWait.
+func (l *Locker) rowLocked(c store.Claim) bool {
+	ctx, cancel := context.WithTimeout(l.background, probeWait)
+	defer cancel()
+	state, err := l.repo.Probe(ctx, c)
+	return err == nil && state == store.RowLocked
 }
 
 // beginAttached turns the grant of an Attach into a hold, unless it came too late.

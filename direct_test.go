@@ -280,6 +280,36 @@ func TestWaiterLeavesDuringDirectHandoff(t *testing.T) {
 	})
 }
 
+// A waiter leaves and a call without a wait follows, while a release grants the lock to their process:
+// the grant is given back.
+func TestNoWaitDuringDirectHandoff(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		a, b, c := e.locker(t), e.locker(t), e.locker(t)
+		warm(t, "x", a, b, c)
+		for range 30 {
+			k := acquire(t, a, "x", mysqllock.AutoRenew)
+			waitCtx, cancel := context.WithCancel(ctx)
+			left := make(chan error, 1)
+			go func() {
+				_, err := b.TryLock(waitCtx, "x", time.Minute, mysqllock.AutoRenew)
+				left <- err
+			}()
+			eventually(t, "not listed", func() bool { return requireHeld(t, a, "x", true).Waiters == 1 })
+			time.Sleep(10 * time.Millisecond) // a brief hold is not handed over directly
+			cancel()
+			require.ErrorIs(t, <-left, mysqllock.ErrNotAcquired)
+			require.NoError(t, k.Unlock())
+			if k, err := b.TryLock(ctx, "x", 0, mysqllock.AutoRenew); err == nil {
+				require.NoError(t, k.Unlock())
+			}
+			start := time.Now()
+			k = acquireWithin(t, c, "x", 10*time.Second)
+			require.Less(t, time.Since(start), 3*time.Second)
+			require.NoError(t, k.Unlock())
+		}
+	})
+}
+
 // A process that closes as the lock is granted to it gives it back.
 func TestCloseDuringDirectHandoff(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {

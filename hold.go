@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/lease"
+	"github.com/mysqllock/mysqllock/internal/outage"
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
@@ -318,12 +319,12 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 			}
 			return ErrLost
 		case ctx.Err() != nil:
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			return fmt.Errorf("%w: %w", context.Cause(ctx), outage.Describe(err))
 		case !store.Transient(err) || unmatched == 5:
 			return err
 		}
 		if !pause.Wait(ctx) {
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			return fmt.Errorf("%w: %w", context.Cause(ctx), outage.Describe(err))
 		}
 	}
 }

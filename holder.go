@@ -17,7 +17,8 @@ type holderLabel struct {
 // request id, a job), instead of the label of [WithIdentity]. The label has 1 to 255 bytes of
 // UTF-8 without control characters; otherwise every call that acquires under the context returns
 // an error that says so. Re-entry does not change the holder. A lock is handed over within the
-// process without a statement only if its holder stays the same.
+// process, and a shared hold joins another one of the process, without a statement only if the
+// holder is the same.
 func WithHolder(ctx context.Context, label string) context.Context {
 	h := holderLabel{label: label}
 	if err := checkText(label); err != nil {

@@ -65,6 +65,53 @@ func TestWithHolderOfWaiters(t *testing.T) {
 	})
 }
 
+// Shared holds of one process are shown each with its own label, and those with the same label
+// cost no further statement.
+func TestWithHolderOfSharedHolds(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l, other := e.locker(t, mysqllock.WithIdentity("process")), e.locker(t)
+		share := func(label string) (k *mysqllock.Lock, statements int64) {
+			under := ctx
+			if label != "process" {
+				under = mysqllock.WithHolder(ctx, label)
+			}
+			before := l.Stats().Statements
+			k, err := l.TryRLock(under, "x", 5*time.Second, mysqllock.AutoRenew)
+			require.NoError(t, err)
+			return k, l.Stats().Statements - before
+		}
+		requireHolders := func(labels ...string) {
+			t.Helper()
+			var found []string
+			for _, info := range requireHeld(t, other, "x", len(labels) > 0).Holders {
+				found = append(found, info.Holder)
+			}
+			require.ElementsMatch(t, labels, found)
+		}
+		var locks []*mysqllock.Lock
+		for _, label := range []string{"first", "process", "second"} {
+			k, _ := share(label)
+			locks = append(locks, k)
+		}
+		requireHolders("first", "process", "second")
+		same, statements := share("second")
+		require.LessOrEqual(t, statements, int64(1), "1 after 50 ms")
+		requireHolders("first", "process", "second")
+		require.NoError(t, locks[0].Unlock())
+		requireHolders("process", "second")
+		require.NoError(t, locks[2].Unlock())
+		requireHolders("process", "second")
+		require.NoError(t, same.Unlock())
+		_, err := other.TryLock(ctx, "x", 0, mysqllock.AutoRenew)
+		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+		requireHolders("process")
+		require.NoError(t, locks[1].Err())
+		require.NoError(t, locks[1].Unlock())
+		requireHolders()
+		require.NoError(t, acquire(t, other, "x", mysqllock.AutoRenew).Unlock())
+	})
+}
+
 func TestInvalidHolder(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
 		l := e.locker(t)

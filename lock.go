@@ -435,7 +435,7 @@ func (l *Locker) endUnlocked(h *hold) (err error) {
 		l.released.Add(1)
 		return err
 	}
-	switch err = cmp.Or(l.releaseHold(end, h), err); err {
+	switch err = outage.Describe(cmp.Or(l.releaseHold(end, h), err)); err {
 	case nil:
 		l.released.Add(1)
 	case ErrLost:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/lease"
+	"github.com/mysqllock/mysqllock/internal/outage"
 	"github.com/mysqllock/mysqllock/internal/queue"
 	"github.com/mysqllock/mysqllock/internal/store"
 )
@@ -36,7 +37,7 @@ type LockSet struct {
 //
 // It returns the errors of TryLock, with the name of the lock that it could not acquire, and
 // [ErrLost] if a lock was lost while it waited for another one. After an error, the locks that it
-// had acquired are released in the background: for a moment, a call with wait 0 finds them held.
+// had acquired are released; if the database does not reply within 100 ms, in the background.
 func (l *Locker) TryLockAll(ctx context.Context, names []string, wait, lease time.Duration) (*LockSet, error) {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	switch {
@@ -67,7 +68,7 @@ func (l *Locker) TryLockAll(ctx context.Context, names []string, wait, lease tim
 		for _, k := range others {
 			k.unlock(0)
 		}
-		go l.releaseAll(held)
+		l.undo(func() { l.releaseAll(held) })
 		return nil, err
 	}
 	return c.set(), nil
@@ -418,7 +419,7 @@ func (l *Locker) releaseAll(held []*hold) error {
 	defer l.working.Done()
 	errs := l.releaseRows(held)
 	for i, h := range held {
-		switch errs[i] {
+		switch errs[i] = outage.Describe(errs[i]); errs[i] {
 		case nil:
 			l.released.Add(1)
 		case ErrLost:

@@ -641,7 +641,7 @@ func TestUndoEndsWithTheRow(t *testing.T) {
 		l := f.locker()
 		k := f.acquired(l, bg, "x", AutoRenew)
 		f.meet(mute, "release")
-		require.ErrorIs(t, k.Unlock(), context.DeadlineExceeded)
+		require.ErrorIs(t, k.Unlock(), outage.ErrNoAnswer)
 		f.until(time.Minute)
 		require.Equal(t, "acquire 1, look 1, owned 1, release 2, releaseAll 1", f.counts())
 	})
@@ -786,10 +786,10 @@ func TestUnlockThatFails(t *testing.T) {
 		"3 deadlocks":           {first(3, fails(errDeadlock), none), none, 70 * ms, nil, 4, 70 * ms},
 		"denied":                {fails(errDenied), none, 0, errDenied, 1, 0},
 		"denied for a while":    {fails(errDenied), first(5, fails(errDenied), none), 0, errDenied, 1, 3 * s},
-		"hangs":                 {hangs, none, 3 * s, context.DeadlineExceeded, 2, 3 * s},
-		"hangs for a while":     {hangs, first(3, hangs, none), 3 * s, context.DeadlineExceeded, 2, 20 * s},
+		"hangs":                 {hangs, none, 3 * s, outage.ErrNoAnswer, 2, 3 * s},
+		"hangs for a while":     {hangs, first(3, hangs, none), 3 * s, outage.ErrNoAnswer, 2, 20 * s},
 		"broken for a while":    {fails(errBroken), first(5, fails(errBroken), none), 2550 * ms, errBroken, 9, 6 * s},
-		"answers are not heard": {mute, mute, 3 * s, context.DeadlineExceeded, 2, 0},
+		"answers are not heard": {mute, mute, 3 * s, outage.ErrNoAnswer, 2, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -800,6 +800,7 @@ func TestUnlockThatFails(t *testing.T) {
 				f.meet(c.releaseAll, "releaseAll")
 				err := k.Unlock()
 				require.ErrorIs(t, err, c.err)
+				require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller set no time limit")
 				require.Equal(t, c.took, f.now())
 				require.Len(t, strings.Fields(f.sent("release")), c.releases)
 				require.ErrorIs(t, k.Unlock(), ErrNotHeld)
@@ -917,7 +918,7 @@ func TestCloseIsBounded(t *testing.T) {
 		want    error
 		at      time.Duration
 	}{
-		"hangs":             {hangs, false, context.DeadlineExceeded, 10 * time.Second},
+		"hangs":             {hangs, false, outage.ErrNoAnswer, 10 * time.Second},
 		"broken":            {fails(errBroken), false, errBroken, 10 * time.Second},
 		"hangs for a while": {first(2, hangs, none), false, nil, 4 * time.Second},
 		"answers get lost":  {first(2, mute, none), false, nil, 4 * time.Second},
@@ -937,6 +938,7 @@ func TestCloseIsBounded(t *testing.T) {
 				err := l.Close()
 				require.LessOrEqual(t, f.now(), c.at)
 				require.ErrorIs(t, err, c.want)
+				require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller set no time limit")
 				require.Equal(t, err, l.Close(), "further calls return the same")
 				for i := range 3 {
 					require.Equal(t, c.want == nil, f.left(fmt.Sprint(i)) == 0, i)

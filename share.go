@@ -18,6 +18,7 @@ import (
 type share struct {
 	locker  *Locker
 	name    string
+	holder  string // the label in the row, as of WithHolder; "" if not set
 	token   uint64
 	lease   *lease.Lease
 	holds   map[*hold]struct{}
@@ -35,7 +36,7 @@ const lookInterval = 50 * time.Millisecond
 // looked is when the last statement that found no exclusive request was sent, or zero if none
 // did. The caller holds mu.
 func (l *Locker) startShare(h *hold, g store.Grant, length time.Duration, looked time.Time) {
-	s := &share{locker: l, name: h.key.name, token: g.Token, looked: looked, holds: map[*hold]struct{}{}}
+	s := &share{locker: l, name: h.key.name, holder: h.holder, token: g.Token, looked: looked, holds: map[*hold]struct{}{}}
 	s.lease = l.watchdog.Start(g.Claim, g.Sent, length, h.request(), s)
 	l.shares[s.name] = s
 	l.enterShare(h, s)
@@ -50,8 +51,8 @@ func (l *Locker) enterShare(h *hold, s *share) {
 }
 
 // joinShare adds a hold to the share of this process, without a statement. It returns nil if the
-// process has no share that can be trusted for long enough, if the last look is too old, or if
-// other requests of the process wait. head means that the call is the head of the queue, so the
+// process has no share that can be trusted for long enough, if operators see another holder for it, if
+// the last look is too old, or if other requests of the process wait. head means that the call is the head of the queue, so the
 // requests behind it do not matter.
 func (c *call) joinShare(head bool) *Lock {
 	if c.mode != store.Shared {
@@ -60,7 +61,7 @@ func (c *call) joinShare(head bool) *Lock {
 	l := c.l
 	l.mu.Lock()
 	s, now := l.shares[c.name], time.Now()
-	if s == nil || l.closed || s.lease.Remaining() < c.minRemaining() || now.Sub(s.looked) > lookInterval ||
+	if s == nil || s.holder != c.holder || l.closed || s.lease.Remaining() < c.minRemaining() || now.Sub(s.looked) > lookInterval ||
 		c.ctx.Err() != nil || l.holds[c.key()] != nil || !head && l.queues.Has(c.name) {
 		l.mu.Unlock()
 		return nil
@@ -90,7 +91,7 @@ func (c *call) lookForRequests() error {
 	l := c.l
 	l.mu.Lock()
 	s := l.shares[c.name]
-	fresh := s == nil || time.Since(s.looked) <= lookInterval
+	fresh := s == nil || s.holder != c.holder || time.Since(s.looked) <= lookInterval
 	l.mu.Unlock()
 	if fresh {
 		return nil

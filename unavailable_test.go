@@ -636,3 +636,32 @@ func TestBusyAfterAnOutage(t *testing.T) {
 		require.NotErrorIs(t, err, mysqllock.ErrUnavailable)
 	})
 }
+
+// The time limit of a release, of whatever kind, is not a deadline of the caller.
+func TestTimeLimitOfReleases(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		proxy := wire.New(t, e.server.Addr())
+		l := newLocker(t, e.through(t, proxy))
+		permit, err := l.Semaphore("x", 1).TryAcquire(ctx, 0, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		set, after := acquireAll(t, l, "a", "b"), acquire(t, l, "after", mysqllock.AutoRenew)
+		releases := map[string]func() error{
+			"lock":        acquire(t, l, "x", mysqllock.AutoRenew).Unlock,
+			"shared":      rlock(t, l, "shared", mysqllock.AutoRenew).Unlock,
+			"permit":      permit.Unlock,
+			"set":         set.Unlock,
+			"UnlockAfter": func() error { return after.UnlockAfter(time.Hour) },
+		}
+		proxy.BlackHole(true)
+		defer proxy.BlackHole(false)
+		var wg sync.WaitGroup
+		for name, release := range releases {
+			wg.Go(func() {
+				err := release()
+				assert.ErrorContains(t, err, "the database did not answer in time", name)
+				assert.NotErrorIs(t, err, context.DeadlineExceeded, name)
+			})
+		}
+		wg.Wait()
+	})
+}

@@ -1,6 +1,7 @@
 package fakestore
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -22,7 +23,7 @@ func (s *Store) AcquireAll(ctx context.Context, req store.BatchRequest) (g store
 			if r == nil {
 				r = s.table.add(c.Name)
 			}
-			r.grant(store.AcquireRequest{Claim: c, Lease: req.Lease}, now)
+			r.grant(store.AcquireRequest{Claim: c, Holder: cmp.Or(req.Holder, s.Label), Lease: req.Lease}, now)
 			r.token, g.Token = token, token
 		}
 	})

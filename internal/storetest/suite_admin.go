@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,14 @@ var operations = []clause{
 		c := p.claim("x")
 		p.acquire(store.AcquireRequest{Claim: c, Lease: long, Holder: "a job"})
 		require.Equal(t, "a job", p.inspect("x").Holder)
+		for holder, names := range map[string][]string{"": {"a", "b"}, "a job": {"c", "d"}} {
+			g, err := p.AcquireAll(ctx, store.BatchRequest{Names: names, Owner: store.NewOwnerID(p.self), Lease: long, Holder: holder})
+			require.NoError(t, err)
+			for range g.Granted {
+				p.t.Cleanup(p.HoldEnded)
+			}
+			require.Equal(t, cmp.Or(holder, Label), p.inspect(names[1]).Holder)
+		}
 		for _, holder := range []string{"another job", Label} {
 			ticket := store.NewTicketID(p.self)
 			detached, _, _, err := p.Detach(ctx, store.DetachRequest{Claim: c, Ticket: ticket, Lease: long})

@@ -358,9 +358,13 @@ func (s *signaller) drain() {
 }
 
 // giveBack releases a row that was granted to this process after its last waiter had left. A waiter
-// that has joined since finds the grant itself, or has taken it.
+// that has joined since takes the grant, unless it leaves before it has found it, such as one without
+// a wait. Then leave serves the row again.
 func (s *signaller) giveBack(c store.Claim) {
-	if s.queues.Has(c.Name) {
+	s.mu.Lock()
+	waits := s.stillWaiting(c.Name)
+	s.mu.Unlock()
+	if waits {
 		s.queues.Wake(c.Name)
 		return
 	}
