@@ -65,8 +65,8 @@ const (
 	// probeWait is how long a call waits, before it returns an error, for the probe that shows
 	// whether the database replies.
 	probeWait = 50 * time.Millisecond
-	// overrun limits how much a call may exceed its wait.
-	overrun = 95 * time.Millisecond
+	// maxOverrun limits how much a call may exceed its wait.
+	maxOverrun = 95 * time.Millisecond
 	// unlockTimeout limits Unlock, confirmTimeout its check of the row before a handoff, and
 	// closeTimeout each step of Close.
 	unlockTimeout  = 3 * time.Second

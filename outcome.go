@@ -66,7 +66,7 @@ func (c *call) lastErr() (err error, outage bool) {
 	}
 	v := c.l.outages.Verdict(c.waiter.State)
 	end := time.Now().Add(probeWait)
-	if latest := c.cutoffTime.Add(min(c.wait-minTimeout, 0) + overrun); latest.After(end) && c.ctx.Err() == nil {
+	if latest := c.cutoffTime.Add(min(c.wait-minTimeout, 0) + maxOverrun); latest.After(end) && c.ctx.Err() == nil {
 		end = latest
 	}
 	for v.Probing && time.Now().Before(end) {

@@ -184,7 +184,7 @@ func (d *Watchdog) dueBatches() []batch {
 			key.holds = 0
 		}
 		key.short = ls.short
-		if ls.crowded && key.length > 0 && !ls.due.After(now) && d.startSingle(ls, key) {
+		if ls.wasLocked && key.length > 0 && !ls.due.After(now) && d.startSingle(ls, key) {
 			timeout, retry := d.timeouts(key)
 			ls.due = now.Add(timeout + retry) // in a batch, if there is no reply
 			continue
@@ -225,7 +225,7 @@ func (d *Watchdog) renewBatch(b batch) {
 			return
 		}
 		if count == len(claims) {
-			d.uncrowded(b.leases)
+			d.markUnlocked(b.leases)
 			d.extendedAll(b, b.leases, sent)
 			return
 		}
@@ -248,7 +248,7 @@ func (d *Watchdog) renewBatch(b batch) {
 	case b.length == 0 || b.longer && len(o.seen) > 0:
 	case len(o.renewed)+len(o.longer) == count:
 		// The statement counted exactly these, so it has renewed them.
-		d.uncrowded(o.renewed)
+		d.markUnlocked(o.renewed)
 		d.extendedAll(b, append(o.renewed, o.longer...), sent)
 	default:
 		// The read may have seen an uncommitted change, or the write of another statement. Only
@@ -323,12 +323,12 @@ func (d *Watchdog) extendedAll(b batch, leases []*Lease, sent time.Time) {
 	d.renewed(b, leases)
 }
 
-// uncrowded records that no row of the given leases was locked, so none needs its own statement.
-func (d *Watchdog) uncrowded(leases []*Lease) {
+// markUnlocked records that no row of the given leases was locked, so none needs its own statement.
+func (d *Watchdog) markUnlocked(leases []*Lease) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, ls := range leases {
-		ls.crowded = false
+		ls.wasLocked = false
 	}
 }
 

@@ -29,7 +29,7 @@ func (d *Watchdog) renewSkipped(b batch, leases []*Lease) {
 		if ls.trusted.Sub(now) < b.length/3 {
 			starving = append(starving, ls)
 		}
-		ls.crowded = true
+		ls.wasLocked = true
 		d.startSingle(ls, b.renewal)
 	}
 	d.mu.Unlock()

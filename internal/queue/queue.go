@@ -20,11 +20,11 @@ type Queues[S, H any] struct {
 }
 
 type queue[S, H any] struct {
-	head      *Waiter[S, H]
-	open      bool      // waiters with NoWait may join
-	next      list.List // of *Waiter: those behind the head, in order of arrival
-	noWaiting int       // how many of those have NoWait
-	state     S
+	head        *Waiter[S, H]
+	open        bool      // waiters with NoWait may join
+	next        list.List // of *Waiter: those behind the head, in order of arrival
+	noWaitCount int       // how many of those have NoWait
+	state       S
 }
 
 // A Waiter is a place in a queue.
@@ -72,7 +72,7 @@ func (qs *Queues[S, H]) Join(r Request) (*Waiter[S, H], *S) {
 	} else {
 		w.elem = q.next.PushBack(w)
 		if r.NoWait {
-			q.noWaiting++
+			q.noWaitCount++
 		}
 	}
 	w.State = &q.state
@@ -102,7 +102,7 @@ func (w *Waiter[S, H]) Refuse() {
 
 // refuse refuses the waiters with NoWait. mayFail means that the head may yet leave without a hold.
 func (q *queue[S, H]) refuse(mayFail bool) {
-	for e := q.next.Front(); e != nil && q.noWaiting > 0; e = e.Next() {
+	for e := q.next.Front(); e != nil && q.noWaitCount > 0; e = e.Next() {
 		w := e.Value.(*Waiter[S, H])
 		spared := mayFail && w.Shared && !q.head.Shared && q.head.NoWait // the head will leave, and w may then join shared holders
 		if w.Refused != nil && !spared {
@@ -198,7 +198,7 @@ func (q *queue[S, H]) pass(offer H) bool {
 func (q *queue[S, H]) remove(elem *list.Element) *Waiter[S, H] {
 	w := q.next.Remove(elem).(*Waiter[S, H])
 	if w.Refused != nil {
-		q.noWaiting--
+		q.noWaitCount--
 	}
 	return w
 }

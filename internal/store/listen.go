@@ -121,12 +121,12 @@ func (s *Store) Granted(ctx context.Context, names []string) (grants []Grant, er
 
 // readGranted reads the rows for Granted.
 func (s *Store) readGranted(ctx context.Context, names []string) (found []grantRow, err error) {
-	if s.granted != nil && len(names) == 1 {
+	if s.preparedGranted != nil && len(names) == 1 {
 		s.statements.Add(1)
-		if err = s.granted.SelectContext(ctx, &found, hex.EncodeToString([]byte(names[0]))); !unprepared(err) {
+		if err = s.preparedGranted.SelectContext(ctx, &found, hex.EncodeToString([]byte(names[0]))); !unprepared(err) {
 			return found, err
 		}
-		s.granted, s.unprepared = nil, true
+		s.preparedGranted, s.prepareRefused = nil, true
 	}
 	s.statements.Add(1)
 	err = s.listener.SelectContext(ctx, &found, s.query(sqlGranted, "names", literals(names), "count", strconv.Itoa(len(names))))
@@ -143,13 +143,13 @@ type grantRow struct {
 // 40 % longer on a thread of the server that has just woken up. If preparing fails, Granted sends the
 // text.
 func (s *Store) prepareGranted(ctx context.Context) {
-	if !s.signalled || s.granted != nil || s.unprepared {
+	if !s.signalled || s.preparedGranted != nil || s.prepareRefused {
 		return
 	}
 	s.statements.Add(1)
 	stmt, err := s.listener.PreparexContext(ctx, s.query(sqlGranted, "names", "UNHEX(CONVERT(? USING ascii))", "count", "1"))
-	if s.unprepared = err != nil && errorNumber(err) != 1317; err == nil { // 1317: a signal interrupted it
-		s.granted = stmt
+	if s.prepareRefused = err != nil && errorNumber(err) != 1317; err == nil { // 1317: a signal interrupted it
+		s.preparedGranted = stmt
 	}
 }
 
@@ -162,7 +162,7 @@ func (s *Store) openListener(ctx context.Context) error {
 		conn.Close()
 		return err
 	}
-	s.listener, s.signalled, s.unprepared = conn, false, false
+	s.listener, s.signalled, s.prepareRefused = conn, false, false
 	var granted sql.NullBool
 	s.statements.Add(2)
 	conn.ExecContext(ctx, sqlNotSlow) // before a signal can interrupt it; if it is refused, the slow log has one more entry
@@ -180,7 +180,7 @@ func (s *Store) CloseListener() {
 	if s.listener != nil {
 		s.listener.Raw(func(any) error { return driver.ErrBadConn })
 		s.listener.Close()
-		s.listener, s.signalled, s.granted = nil, false, nil
+		s.listener, s.signalled, s.preparedGranted = nil, false, nil
 	}
 }
 

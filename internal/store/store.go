@@ -58,8 +58,8 @@ type Store struct {
 	waitCount int64      // the pool's WaitCount when listener was last used
 	signalled bool       // a signal has arrived on listener
 
-	granted    *sqlx.Stmt // sqlGranted for one name, prepared on listener; nil if it is not prepared
-	unprepared bool       // the server has refused to prepare sqlGranted
+	preparedGranted *sqlx.Stmt // sqlGranted for one name, prepared on listener; nil if it is not prepared
+	prepareRefused  bool       // the server has refused to prepare sqlGranted
 
 	mu             sync.Mutex         // protects following fields
 	held           int                // grants for which HoldEnded was not called yet
