@@ -11,7 +11,7 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A waiter is the place of a call in the wait queue of its name.
+// A waiter is a call's place in the wait queue of its name.
 type waiter = queue.Waiter[outage.Evidence, *handoff]
 
 // A request is what a call asks for.
@@ -24,24 +24,24 @@ type request struct {
 
 // A call is one request in progress.
 type call struct {
-	request    // its wait is the time limit of the call
+	request    // wait is noWaitTimeout for a call that does not wait
 	l          *Locker
 	ctx        context.Context
-	queueName  string // key of the name's wait queue
+	queueName  string // key of the row that has the name's wait queue
 	owner      *owner
 	reentrant  bool            // the owner is from ctx, so other calls may acquire the lock for it
-	noWait     bool            // one attempt
-	timeout    <-chan struct{} // closed when the wait runs out; nil if it does not
-	cutoff     <-chan struct{} // closed when the wait for a statement in flight runs out; likewise
-	cutoffTime time.Time       // when cutoff is closed; zero if it is not
+	noWait     bool            // the call makes only one attempt
+	timeout    <-chan struct{} // closed when the wait runs out; nil for WaitForever
+	cutoff     <-chan struct{} // closed when the call stops waiting for a statement in flight; nil for WaitForever
+	cutoffTime time.Time       // when cutoff is closed; zero for WaitForever
 	waiter     *waiter
 	again      bool               // an attempt was refused
-	claim      store.Claim        // of the name, while others hold it shared; zero if it is not claimed
-	granted    store.Claim        // of a row that a release has granted to this process, whose owner the next attempt replaces; zero if there is none
+	claim      store.Claim        // by which the call has claimed the name while others hold it shared; zero if it has not
+	granted    store.Claim        // of a row that a release has granted to this process, and whose owner the next attempt replaces; zero if there is none
 	pause      background.Backoff // before the next attempt
-	contention error              // of the last attempt, if another statement on the row blocked it
-	observed   *observed
-	holder     string // as of WithHolder; "" if not set
+	contention error              // of the last attempt, if another statement on the row blocked it; otherwise nil
+	observed   *observed          // nil if there is no observer
+	holder     string             // label from WithHolder; "" if not set
 }
 
 // check returns an error if the request is invalid.
@@ -62,7 +62,7 @@ func (l *Locker) tryAcquire(ctx context.Context, r request, o *observed) (*Lock,
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	// Re-entry and joining a share need no call on the heap.
+	// Re-entering a lock and joining a share need no call on the heap.
 	inMemory := call{request: r, l: l, ctx: ctx, queueName: store.QueueName(r.mode, r.name), noWait: r.wait <= 0, observed: o}
 	var found bool
 	inMemory.owner, found = ownerOf(ctx)
@@ -91,7 +91,7 @@ func (l *Locker) tryAcquire(ctx context.Context, r request, o *observed) (*Lock,
 	}
 	defer l.working.Done()
 	if wait != WaitForever {
-		// Closed, because a call may receive from it more than once.
+		// A timer's channel would not do: a call may receive from timeout more than once.
 		timeout := make(chan struct{})
 		c.timeout = timeout
 		defer time.AfterFunc(c.wait, func() { close(timeout) }).Stop()
@@ -119,7 +119,7 @@ func checkLease(lease time.Duration) error {
 	return nil
 }
 
-// enter registers a call, for which Close waits. It returns false after Close.
+// enter registers a call, so that Close waits for it. It returns false after Close.
 func (l *Locker) enter() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,8 +129,8 @@ func (l *Locker) enter() bool {
 	return !l.closed
 }
 
-// acquire waits until the call is the head of the name's queue, and then makes attempts until
-// one is granted or the call ends.
+// acquire waits until the call is the head of the name's queue. It then makes attempts until one
+// is granted or the call must end.
 func (c *call) acquire() (*Lock, error) {
 	l := c.l
 	w, evidence := l.queues.Join(queue.Request{Name: c.queueName, Owner: c.owner, NoWait: c.noWait, Shared: c.mode == store.Shared})
@@ -153,7 +153,7 @@ func (c *call) acquire() (*Lock, error) {
 	}
 	offer := w.TakeOffer()
 	for c.pause = firstBackoff; ; {
-		// An earlier hold of the owner may be lost but not yet unlocked.
+		// The owner may have a hold that is lost but not yet unlocked.
 		if k, err := c.reenter(); k != nil || err != nil {
 			l.releaseHandoff(offer)
 			c.leave()
@@ -191,7 +191,7 @@ func (c *call) acquire() (*Lock, error) {
 	}
 }
 
-// leave leaves the queue. A claim of the name is released first.
+// leave leaves the queue. If the call has claimed the name, it releases the claim first.
 func (c *call) leave() {
 	if c.granted != (store.Claim{}) {
 		c.l.waker.GiveBack(c.granted)
@@ -217,7 +217,7 @@ func (l *Locker) undo(fn func()) {
 	})
 	select {
 	case <-done:
-	case <-time.After(overrun):
+	case <-time.After(maxOverrun):
 	}
 }
 
@@ -233,14 +233,14 @@ func (l *Locker) releaseClaim(claim store.Claim) {
 // doubles it.
 const firstPause = 10 * time.Millisecond
 
-// maxGuardPause is the longest delay before a request for a name that nobody holds, but for which
-// a guard of a shared hold is open, is sent again.
+// maxGuardPause is the longest delay between the attempts of a request that waits only for an open
+// guard, whose shared hold has ended.
 const maxGuardPause = 100 * time.Millisecond
 
 var firstBackoff = background.Backoff{Delay: firstPause, Max: 50 * firstPause}
 
-// waitAfter waits, after an attempt without a hold, until another may succeed. It returns an
-// error if the call must end.
+// waitAfter is called after an attempt that led to no hold. It waits until another attempt may
+// succeed, and returns an error if the call must end.
 func (c *call) waitAfter(a *attempt) error {
 	switch {
 	case a.err != nil:
@@ -291,8 +291,8 @@ func (c *call) waitAfter(a *attempt) error {
 	}
 }
 
-// answered records that the database granted or refused an attempt of w. again is set if it
-// had refused an earlier one.
+// answered records that the database granted or refused an attempt of w. again means that it had
+// refused an earlier one.
 func (l *Locker) answered(w *waiter, granted, again bool) {
 	l.outages.Answered(w.State, w, granted)
 	l.waker.Answered(w.Name, granted, again)
@@ -304,7 +304,8 @@ func (c *call) refused() {
 	c.waiter.Admit(false)
 }
 
-// queue waits until the call is the head, or its owner acquires the lock by another call.
+// queue waits until the call is the head. If its owner acquires the lock by another call
+// meanwhile, queue returns a handle.
 func (c *call) queue() (*Lock, error) {
 	for {
 		select {
@@ -348,8 +349,8 @@ func await[T any](c *call, ready <-chan T, timeout <-chan struct{}) error {
 	}
 }
 
-// sleep waits, as the head, until the row may be free. A wake-up since the last attempt was
-// sent is still in Woken.
+// sleep waits, for the head of the queue, until the row may be free. It misses no wake-up: one
+// that has arrived since the last attempt was sent is still in Woken.
 func (c *call) sleep(a *attempt) error {
 	left := a.grant.Remaining
 	if (a.grant.Reserved || a.grant.HandedOff) && a.request.EnlistAs != 0 {
@@ -361,8 +362,8 @@ func (c *call) sleep(a *attempt) error {
 	return await(c, c.waiter.Woken, c.timeout)
 }
 
-// reenter returns another handle if the owner of the call holds the lock, and an error if it
-// has lost it; otherwise nil and nil.
+// reenter returns another handle if the owner of the call holds the lock, and an error if the
+// owner has lost it. Otherwise it returns nil, nil.
 func (c *call) reenter() (*Lock, error) {
 	if !c.reentrant {
 		return nil, nil
@@ -398,11 +399,11 @@ func (c *call) reenter() (*Lock, error) {
 	return k, nil
 }
 
-// run runs an attempt until its reply. If the call must end first, run returns why, and the
-// attempt leaves the queue when its reply arrives.
+// run runs an attempt until its reply arrives. If the call must end before that, run returns the
+// reason; the attempt then leaves the queue when its reply arrives.
 //
-// An attempt on a goroutine of its own need not be cut off, but switching goroutines costs
-// 10 % of an uncontended acquire and release.
+// The call can leave an attempt that has its own goroutine without cutting it off. But switching
+// goroutines costs 10 % of an uncontended acquire and release.
 func (c *call) run(a *attempt) error {
 	var err error
 	if a.inline {
@@ -422,7 +423,7 @@ func (c *call) run(a *attempt) error {
 	return err
 }
 
-// report records the reply to an attempt whose call may end.
+// report records what the reply to an attempt shows, in case the call must end.
 func (c *call) report(a *attempt) {
 	switch {
 	case a.err != nil:

@@ -8,22 +8,24 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// Info is the state of a lock in the table, of one process's shared hold of it, or of a permit.
+// Info is what the table shows of a lock, of one process's shared hold of it, or of a permit.
 type Info struct {
-	Name                  string        // of the lock or the semaphore
-	Held                  bool          // some owner holds the lock
-	Shared                bool          // held shared (TryRLock)
-	Slot                  int           // of a permit, from 1 on; 0 for locks
-	Holder, Owner         string        // label of the process (WithIdentity); opaque id of the acquisition; empty for a lock with Holders
-	Holds                 int           // open handles, as of the last write to the row, which a session does not renew
-	Token                 uint64        // of the holder, or of the last one; near it while goroutines of one process hand the lock over
-	AcquiredAt, ExpiresAt time.Time     // UTC, by the database's clock; the end of the lease or of the session that keeps the lock, whichever is later
-	ExpiresIn             time.Duration // by the database's clock, when it was read
-	Waiters               int           // processes in the wait queue of the lock or the semaphore
-	Holders               []Info        // from Inspect: one for each process that holds the lock shared
+	Name       string        // of the lock or semaphore
+	Held       bool          // some owner holds it
+	Shared     bool          // it is held shared (TryRLock)
+	Slot       int           // of a permit, from 1 on; 0 for locks
+	Holder     string        // label of the holder (WithIdentity, WithHolder); empty for a lock with Holders
+	Owner      string        // opaque id of the acquisition; empty for a lock with Holders
+	Holds      int           // open handles when the row was last written; while a session keeps the lock, that may be long ago
+	Token      uint64        // of the present or last holder; may differ from the holder's while goroutines of one process hand the lock over
+	AcquiredAt time.Time     // UTC, by the database's clock
+	ExpiresAt  time.Time     // UTC, by the database's clock: the end of the lease or of the session that keeps the lock, whichever is later
+	ExpiresIn  time.Duration // until ExpiresAt, when the row was read
+	Waiters    int           // processes in the wait queue of the lock or semaphore
+	Holders    []Info        // from Inspect: one for each process that holds the lock shared
 }
 
-// infosOf returns what the store has read.
+// infosOf converts what the store has read.
 func infosOf(found []store.Info) (infos []Info) {
 	for _, i := range found {
 		infos = append(infos, infoOf(i))
@@ -38,11 +40,11 @@ func infoOf(i store.Info) Info {
 	}
 }
 
-// Inspect returns the state of the lock name; Held is false, without an error,
-// for a name that has no row. If the lock is held shared, Holders has an Info for each process
-// that does, and the other fields sum them up: the first AcquiredAt, the last ExpiresAt, all
-// Holds. It blocks for one round trip. It returns
-// [ErrInvalidName], [ErrNoTable], [ErrClosed], or the error of ctx or the database.
+// Inspect returns the state of the lock called name. If the name has no row, Held is false and
+// there is no error. If the lock is held shared, Holders has an Info for each process that shares
+// it, and the other fields combine them: the earliest AcquiredAt, the latest ExpiresAt, the sum of
+// Holds. Inspect blocks for one round trip. It returns [ErrInvalidName], [ErrNoTable],
+// [ErrClosed], or the error of ctx or the database.
 func (l *Locker) Inspect(ctx context.Context, name string) (info Info, err error) {
 	err = l.admin(func() (err error) {
 		if err = checkName(name); err == nil {
@@ -58,9 +60,9 @@ func (l *Locker) Inspect(ctx context.Context, name string) (info Info, err error
 	return info, nil
 }
 
-// List returns an Info for every lock that is held exclusively now, for every process's shared
-// hold of a lock, and for every permit of a semaphore that is held, in order of names. It reads
-// the whole table. It returns [ErrNoTable], [ErrClosed], or the error of ctx or the database.
+// List returns an Info for everything that is held now, sorted by name: each exclusive lock, each
+// process's shared hold of a lock, and each permit of a semaphore. It reads the whole table. It
+// returns [ErrNoTable], [ErrClosed], or the error of ctx or the database.
 func (l *Locker) List(ctx context.Context) (infos []Info, err error) {
 	err = l.admin(func() (err error) {
 		found, err := l.table.List(ctx)
@@ -74,8 +76,8 @@ func (l *Locker) List(ctx context.Context) (infos []Info, err error) {
 }
 
 // CreateTable creates the table if it does not exist. Any number of processes may call it at
-// once. It needs the CREATE privilege even if the table exists. It
-// returns [ErrClosed], or the error of ctx or the database.
+// once. It needs the CREATE privilege even if the table exists. It returns [ErrClosed], or the
+// error of ctx or the database.
 func (l *Locker) CreateTable(ctx context.Context) error {
 	if err := l.admin(func() error { return l.table.CreateTable(ctx) }); err != nil {
 		return fmt.Errorf("mysqllock: create table: %w", err)
@@ -83,18 +85,17 @@ func (l *Locker) CreateTable(ctx context.Context) error {
 	return nil
 }
 
-// ForceUnlock frees name from its holder, and reports whether it was held. A hold of this
-// Locker ends at once. A holder with another Locker, in this process or elsewhere, is
-// signalled and learns of the loss within milliseconds if that Locker listens, which it does
-// while calls wait for locks; otherwise at its next renewal or check, up to a third of its
-// lease later. Until then two owners may trust the lock, and only tokens and [Lock.Guard]
-// tell them apart. A holder that unlocks notices then, and hands nothing over within its
-// process, unless the database had replied to it less than 2 ms before the row was freed
-// (see [WithoutHandoff]).
+// ForceUnlock takes the lock called name away from all its holders, and reports whether it was
+// held. A hold of this Locker is lost at once. Another Locker, in this process or elsewhere, is
+// signalled: it finds the loss within milliseconds if it listens, which it does while its calls
+// wait for locks; otherwise at its next renewal or check, up to a third of its lease later. Until
+// then two owners may trust the lock, and only tokens and [Lock.Guard] distinguish them. A holder
+// that calls Unlock finds the loss, and does not hand the lock over inside its process, unless the
+// database had replied to it less than 2 ms before the row was freed (see [WithoutHandoff]).
 //
-// ForceUnlock waits, until ctx ends, for the transactions that the holder has under
-// Guard. It returns [ErrInvalidName], [ErrNoTable], [ErrClosed], or the error of ctx or
-// the database; after an error the lock may be held or free.
+// ForceUnlock waits, until ctx ends, for the transactions that holders have under Guard. It
+// returns [ErrInvalidName], [ErrNoTable], [ErrClosed], or the error of ctx or the database. After
+// an error the lock may be held or free.
 func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err error) {
 	if err = checkName(name); err == nil {
 		held, err = l.force(ctx, name)
@@ -105,7 +106,7 @@ func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err e
 	return held, nil
 }
 
-// force frees the row of a lock, with those of its shared holds, or of a slot, and reports
+// force frees the row of a lock and those of its shared holds, or the row of a slot. It reports
 // whether it freed a hold.
 func (l *Locker) force(ctx context.Context, key string) (held bool, err error) {
 	var all []store.Claim
@@ -128,11 +129,11 @@ func (l *Locker) force(ctx context.Context, key string) (held bool, err error) {
 }
 
 // Purge deletes the rows of locks, shared holds and permits that have been free for at least
-// idle, and returns how many. It counts the row of a semaphore's wait queue, too, which it deletes
-// 30 days later. Tokens keep rising after it. It also deletes, without counting them, the rows of sessions
-// that have been dead for that long. It works in small transactions and skips locked rows; it
-// needs the DELETE privilege. It returns [ErrNoTable], [ErrClosed], or the error of ctx or the
-// database, together with the number of rows that it had deleted.
+// idle, and returns their number. Tokens continue to rise after a Purge. The row of a semaphore's
+// wait queue also counts; it is deleted 30 days later. Purge also deletes the rows of sessions that
+// have been dead for at least idle, and does not count them. It works in small transactions, skips
+// locked rows, and needs the DELETE privilege. It returns [ErrNoTable], [ErrClosed], or the error
+// of ctx or the database, together with the number of rows that it had deleted before.
 func (l *Locker) Purge(ctx context.Context, idle time.Duration) (deleted int64, err error) {
 	err = l.admin(func() error {
 		n, err := l.table.Purge(ctx, max(idle, 0))
@@ -145,7 +146,7 @@ func (l *Locker) Purge(ctx context.Context, idle time.Duration) (deleted int64, 
 	return deleted, nil
 }
 
-// admin runs an operation on the table, again after a deadlock.
+// admin runs an operation on the table, and repeats it after a deadlock.
 func (l *Locker) admin(fn func() error) error {
 	select {
 	case <-l.done:

@@ -12,22 +12,22 @@ import (
 )
 
 // An attempt is one acquiring statement, with a context of its own. A statement that is cut off
-// can still be granted, so an attempt whose caller has returned goes on, and is undone when its
-// reply arrives. Until then, probes find out what blocks it. An attempt that waits in the
-// server for a locked row is not cut off, because it would go on waiting there.
+// may still acquire the lock. So an attempt continues after its caller has returned, and is undone
+// when its reply arrives; until then, probes find out what blocks it. An attempt that waits in the
+// server for a locked row is not cut off, because the server would continue to wait.
 type attempt struct {
 	l       *Locker
-	inline  bool // on the caller's goroutine
+	inline  bool // runs on the caller's goroutine
 	again   bool // an earlier attempt of the call was refused
 	request store.AcquireRequest
-	handoff *handoff    // whose row it replaces; may be nil
-	granted store.Claim // likewise, of a row that a release has granted to this process; zero if there is none
+	handoff *handoff    // whose owner in the row the attempt replaces, or nil
+	granted store.Claim // the same for a row that a release has granted to this process; zero if there is none
 	waiter  *waiter
 	ctx     context.Context
 	cancel  context.CancelFunc
 	grant   store.Grant
 	err     error
-	goesOn  bool // the grant continues the token range of the handoff
+	goesOn  bool // the new hold continues the token range of the handoff
 
 	probing *time.Timer // the next probe
 	locked  atomic.Bool // the last probe found the row locked by a transaction
@@ -44,7 +44,7 @@ type inFlight struct {
 	cutoff   *time.Timer // cuts the statement off; nil unless the caller has returned
 }
 
-// replied records the reply, and reports whether the caller has returned before it.
+// replied records that the reply has arrived, and reports whether the caller had returned before.
 func (f *inFlight) replied() (detached bool) {
 	f.mu.Lock()
 	f.answered = true
@@ -58,8 +58,9 @@ func (f *inFlight) replied() (detached bool) {
 	return true
 }
 
-// detach records that the caller returns, and calls cutoff, which must arrange that the
-// statement ends. It returns false, and does nothing, if the reply has arrived.
+// detach records that the caller returns before the reply, and calls cutoff, which must return
+// the timer that will cut the statement off. If the reply has arrived, detach returns false and
+// does nothing.
 func (f *inFlight) detach(cutoff func() *time.Timer) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,13 +71,14 @@ func (f *inFlight) detach(cutoff func() *time.Timer) bool {
 	return true
 }
 
-// attemptTimeout limits a statement that acquires for a lease: a grant that arrives when its
+// attemptTimeout returns the time limit of an acquiring statement. A grant that arrives when its
 // lease has nearly ended is useless.
 func attemptTimeout(lease time.Duration) time.Duration {
 	return min(max(lease*2/3, time.Second), 10*time.Second)
 }
 
-// attempt returns a new attempt. It replaces the owner of the handoff, unless that is nil.
+// attempt returns a new attempt. If offer is not nil, the attempt replaces the owner that the
+// handoff has in the row.
 func (c *call) attempt(offer *handoff) *attempt {
 	l := c.l
 	lease := l.rowLease(c.lease)
@@ -99,7 +101,7 @@ func (c *call) attempt(offer *handoff) *attempt {
 		a.granted, c.granted = c.granted, store.Claim{}
 		a.request.Replaces = a.granted.Owner
 	}
-	parent := c.observed.over(l.background)
+	parent := c.observed.addValues(l.background)
 	a.inline = l.dbIsFast.Load() && a.request.Replaces == "" && !c.again
 	// The statement may wait for a locked row or on a dead connection.
 	timeout := attemptTimeout(lease)
@@ -123,15 +125,15 @@ func (c *call) attempt(offer *handoff) *attempt {
 	}
 	if !c.noWait {
 		a.request.EnlistAs = c.enlistAs()
-		// A first attempt does not claim: the row would not list this process, and so nobody
-		// would signal it.
+		// A first attempt, which does not join the wait queue, must not claim the name: nobody
+		// would signal this process when the shared holds end.
 		a.request.MayClaim = a.request.EnlistAs != 0 || !l.waker.Signals()
 	}
 	return a
 }
 
-// cutAfter cuts the attempt off after d, unless it waits for a locked row. Stopping the timer
-// prevents that.
+// cutAfter returns a timer that cuts the attempt off after d, or later if the attempt waits for a
+// locked row.
 func (a *attempt) cutAfter(d time.Duration) *time.Timer {
 	began := time.Now()
 	return background.AfterFunc(d, func() time.Duration {
@@ -184,14 +186,14 @@ func (a *attempt) send() {
 		replaced, span = a.handoff.lease.Claim, a.l.watchdog.Stop(a.handoff.lease)
 		a.l.repo.HoldEnded()
 	}
-	// A refusal may be wrong: without autocommit, or after a KILL, the statement matches
-	// nothing. A row that is bound to a session would stay held.
+	// After a refusal, the old owner may still have the row: without autocommit, or when it is
+	// killed, the statement matches nothing. A row that is bound to a session would stay held.
 	if replaced != (store.Claim{}) && (a.err != nil || a.grant.Token == 0) {
 		a.l.releaser.Add(replaced, span, false, time.Now())
 	}
 }
 
-// undo releases what the attempt may have acquired, and leaves the queue.
+// undo releases whatever the attempt has acquired or may have acquired, and leaves the queue.
 func (a *attempt) undo() {
 	if a.err != nil {
 		a.undoUnknown()
@@ -203,12 +205,12 @@ func (a *attempt) undo() {
 	a.l.leaveQueue(a.waiter)
 }
 
-// detach lets the attempt go on without its caller. It returns false if the reply has arrived.
+// detach lets the attempt continue without its caller. It returns false if the reply has arrived.
 func (a *attempt) detach() bool {
 	return a.inFlight.detach(func() *time.Timer { return a.cutAfter(detachedTimeout) })
 }
 
-// undoUnknown makes the releaser undo a failed attempt that may have been granted.
+// undoUnknown has the releaser undo a failed attempt if it may have acquired the row.
 func (a *attempt) undoUnknown() {
 	unknown := store.OutcomeUnknown(a.err)
 	if !unknown && !a.request.Claimed {
@@ -221,7 +223,7 @@ func (a *attempt) undoUnknown() {
 	a.l.releaser.Add(claim, max(a.request.Lease, store.ClaimLease), unknown, time.Now())
 }
 
-// release releases an unwanted grant, and wakes the next waiter.
+// release releases the row of an unwanted grant, and wakes the next waiter.
 func (a *attempt) release() {
 	a.l.answered(a.waiter, true, a.again)
 	if err := a.l.releaseBy(time.Now().Add(unlockTimeout), a.grant.Claim, a.request.Lease, store.MinHold{}, a.l.newGrant()); err != nil {

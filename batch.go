@@ -12,8 +12,8 @@ import (
 	"github.com/mysqllock/mysqllock/internal/undo"
 )
 
-// A batch sends the statements that acquire several names. Like an attempt, it continues if its
-// caller returns, and is then undone when the reply arrives.
+// A batch sends the statements that acquire several names together. Like an attempt, it continues
+// after its caller has returned, and is then undone when the reply arrives.
 type batch struct {
 	l       *Locker
 	req     store.BatchRequest
@@ -51,8 +51,8 @@ func (b *batch) run() {
 	}
 }
 
-// probe finds out whether the database replies, and whether a name is held or being added. It
-// returns after how long to probe again, or 0.
+// probe finds out whether the database replies, and whether one of the names is held or being
+// added. It returns the delay before the next probe, or 0 if there must be none.
 func (b *batch) probe() (again time.Duration) {
 	if !b.l.enter() {
 		return 0
@@ -84,7 +84,7 @@ func (b *batch) detach() bool {
 	return b.inFlight.detach(func() *time.Timer { return time.AfterFunc(detachedTimeout, b.cancel) })
 }
 
-// undo releases what the batch may have acquired, and leaves the queues.
+// undo releases whatever the batch has acquired or may have acquired, and leaves the queues.
 func (b *batch) undo() {
 	if b.err == nil {
 		b.l.releaseClaims(b.grant.Unwanted, b.req.Lease)

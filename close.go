@@ -10,13 +10,13 @@ import (
 	"github.com/mysqllock/mysqllock/internal/undo"
 )
 
-// Close ends waiting calls with [ErrClosed], releases every lock still held and ends their
-// contexts (cause [ErrClosed]). It waits for the goroutines of the Locker, at most 10 s.
+// Close makes waiting calls return [ErrClosed], releases all locks that are still held, and ends
+// their contexts (cause [ErrClosed]). It waits for the goroutines of the Locker, at most 10 s.
 //
-// Close returns an error if locks could not be released. Those end with their leases, since
-// Close also ends the session that would keep them. A statement that waits in the server for a
-// locked row is cut off; the server ends it within innodb_lock_wait_timeout. Further calls
-// return the result of the first.
+// Close returns an error if locks could not be released. These are free when their leases have
+// ended, because Close also ends the session that would keep them. A statement that waits in the
+// server for a locked row is cut off; the server ends it within innodb_lock_wait_timeout. Further
+// calls return the result of the first.
 func (l *Locker) Close() error {
 	l.closeOnce.Do(func() { l.result = l.close() })
 	return l.result
@@ -50,7 +50,7 @@ func (l *Locker) close() error {
 	return nil
 }
 
-// releaseHolds ends all holds, and releases their rows until ctx ends.
+// releaseHolds ends all holds and releases their rows. It retries until ctx ends.
 func (l *Locker) releaseHolds(ctx context.Context) error {
 	var held []*hold
 	var claims []store.Claim
@@ -95,8 +95,8 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 	return err
 }
 
-// endCalls waits for calls and attempts in flight, which are undone. It cuts off statements
-// without a reply within a second, and reports whether there were any.
+// endCalls waits for calls and attempts in flight, which are then undone. It cuts off statements
+// that have no reply within a second, and reports whether there were any.
 func (l *Locker) endCalls() (cut bool) {
 	answered := make(chan struct{})
 	go func() {

@@ -16,18 +16,21 @@ import (
 // known.
 const handoverTimeout = unlockTimeout
 
-// Detach ends the handle without releasing the lock, which stays held for lease (at least 10 ms)
-// from now. It returns a Ticket, for which [Locker.Attach] returns a new handle, in any process
-// that uses the same table. End transactions that are under [Lock.Guard] first: the lock keeps
-// its token, so Attach does not wait for them.
+// Detach ends the handle without releasing the lock, which stays held for the given lease (at
+// least 10 ms) from now. It returns a Ticket, which [Locker.Attach] turns into a new handle, in any
+// process that uses the same table. End transactions that are under [Lock.Guard] first: the lock
+// keeps its token, so Attach does not wait for them.
 //
-// Detach blocks for one round trip, for at most 3 s, or until ctx ends. It returns an error and
-// changes nothing if lease is too short ([ErrInvalidLease]), if the owner has further handles of
-// the lock, if another owner of this process holds it shared, too, if the handle is shared but the
-// lock is still exclusive (see [Locker.TryRLock]), if ctx has ended, if the handle was unlocked
-// ([ErrNotHeld]), or after Close ([ErrClosed]). Otherwise it ends the handle and its Context,
-// whose cause is [ErrNotHeld]. Then [ErrLost] means that the lock was lost before; after the
-// error of ctx or of the database, the lock is released, in the background if necessary.
+// Detach blocks for one round trip, and at the latest until ctx ends or 3 s have passed. It
+// returns an error and changes nothing if
+//   - lease is too short ([ErrInvalidLease]), or ctx has ended,
+//   - the handle was unlocked ([ErrNotHeld]), or the Locker closed ([ErrClosed]),
+//   - the owner has other handles of the lock, or other owners in this process share it,
+//   - the handle is shared but the lock is still exclusive (see [Locker.TryRLock]).
+//
+// In all other cases Detach ends the handle and its Context, with the cause [ErrNotHeld], even if
+// it returns an error: [ErrLost] if the lock was lost before, or the error of ctx or the database.
+// After the latter the lock is released, in the background if necessary.
 func (k *Lock) Detach(ctx context.Context, lease time.Duration) (Ticket, error) {
 	if lease < minLease {
 		return "", opError("detach", k.Name(), fmt.Errorf("%w: %v; want at least %v", ErrInvalidLease, lease, minLease))
@@ -56,7 +59,7 @@ func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error)
 	case err != nil:
 	case len(h.handles) > 1, h.share != nil && len(h.share.holds) > 1:
 		err = errOtherHandles
-	case k.shared && h.share == nil: // a ticket would stand for an exclusive lock
+	case k.shared && h.share == nil: // the ticket would be for an exclusive lock
 		err = errBecomingShared
 	case ctx.Err() != nil:
 		err = causeOf(ctx)
@@ -98,13 +101,13 @@ func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error)
 	return t.encode(), err
 }
 
-// detachRow gives a row to a ticket. If that fails, the releaser releases the row, whether it
-// belongs to the claim or to the ticket by then.
+// detachRow makes a ticket the owner of a row. If that fails, the releaser releases the row,
+// whichever of the claim and the ticket then owns it.
 func (l *Locker) detachRow(ctx context.Context, req store.DetachRequest, span time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, handoverTimeout)
 	defer cancel()
 	defer context.AfterFunc(l.background, cancel)()
-	maybe := false // a statement may have given the row to the ticket, or may yet do so
+	maybe := false // the ticket may own the row now, or later
 	for pause := firstBackoff; ; {
 		tryCtx, cancel := context.WithTimeout(limited, handoverTimeout/2)
 		detached, next, sent, err := l.repo.Detach(tryCtx, req)
@@ -138,8 +141,8 @@ func (l *Locker) detachRow(ctx context.Context, req store.DetachRequest, span ti
 	}
 }
 
-// handoverError adds to the error of a Detach or an Attach why it gave up: because of ctx, of
-// Close, or of its own time limit.
+// handoverError describes the last error of a Detach or an Attach that gives up, and adds the
+// reason if that is Close or ctx.
 func (l *Locker) handoverError(ctx context.Context, err error) error {
 	err = outage.Describe(err)
 	switch {
@@ -161,20 +164,19 @@ func (l *Locker) isClosed() bool {
 	}
 }
 
-// Attach returns a new handle for the lock that t stands for; the lock keeps its token. It succeeds
-// once, in any process that uses the same table, and only while the lease that was passed to
-// [Lock.Detach] runs. The new lease is as for [Locker.TryLock]. The owner is that of ctx, or a new
-// one, and ctx is the parent of [Lock.Context].
+// Attach returns a new handle for the lock that was detached as t. The lock keeps its token. Attach
+// succeeds once, in any process that uses the same table, and only until the lease that was passed
+// to [Lock.Detach] has expired. lease is the new lease, as for [Locker.TryLock]. The owner is that
+// of ctx, or a new one, and ctx is the parent of [Lock.Context].
 //
-// Attach does not wait for other owners. It blocks for one round trip, for at most 3 s, or until
-// ctx ends. It returns [ErrLost] if the lease had ended, if the lock was attached before or
-// taken by force, or if the owner has lost a lock of this name and not unlocked it yet. It
-// returns [ErrNotAcquired] if a transaction has the row locked, [ErrUnavailable] with the
-// database's error if the database did not reply; if ctx has ended, either also matches
-// [context.Cause] of ctx. Otherwise it returns an error if t is not a
-// Ticket or if the owner holds the lock already, [ErrInvalidLease], [ErrClosed], or the
-// database's error. If the outcome is unknown, the lock is released in the background; otherwise
-// the Ticket can be used again.
+// Attach does not wait for other owners. It blocks for one round trip, and at the latest until ctx
+// ends or 3 s have passed. It returns [ErrLost] if the lease has expired, if the lock was
+// attached before or taken by force, or if the owner has lost a lock of this name and not unlocked
+// it yet; [ErrNotAcquired] if a transaction has the row locked; [ErrUnavailable], with the
+// database's error, if the database did not reply. If ctx has ended, either of these two also
+// matches [context.Cause] of ctx. Other errors: t is not a Ticket or the owner holds the lock
+// already, [ErrInvalidLease], [ErrClosed], the database's error. If the outcome is unknown, the
+// lock is released in the background; otherwise the Ticket can be used again.
 func (l *Locker) Attach(ctx context.Context, t Ticket, lease time.Duration) (*Lock, error) {
 	parsed, err := t.parse()
 	if err != nil {
@@ -243,13 +245,13 @@ func (l *Locker) requireNoHold(key holdKey) error {
 	return err
 }
 
-// attachRow takes a row from a ticket. After an error, the releaser releases the row if it may
-// have been taken.
+// attachRow makes a claim the owner of a ticket's row. After an error, the releaser releases the
+// row if the claim may own it.
 func (l *Locker) attachRow(ctx context.Context, req store.AttachRequest) (store.Grant, error) {
 	limited, cancel := context.WithTimeout(ctx, handoverTimeout)
 	defer cancel()
 	defer context.AfterFunc(l.background, cancel)()
-	maybe := false // a statement may have taken the row, or may yet do so
+	maybe := false // the new claim may own the row now, or later
 	for pause := firstBackoff; ; {
 		tryCtx, cancel := context.WithTimeout(limited, handoverTimeout/2)
 		g, err := l.repo.Attach(tryCtx, req)

@@ -9,20 +9,21 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A release may grant the row to the process at the head of its wait queue: see ReleaseToNext in
-// package store. enlistAs decides which process, grantOnRelease which release. The process only reads
-// the row; the head of its own queue turns the grant into a hold, whose short lease the watchdog
-// extends. Package wake gives back a grant that no head takes.
+// Direct handoff: a release may grant the row to the process at the head of its wait queue (see
+// ReleaseToNext in package store). enlistAs decides which processes accept that, grantOnRelease which
+// releases do it. The process that gets the row only reads it. The head of its own queue then turns
+// the grant into a hold, whose short lease the watchdog extends. Package wake releases a grant that
+// no head takes.
 
-// takesGrant reports whether the call can use a row that a release has granted, which shows the label
-// of the process, and whose lease is GrantLease.
+// takesGrant reports whether the call can use a row that a release grants to the process. The row
+// then has the label of the process, and the lease GrantLease.
 func (c *call) takesGrant() bool {
 	return c.l.direct && c.mode == store.Exclusive && c.holder == "" && c.l.rowLease(c.lease) >= store.GrantLease
 }
 
 // enlistAs returns the id under which the next attempt joins the row's wait queue, or 0 if it does
-// not. A release may grant the row only to a process that signals reach, because nobody else can take
-// the row meanwhile, and whose session has a row, where operators see its label.
+// not join. A release may grant the row only to a process that signals reach, because nobody else can
+// take the row meanwhile. That process must also have a session row, where operators see its label.
 func (c *call) enlistAs() store.Process {
 	l := c.l
 	as := l.waker.Enlist(c.queueName, c.again)
@@ -33,8 +34,8 @@ func (c *call) enlistAs() store.Process {
 	return as
 }
 
-// newGrant returns the second half of the owner id that a release writes if it grants the row, or ""
-// if it must not.
+// newGrant returns the random half of the owner id that a release writes if it grants the row, or ""
+// if it must not grant it.
 func (l *Locker) newGrant() string {
 	if !l.direct || !l.waker.Signals() {
 		return ""
@@ -42,12 +43,12 @@ func (l *Locker) newGrant() string {
 	return store.NewGrantID()
 }
 
-// grantOnRelease is newGrant for the release of a hold. A grant changes the token, and so would wait
-// for transactions under Guard: those of this hold or, if it was attached and so has no waiter, of the
-// hold that was detached. A guarded hold is not handed over, so there are no others.
+// grantOnRelease is newGrant for the release of a hold. It returns "" if a transaction may be under
+// Guard, because a grant changes the token and would wait for it. The transaction may also belong to
+// an earlier, detached hold, if this one was attached and so has no waiter.
 //
-// A grant takes 10 % longer than only freeing the row. So the release of a brief hold only frees it,
-// unless this process has lately waited for it.
+// A grant takes 10 % longer than a plain release. So the release of a brief hold grants nothing,
+// unless an attempt of this process was refused lately.
 func (l *Locker) grantOnRelease(h *hold) string {
 	if h.waiter == nil || h.guarded.Load() {
 		return ""
@@ -61,7 +62,7 @@ func (l *Locker) grantOnRelease(h *hold) string {
 const briefHold = 5 * time.Millisecond
 
 // hasGranted reports whether an earlier copy of a release, whose reply was lost, has granted the row.
-// next is the process to signal, or 0 if the grant is old or over.
+// next is the process to signal, or 0 if the grant is old or has ended.
 func (l *Locker) hasGranted(ctx context.Context, name, grant string) (granted bool, next store.Process, err error) {
 	rows, _, err := l.repo.Look(ctx, []string{name})
 	row := rows[name]
@@ -72,7 +73,7 @@ func (l *Locker) hasGranted(ctx context.Context, name, grant string) (granted bo
 }
 
 // takeGrant turns a grant that the listener has found for the name into a hold. If the call cannot
-// use it, its next attempt replaces the owner, or the row is released.
+// use the grant, either its next attempt replaces the owner, or the row is released.
 func (c *call) takeGrant() (*Lock, error) {
 	l := c.l
 	g, ok := l.waker.TakeGrant(c.queueName)
@@ -95,7 +96,7 @@ func (c *call) takeGrant() (*Lock, error) {
 }
 
 // replaceGrant makes the next attempt replace the owner of a row that a release has granted to this
-// process. A request for a shared lock cannot do that, and gives the row back.
+// process. A request for a shared lock cannot do that, so it releases the row instead.
 func (c *call) replaceGrant(granted store.Claim) {
 	if c.mode == store.Exclusive {
 		c.granted = granted
@@ -104,8 +105,8 @@ func (c *call) replaceGrant(granted store.Claim) {
 	}
 }
 
-// findGrant reads the row after an attempt was refused because a release has granted it to this
-// process. The signal was lost, or has not arrived yet.
+// findGrant is called after an attempt was refused because a release has granted the row to this
+// process, and the signal was lost or has not arrived yet. It reads the row to find the grant.
 func (c *call) findGrant() error {
 	l := c.l
 	limit := confirmTimeout

@@ -1,6 +1,6 @@
-// Package mysqllock gives services distributed, reentrant locks, read-write locks and semaphores
-// that are kept in the MySQL or MariaDB they already run. It needs MySQL 8.0 or MariaDB 10.6, or
-// later, and one table ([Locker.CreateTable], schema.sql).
+// Package mysqllock provides distributed, reentrant locks, read-write locks and semaphores, kept
+// in the MySQL or MariaDB database that a service already uses. It requires MySQL 8.0 or MariaDB
+// 10.6, or later, and one table ([Locker.CreateTable], schema.sql).
 //
 //	locker, err := mysqllock.New(db) // the service's own *sql.DB
 //	...
@@ -11,11 +11,11 @@
 //	if err != nil {
 //		return err // ErrUnavailable: the database did not answer
 //	}
-//	err = ship(lock.Context())             // carries the ownership; ends if the lock is lost
+//	err = ship(lock.Context())             // identifies the owner; ends if the lock is lost
 //	return errors.Join(err, lock.Unlock()) // ErrLost if the lock was lost
 //
-// [Locker.Do] does the same around a function, and also unlocks after a panic. [Locker.DoTx]
-// also begins a transaction, and puts it under [Lock.Guard].
+// [Locker.Do] does the same around a function, and unlocks even after a panic. [Locker.DoTx]
+// also runs the function in a transaction under [Lock.Guard].
 //
 // # Kinds of locks
 //
@@ -23,54 +23,58 @@
 //
 //   - [Locker.TryLock]: one owner at a time.
 //   - [Locker.TryRLock]: many owners share the name, or one holds it exclusively.
-//   - [Semaphore]: up to a number of owners. Each has a slot, whose number is its own.
+//   - [Semaphore]: up to n permits at a time. Each holds a numbered slot, which no other permit has.
 //   - [Locker.TryLockAll]: several names, all or none, without deadlocks between callers.
-//   - [Lock.UnlockAfter]: the name stays taken for a minimum time, so a job runs once in it.
-//   - [Lock.Detach] and [Locker.Attach]: one process acquires, another one releases.
+//   - [Lock.UnlockAfter]: the name stays taken for a minimum time, so that a job runs at most
+//     once in that time.
+//   - [Lock.Detach] and [Locker.Attach]: one process acquires the lock, another releases it.
 //
-// An owner travels in a context. A call with the context of a handle, or one derived from it,
-// re-enters the lock without a statement. A call without it waits for the lock of its own caller,
-// as with a sync.Mutex. [WithOwner] starts an owner.
+// The context identifies the owner. A call with the context of a handle, or one derived from it,
+// re-enters the lock without a statement. A call with any other context has another owner: if its
+// own caller holds the lock, it waits for itself, as with a sync.Mutex. [WithOwner] starts an owner.
 //
 // # Guarantees
 //
-//   - At most one owner holds a name, unless all share it, by the database's clock alone.
-//   - [Lock.Context] ends before another owner can have the lock. That needs no answer from the
-//     database: a process trusts a lease from before its request was sent, less a margin.
+//   - At most one owner holds a name, unless all of them share it. Only the database's clock
+//     decides.
+//   - [Lock.Context] ends before another owner can acquire the lock. That needs no reply from the
+//     database: a process counts a lease from before it sent the request, less a margin.
 //   - An acquire that returns an error leaves no lock behind.
 //   - Tokens rise with every change of owner, and never repeat.
 //   - A stale holder cannot commit a transaction under [Lock.Guard].
 //   - Unlock never releases another acquisition.
 //   - Waiters are served in order of arrival, between processes as far as they can be signalled.
 //
-// Not guaranteed, as with every lock that has a lease: a process that is paused between looking
-// at its lock and acting acts without it. Guard and tokens close that gap. A failover with
-// asynchronous replication can grant a lock twice, the second time with a higher token.
+// As with every lock that has a lease, a process that is paused after it has checked its lock may
+// act when it no longer holds it. Guard and tokens close that gap. After a failover with
+// asynchronous replication, a lock may be granted a second time, with a higher token.
 //
-// While the database cannot be reached, locks are kept until trust in their leases ends, 29 s
-// after the last renewal by default, and waiters keep waiting. Deadlocks, killed statements and
-// broken connections are retried. A lock whose holder died is free when its lease has ended.
+// While the database is unreachable, locks stay held until their leases can no longer be trusted,
+// by default 29 s after the last renewal, and waiters keep waiting. The library retries after
+// deadlocks, killed statements and broken connections. A lock whose holder crashed is free when
+// its lease has expired.
 //
 // # How it works
 //
-// A lock is a row: its owner, until when by the database's clock, the fencing token, and the
-// processes that wait. An acquire is one conditional UPDATE, and so is a release. A lock with
-// [AutoRenew] that is a third of a lease old is bound to the session of its Locker, one more row,
-// and from then on a watchdog renews that row alone, whatever the Locker holds. A release signals the
-// process that has waited longest: it interrupts, by KILL QUERY, the statement in which that one
-// sleeps. Where signals do not arrive, waiters poll, once a second.
+// A lock is a row that contains its owner, the end of its lease by the database's clock, the
+// fencing token, and the processes that wait. An acquire is one conditional UPDATE, and so is a
+// release. After a third of its lease, a lock with [AutoRenew] is bound to the session of its
+// Locker, which is another row. From then on a watchdog renews only the session, however many
+// locks the Locker holds. A release signals the process that has waited longest: KILL QUERY
+// interrupts the statement in which that process sleeps. Where signals do not arrive, waiters
+// poll once a second.
 //
 // # Databases, pools, sessions
 //
-// The least privileges are SELECT, INSERT and UPDATE on the table; DELETE for Purge, CREATE for
-// CreateTable. Statements are right under every time zone, sql_mode, isolation level, charset and
-// collation of the connection, and cost one round trip on every DSN.
+// The account needs SELECT, INSERT and UPDATE on the table, DELETE for Purge, and CREATE for
+// CreateTable. The statements are correct under every time zone, sql_mode, isolation level,
+// charset and collation of the connection, and each costs one round trip with every DSN.
 //
-// A Locker uses up to two connections more than its calls do, for renewals and for signals. Give it a
-// pool of its own, of four connections or more, if calls wait for locks while they hold
-// connections of the pool, or if the application uses up its pool for seconds at a time.
+// Besides the connections that its calls use, a Locker needs up to two: for renewals and for
+// signals. Give it a pool of its own, of four connections or more, if calls wait for locks while
+// they hold connections of the pool, or if the application exhausts its pool for seconds at a time.
 //
-// The directory docs has more: choosing.md (wait, lease, pool, errors), a page for each kind of lock, guarantees.md,
-// guard.md, how-it-works.md, operations.md (queries, alerts, log records), failover.md,
-// troubleshooting.md, sizing.md. Package mysqllocktest is for unit tests.
+// The directory docs has more: choosing.md (wait, lease, pool, errors), a page for each kind of
+// lock, guarantees.md, guard.md, how-it-works.md, operations.md (queries, alerts, log records),
+// failover.md, troubleshooting.md and sizing.md. Package mysqllocktest is for unit tests.
 package mysqllock

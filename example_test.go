@@ -41,7 +41,7 @@ func Example() {
 		if err != nil {
 			return err
 		}
-		err = ship(lock.Context())             // carries the ownership; ends if the lock is lost
+		err = ship(lock.Context())             // identifies the owner; ends if the lock is lost
 		return errors.Join(err, lock.Unlock()) // ErrLost if the lock was lost
 	}()
 	fmt.Println(err)

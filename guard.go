@@ -11,23 +11,23 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A Queryer is an open transaction: a [*sql.Tx], a *sqlx.Tx, the [*sql.Conn] on
-// which one was begun, or a wrapper of one of them.
+// A Queryer is an open transaction: a [*sql.Tx], a *sqlx.Tx, the [*sql.Conn] on which the
+// transaction was begun, or a wrapper of one of these.
 type Queryer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// Guard puts the caller's transaction, which must be on the server of the Locker's table, under
-// the lock. If it returns nil, no other owner can take over the lock until tx ends, whatever
-// happens to the lease, to this process or at Unlock. So a stale holder never commits a
-// transaction under Guard. Guard delays no renewal, and a transaction may last longer than the
+// Guard puts the caller's transaction under the lock. If it returns nil, no other owner can take
+// over the lock until tx ends, even if the lease expires, this process crashes or the lock is
+// unlocked. So a stale holder never commits a transaction under Guard. tx must run on the server
+// that has the Locker's table. Guard does not delay renewals, and tx may last longer than the
 // lease.
 //
-// It blocks for one round trip, or three if tx is not a [*sql.Tx] or *sqlx.Tx, and for up to 1 s
-// more while a [Locker.ForceUnlock] waits. It returns [ErrLost] if the lock has another owner:
-// then the hold is lost, and its Context has ended. It also returns [ErrNotHeld], [ErrClosed],
-// an error if tx is not an open transaction or does not find the table, the error of ctx, or
-// the database's error. These leave the hold as it is.
+// Guard blocks for one round trip, or three if tx is not a [*sql.Tx] or *sqlx.Tx, and for up to
+// 1 s more while a [Locker.ForceUnlock] waits. It returns [ErrLost] if the lock has another owner;
+// the hold is then lost, and its Context has ended. It also returns [ErrNotHeld], [ErrClosed], an
+// error if tx is not an open transaction or does not find the table, the error of ctx, or the
+// database's error; these leave the hold unchanged.
 //
 // Call Guard first in the transaction. Under REPEATABLE READ, nonlocking reads see the
 // database as of the first read, which is then Guard. MariaDB 11.6 and later also refuses,
@@ -62,8 +62,8 @@ func (k *Lock) guard(ctx context.Context, tx Queryer) error {
 		return k.guard(ctx, tx)
 	}
 	l.watchdog.OwnerChanged(ls.Claim)
-	// The claim may still own the row, if tx looked for it elsewhere and the pool did not
-	// reply. If it is bound to a session, it would stay held.
+	// The claim may still own the row, if tx ran on another server and the pool did not reply.
+	// If the row is bound to a session, it would then stay held.
 	l.releaser.Add(ls.Claim, lease.UntilReleased, false, time.Now())
 	if err := k.Err(); err != nil {
 		return err // the handle may have been unlocked meanwhile

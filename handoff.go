@@ -13,26 +13,27 @@ type handoff struct {
 	tokenRange
 	last   uint64 // the last token that was used
 	lease  *lease.Lease
-	holder string // the label in the row, if not that of the process
+	holder string // the label in the row, or "" if that is the label of the process
 }
 
-// A tokenRange is shared by holds that succeed each other by handoffs.
+// A tokenRange has the tokens for successive holds of this process, from one grant on.
 type tokenRange struct {
-	token uint64    // in the row; the range ends with store.TokenRange tokens from it on
-	since time.Time // the first handoff; zero if there was none
+	token uint64    // in the row: the first of store.TokenRange tokens
+	since time.Time // the time of the first handoff; zero if there was none
 }
 
-// maxHandoffTime is how long a lock is handed over inside the process before the row is
-// released to other processes.
+// maxHandoffTime is how long a lock may be handed over inside the process before the row is
+// released, so that other processes have a chance.
 const maxHandoffTime = 100 * time.Millisecond
 
-// handoffTrust is how long after a statement that found the row owned by the hold a handoff
-// needs no check. A holder that lost its row earlier hands nothing over, and reports the loss.
+// handoffTrust is the age up to which a statement that found the row owned by the hold makes another
+// check before a handoff unnecessary. A holder whose row was taken away before that statement hands
+// nothing over, and reports the loss.
 const handoffTrust = 2 * time.Millisecond
 
-// handOff hands a lock over to the next waiter of the process, if there is one and other
-// processes have not waited too long. It does not write the row, so the lease must be live and
-// no transaction may be under Guard.
+// handOff hands a lock over to the next waiter of the process. It returns false if there is none,
+// or if other processes have waited for too long. It does not write the row, so the lease must be
+// live, and no transaction may be under Guard.
 func (l *Locker) handOff(h *hold, now time.Time) bool {
 	ls := h.lease.Load()
 	offer := &h.offer
@@ -48,11 +49,11 @@ func (l *Locker) handOff(h *hold, now time.Time) bool {
 	return h.waiter.CanOffer() && l.confirmed(ls, now) && h.waiter.Offer(offer)
 }
 
-// confirmed reports whether the hold of the lease owned its row a moment ago. If not, or if the
-// database does not reply, a statement must release the row or find it lost.
+// confirmed reports whether the hold of the lease is known to have owned its row within
+// handoffTrust. If not, a statement must release the row, or find that it is lost.
 //
-// A check takes a good part of handoffTrust, so the next one begins in the background while the
-// last still counts: a hot lock need not wait for it.
+// A check takes a good part of handoffTrust. So the next one begins in the background while the
+// last one is still valid, and a hot lock need not wait for it.
 func (l *Locker) confirmed(ls *lease.Lease, now time.Time) bool {
 	age := now.Sub(l.watchdog.Seen(ls))
 	if age > handoffTrust/2 && age < handoffTrust && l.confirming.CompareAndSwap(nil, ls) {
@@ -75,13 +76,13 @@ func (l *Locker) confirm(ls *lease.Lease) bool {
 	return err == nil && owned
 }
 
-// usedUp reports whether no token is left for another handoff.
+// usedUp reports whether the range has no token left for another handoff.
 func (r *handoff) usedUp() bool { return r.last+1 >= r.token+store.TokenRange }
 
-// firstToken returns the token of the hold that a grant begins. A grant that replaced the owner of
-// a range that was used up proves that no other owner had the lock since, so the tokens below its
-// own are free: the busier a lock, the longer its ranges. It is no proof once the owner's lease has
-// ended: another may have had the lock on a server whose replica, which replies, missed that.
+// firstToken returns the first token of the hold that a grant begins. If the grant replaced the
+// owner of a used-up range, no other owner has had the lock since, so the tokens between the two
+// are unused, and the hold continues with them. That is not certain if the owner's lease had ended:
+// after a failover, the replica that replies may have missed another owner's grant.
 func (a *attempt) firstToken() uint64 {
 	if a.goesOn {
 		return a.handoff.last + 1
@@ -89,15 +90,15 @@ func (a *attempt) firstToken() uint64 {
 	return a.grant.Token
 }
 
-// adopt turns a handoff into a hold, if its lease covers what the call requests. If not, adopt
-// returns nil, and an attempt must replace the owner in the row.
+// adopt turns a handoff into a hold. It returns nil if the lease does not cover what the call
+// requests, or if no token is left; then an attempt must replace the owner in the row.
 func (c *call) adopt(offer *handoff) *Lock {
 	l := c.l
 	if offer.usedUp() {
 		return nil
 	}
 	if offer.holder != c.holder {
-		return nil // operators see the label in the row
+		return nil // the row must show the new label to operators
 	}
 	l.mu.Lock()
 	if l.closed || l.holds[c.key()] != nil {
@@ -117,7 +118,7 @@ func (c *call) adopt(offer *handoff) *Lock {
 	return k
 }
 
-// serveNext lets the next waiter of the process act after a hold has ended.
+// serveNext lets the next waiter of the process proceed after a hold has ended.
 func (l *Locker) serveNext(h *hold) {
 	if h.waiter != nil {
 		l.leaveQueue(h.waiter)
@@ -126,8 +127,8 @@ func (l *Locker) serveNext(h *hold) {
 	}
 }
 
-// leaveQueue removes a waiter from its queue, and releases a handoff that no other waiter
-// takes.
+// leaveQueue removes a waiter from its queue. If it leaves a handoff that no other waiter takes,
+// leaveQueue releases the row.
 func (l *Locker) leaveQueue(w *waiter) {
 	if w == nil {
 		return

@@ -13,8 +13,8 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A hold is the time during which one owner holds a lock: from the grant, or a handoff, until
-// the lock is released or lost.
+// A hold is the possession of a lock by one owner: from the grant, or the handoff, until the lock
+// is released or lost. Its open handles share it.
 type hold struct {
 	locker   *Locker
 	key      holdKey
@@ -22,25 +22,25 @@ type hold struct {
 	token    uint64
 	tokens   tokenRange
 	lease    atomic.Pointer[lease.Lease] // changes once, when an exclusive hold becomes shared
-	deadline atomic.Int64                // the end of trust in a fixed lease on a share, a lease.Instant; 0 if there is none
+	deadline atomic.Int64                // if the hold depends on a share: when its fixed lease can no longer be trusted, as a lease.Instant; otherwise 0
 	guarded  atomic.Bool                 // Guard was called
 	waiter   *waiter                     // the head of the name's queue; nil if the hold is shared, a permit, or was attached
 	handles  []*Lock
-	holder   string    // as of WithHolder; "" if not set
+	holder   string    // label from WithHolder; "" if not set
 	observed *observed // may be nil
 	ended    error     // nil at first; then ErrLost, ErrNotHeld or ErrClosed
 	began    time.Time
 
-	handedOver bool          // it began by a handoff, or joined a share: no statement acquired the row for it
-	minHold    time.Duration // the longest that an UnlockAfter has requested; 0 if none has
+	handedOver bool          // it began with a handoff, or joined a share: no statement acquired the row for it
+	minHold    time.Duration // the longest time that an UnlockAfter has requested, or 0
 
 	share       *share        // nil unless the lock is held shared
 	auto        bool          // counted in share.autos
 	timer       *time.Timer   // fires at deadline; nil if there is none
 	downgrading bool          // a downgrade is in flight
-	downgraded  chan struct{} // closed when an exclusive hold has become shared, or failed to; nil before
+	downgraded  chan struct{} // closed when the last downgrade has succeeded or failed; nil if none has begun
 
-	// Most holds have one handle, and are handed over once. These save three allocations.
+	// Most holds have one handle, and are handed over at most once. These save three allocations.
 	first       Lock
 	firstHandle [1]*Lock
 	offer       handoff
@@ -51,7 +51,8 @@ type holdKey struct {
 	name  string
 }
 
-// beginHold turns a grant into a hold, unless the grant came too late.
+// beginHold turns a grant into a hold. It returns nil, and releases the row, if the grant came too
+// late, or if the owner has acquired the lock by another call meanwhile.
 func (c *call) beginHold(a *attempt) (*Lock, error) {
 	l := c.l
 	l.mu.Lock()
@@ -76,7 +77,7 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 	if c.mode != store.Exclusive {
 		h.waiter = nil
 	} else if s := l.shares[c.name]; s != nil {
-		l.closeShare(s) // ForceUnlock has taken its row
+		l.closeShare(s) // its row is no longer held: ForceUnlock has freed it
 	}
 	l.holdBegan(c, h, now)
 	l.answered(c.waiter, true, c.again)
@@ -89,8 +90,8 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 	return k, nil
 }
 
-// startLease starts the lease of a hold with one handle, by a grant of the given length. looked
-// is as for startShare. The caller holds mu.
+// startLease starts the lease of a hold with one handle, from a grant whose lease has the given
+// length. looked is as in startShare. The caller holds mu.
 func (l *Locker) startLease(m store.Mode, h *hold, k *Lock, g store.Grant, length time.Duration, looked time.Time) {
 	if m == store.Shared {
 		l.startShare(h, store.Grant{Token: h.tokens.token, Claim: g.Claim, Sent: g.Sent}, length, looked)
@@ -145,7 +146,7 @@ func (c *call) addHandle(h *hold, from time.Time) *Lock {
 	return k
 }
 
-// rowLease returns the lease of a row for what is requested, which may be AutoRenew.
+// rowLease returns the lease to write to the row for a requested lease, which may be AutoRenew.
 func (l *Locker) rowLease(requested time.Duration) time.Duration {
 	if requested == AutoRenew {
 		return l.lease
@@ -153,7 +154,7 @@ func (l *Locker) rowLease(requested time.Duration) time.Duration {
 	return requested
 }
 
-// request returns what the open handles of the hold request together. The caller holds mu.
+// request combines the leases that the open handles of the hold request. The caller holds mu.
 func (h *hold) request() lease.Request {
 	var all lease.Request
 	for _, k := range h.handles {
@@ -165,8 +166,8 @@ func (h *hold) request() lease.Request {
 	return all
 }
 
-// requestsChanged makes the lease of a hold cover what its handles request. It sends nothing.
-// The caller holds mu.
+// requestsChanged adjusts the lease of a hold to what its open handles request. It sends nothing:
+// the watchdog does. The caller holds mu.
 func (l *Locker) requestsChanged(h *hold) {
 	if h.share != nil {
 		l.shareChanged(h)
@@ -181,7 +182,7 @@ func (h *hold) live() bool {
 	return (deadline == 0 || lease.Now() < deadline) && h.lease.Load().Live()
 }
 
-// remaining returns for how long the hold can be trusted without a renewal.
+// remaining returns how long the hold can be trusted without another renewal.
 func (h *hold) remaining() time.Duration {
 	left := h.lease.Load().Remaining()
 	if deadline := h.deadline.Load(); deadline != 0 {
@@ -190,7 +191,7 @@ func (h *hold) remaining() time.Duration {
 	return max(left, 0)
 }
 
-// expired reports whether the hold has a fixed lease on a share, which has ended.
+// expired reports whether the hold depends on a share, and its own fixed lease has ended.
 func (h *hold) expired() bool {
 	deadline := h.deadline.Load()
 	return deadline != 0 && lease.Now() >= deadline
@@ -206,8 +207,8 @@ func (l *Locker) checkLoss(h *hold) (lost bool) {
 	return true
 }
 
-// downgradeTookRow reports whether the row of the hold has another owner because of a downgrade in
-// flight, as far as is known. The caller holds the Locker's mu.
+// downgradeTookRow reports whether the hold's row may have another owner only because a downgrade
+// is in flight. The caller holds the Locker's mu.
 func (h *hold) downgradeTookRow() bool {
 	return h.downgrading && h.locker.watchdog.Reason(h.lease.Load()) == lease.Taken
 }
@@ -221,7 +222,7 @@ func (h *hold) LeaseLost() {
 	l.finishLoss(h, lost)
 }
 
-// finishLoss reports the loss that checkLoss found, if any, and leaves the queue.
+// finishLoss reports the loss that checkLoss has found, if lost is set, and leaves the queue.
 func (l *Locker) finishLoss(h *hold, lost bool) {
 	if !lost {
 		return
@@ -255,11 +256,11 @@ func (l *Locker) endHold(h *hold, why error) {
 	}
 }
 
-// Extend makes the lease last for at least the given time from now, which is at least 10 ms.
-// It also works for a handle with [AutoRenew]. It blocks for one round trip, or until ctx ends
-// if a transaction has the row locked, and retries transient errors within ctx. It returns
+// Extend makes the lease last for at least the given time from now, which must be at least 10 ms.
+// It also works for a handle with [AutoRenew]. It blocks for one round trip, or for as long as a
+// transaction has the row locked; it retries transient errors until ctx ends. It returns
 // [ErrInvalidLease], [ErrLost], [ErrNotHeld], [ErrClosed], the cause of ctx, or the database's
-// error; then the lease is unchanged or longer.
+// error. After an error, the lease is unchanged or longer.
 func (k *Lock) Extend(ctx context.Context, lease time.Duration) error {
 	if lease < minLease {
 		return opError("extend", k.Name(), fmt.Errorf("%w: %v; want at least %v", ErrInvalidLease, lease, minLease))
@@ -297,7 +298,7 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 		}
 		cancel()
 		switch {
-		case err == nil && l.becameShared(h, ls): // extend the row that the hold has now
+		case err == nil && l.becameShared(h, ls): // extend its new row instead
 			continue
 		case err == nil && owned:
 			l.mu.Lock()
@@ -329,13 +330,13 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 	}
 }
 
-// errNotMatched is the error of a statement that matched no row although the claim owns it:
-// MariaDB 11.8 may reply so to an UPDATE that was killed.
+// errNotMatched is the error of a statement that matched no row although the claim owns the row.
+// MariaDB 11.8 may reply to a killed UPDATE in this way.
 var errNotMatched = errors.New("the statement matched nothing, although the row is this lock's")
 
 // notMatched finds out why a statement did not match the row of a claim. It reports whether the
-// claim has lost the row. If not, it returns skipped, the error of a statement that skipped the
-// row, or errNotMatched.
+// claim has lost the row. If it has not, notMatched returns skipped, which is the error of a
+// statement that skipped the locked row, or errNotMatched if that is nil.
 func (l *Locker) notMatched(ctx context.Context, c store.Claim, skipped error) (lost bool, err error) {
 	owned, err := l.repo.Owned(ctx, []store.Claim{c})
 	if err == nil && len(owned) > 0 {
@@ -350,8 +351,8 @@ func (l *Locker) release(c store.Claim, lease time.Duration) error {
 	return l.releaseBy(time.Now().Add(unlockTimeout), c, lease, store.MinHold{}, "")
 }
 
-// releaseBy is release with another time limit, for a row that stays taken for a minimum time, or
-// that may be granted to the next process, unless grant is "".
+// releaseBy is release until end. The row stays taken for the minimum time m, or, if grant is not
+// "", may be granted to the next process.
 func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration, m store.MinHold, grant string) error {
 	maybe := false // an earlier try may have freed the row
 	for pause := 10 * time.Millisecond; ; {

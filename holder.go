@@ -13,12 +13,12 @@ type holderLabel struct {
 	err   error
 }
 
-// WithHolder returns a context for acquiring locks whose holder operators then see as label (a
-// request id, a job), instead of the label of [WithIdentity]. The label has 1 to 255 bytes of
-// UTF-8 without control characters; otherwise every call that acquires under the context returns
-// an error that says so. Re-entry does not change the holder. A lock is handed over within the
-// process, and a shared hold joins another one of the process, without a statement only if the
-// holder is the same.
+// WithHolder returns a context with a label, such as a request id or the name of a job, which
+// operators see as the holder of the locks that are acquired with the context; it replaces the
+// label of [WithIdentity]. The label must have 1 to 255 bytes of UTF-8 without control characters;
+// otherwise every call that acquires with the context returns an error. Re-entry does not change
+// the holder. A local handoff, and a shared lock that another goroutine of the process holds
+// already, cost no statement only between calls with the same label.
 func WithHolder(ctx context.Context, label string) context.Context {
 	h := holderLabel{label: label}
 	if err := checkText(label); err != nil {

@@ -171,7 +171,7 @@ func TestReleaseOfARowBoundByALostReply(t *testing.T) {
 				other := f.acquired(l, bg, "other", AutoRenew)
 				f.until(11 * time.Second)
 				k := f.acquired(l, bg, "x", AutoRenew)
-				f.meet(first(2, mute, hangs), "renew") // that of the session at 20 s, and the binding at 21 s
+				f.meet(first(2, mute, hangs), "renew")       // that of the session at 20 s, and the binding at 21 s
 				f.meet(fails(errDenied), "release", "bound") // as above
 				f.until(22 * time.Second)
 				require.NotZero(t, f.row("x").session)

@@ -22,8 +22,8 @@ import (
 	"github.com/mysqllock/mysqllock/internal/wake"
 )
 
-// The errors to test for with [errors.Is]. Operations wrap them with the name of
-// the lock; [Lock.Err] and the cause of [Lock.Context] are these values.
+// The errors that callers can test for with [errors.Is]. Most methods wrap them in an error that
+// names the lock. [Lock.Err] and the cause of [Lock.Context] are these values themselves.
 var (
 	ErrNotAcquired  = errors.New("not acquired")          // another owner held the lock for the whole wait, or a transaction had its row locked
 	ErrUnavailable  = errors.New("unavailable")           // the database could not be asked, or did not answer, until the wait ran out
@@ -42,42 +42,44 @@ const (
 	AutoRenew time.Duration = 0
 	// WaitForever, as a wait, waits until the context ends.
 	WaitForever time.Duration = math.MaxInt64
-	// DefaultLease is the lease of AutoRenew, unless [WithLease] sets another. It is also how
-	// long others wait for a lock whose holder crashed.
+	// DefaultLease is the lease of AutoRenew unless [WithLease] sets another. It is also how
+	// long others wait, at most, for a lock whose holder crashed.
 	DefaultLease = 30 * time.Second
 
 	minLease     = 10 * time.Millisecond
 	minAutoLease = time.Second
 	minPoll      = 10 * time.Millisecond
 
-	// noWaitTimeout limits the statement of a call that does not wait, minTimeout that of a
-	// call that waits for less. An attempt whose caller has returned may go on for
-	// detachedTimeout, or while a transaction has the row locked.
+	// noWaitTimeout limits the statement of a call with wait 0. minTimeout is the least limit
+	// for the statement of any other call, however short its wait. After its caller has
+	// returned, an attempt may continue for detachedTimeout, or while a transaction has the
+	// row locked.
 	noWaitTimeout   = 700 * time.Millisecond
 	minTimeout      = 40 * time.Millisecond
 	detachedTimeout = 2 * time.Second
-	// After a reply within fastReply, the next attempt runs on the caller's goroutine. A
-	// cancelled call waits up to cancelGrace for its reply, and is then cut off. A wait may
-	// be exceeded by minTimeout and cancelGrace together, less than 100 ms.
+	// After a reply within fastReply, the next attempt runs on the caller's goroutine. If that
+	// call is cancelled, its statement is cut off after cancelGrace. So a call may exceed its
+	// wait by minTimeout and cancelGrace together, which is less than 100 ms.
 	fastReply   = 20 * time.Millisecond
 	cancelGrace = 40 * time.Millisecond
-	// probeWait is how long a call that ends waits for a probe.
+	// probeWait is how long a call waits, before it returns an error, for the probe that shows
+	// whether the database replies.
 	probeWait = 50 * time.Millisecond
-	// overrun is how much a wait may be exceeded.
-	overrun = 95 * time.Millisecond
-	// unlockTimeout limits Unlock, confirmTimeout its look before a handoff, closeTimeout each
-	// step of Close.
+	// maxOverrun limits how much a call may exceed its wait.
+	maxOverrun = 95 * time.Millisecond
+	// unlockTimeout limits Unlock, confirmTimeout its check of the row before a handoff, and
+	// closeTimeout each step of Close.
 	unlockTimeout  = 3 * time.Second
 	confirmTimeout = 500 * time.Millisecond
 	closeTimeout   = 3 * time.Second
 )
 
-// A Locker takes and keeps locks in one table. It is safe for concurrent use; a
-// process needs one per table.
+// A Locker acquires locks in one table, and keeps them. It is safe for concurrent use; a process
+// needs one Locker per table.
 type Locker struct {
 	repo     repository
 	table    table
-	db       *sql.DB // on which DoTx begins transactions
+	db       *sql.DB // where DoTx begins transactions
 	queues   *queue.Queues[outage.Evidence, *handoff]
 	outages  *outage.Detector
 	waker    *wake.Waker
@@ -87,10 +89,10 @@ type Locker struct {
 	lease    time.Duration
 	handoff  bool          // locks may be handed over inside the process
 	direct   bool          // releases may grant rows to other processes
-	process  store.Process // random, the first half of every owner id
+	process  store.Process // the random id that begins every owner id of this Locker
 	dbIsFast atomic.Bool   // the last attempt had its reply within fastReply
 
-	confirming atomic.Pointer[lease.Lease] // whose row is checked in the background; nil if there is none
+	confirming atomic.Pointer[lease.Lease] // the lease whose row is being checked in the background, or nil
 
 	observers observers // may be nil
 
@@ -98,22 +100,24 @@ type Locker struct {
 	acquired, notAcquired, unavailable atomic.Int64
 	reentered, released, lost          atomic.Int64
 
-	background context.Context // of statements that outlive their caller; ends with Close
+	background context.Context // of statements that may outlive their caller; cancelled by Close
 	stop       context.CancelFunc
 	done       chan struct{}  // closed by Close
-	working    sync.WaitGroup // calls and attempts; none begins after done
+	working    sync.WaitGroup // calls and attempts in progress; none begins after done is closed
 	result     error          // of Close
 	closeOnce  sync.Once
 
-	mu     sync.Mutex // protects following fields, and those of every hold and Lock; locked before those of watchdog and releaser
+	// mu protects following fields, and those of every hold and Lock. It is locked before the
+	// mutexes of watchdog and releaser.
+	mu     sync.Mutex
 	closed bool
-	holds  map[holdKey]*hold // a lost hold stays until its last handle is unlocked
+	holds  map[holdKey]*hold // a lost hold stays here until its last handle is unlocked
 	held   int               // holds that have not ended
-	shares map[string]*share // by name; those that further holds may join
+	shares map[string]*share // by name; the shares that further holds may join
 }
 
-// A Lock is a handle: one acquisition, which needs one [Lock.Unlock]. It is safe for
-// concurrent use.
+// A Lock is a handle for a lock that was acquired. Each handle needs one [Lock.Unlock]. It is safe
+// for concurrent use.
 type Lock struct {
 	locker    *Locker
 	hold      *hold
@@ -121,43 +125,42 @@ type Lock struct {
 	trusted   time.Time       // the end of trust in a fixed lease
 	shared    bool            // acquired by TryRLock or RLock
 	reentered bool            // the owner held the lock already
-	parent    context.Context // of ctx, without the owner
-	open      atomic.Bool     // ended is nil
-	set       *LockSet        // which ends with the handle; may be nil
-	ended     error           // nil at first; then ErrLost, ErrNotHeld or ErrClosed
+	parent    context.Context // the caller's context, from which Context derives ctx
+	open      atomic.Bool     // whether ended is nil
+	set       *LockSet        // the set that contains the handle, or nil
+	ended     error           // nil while the handle is open; then ErrLost, ErrNotHeld or ErrClosed
 
 	ctxMu  sync.Mutex      // protects following fields
 	ctx    context.Context // nil until Context is called
 	cancel context.CancelCauseFunc
-	cause  error // what ended the handle first
+	cause  error // why the handle ended first; nil while it is open
 }
 
-// An owner is compared by its address.
+// An owner is identified by its address, so it must not have size zero.
 type owner struct{ _ byte }
 
 type ownerKey struct{}
 
-// WithOwner returns a context with a new owner. Locks acquired under that context, or under
-// one derived from it, belong to the owner, which re-enters its own locks. A middleware
-// calls it once a request. Goroutines that share an owner share its locks: these do not
-// exclude them from each other.
+// WithOwner returns a context with a new owner. Locks acquired with that context, or with one
+// derived from it, belong to the owner, which re-enters the locks that it holds. Typically, a
+// middleware calls WithOwner once per request. Goroutines that share an owner share its locks,
+// which therefore do not exclude them from each other.
 func WithOwner(ctx context.Context) context.Context {
 	return context.WithValue(ctx, ownerKey{}, new(owner))
 }
 
 // New returns a Locker on db, or an error if db is nil or an option is invalid. It sends
-// nothing. The Locker uses db's pool as it is and never closes it; call [Locker.Close] to end
-// the Locker.
+// nothing. The Locker neither configures nor closes db; call [Locker.Close] to end the Locker.
 //
-// While it holds locks, the Locker reserves one connection of a pool of two or more, so that
-// an application that exhausts the pool cannot starve the renewals. If goroutines acquire
-// locks while they hold connections (a lock within a transaction), the pool must be large
-// enough for both; otherwise give the Locker a pool of its own, of two connections or more.
+// While it holds locks, the Locker reserves one connection if the pool has two or more, so that
+// an application that exhausts the pool cannot starve the renewals. If goroutines acquire locks
+// while they hold connections (a lock within a transaction), the pool must be large enough for
+// both; otherwise give the Locker a pool of its own, of two connections or more.
 //
-// Sessions in which a lock would be wrong are refused with an error: with autocommit off,
-// with a fixed timestamp, or with a transaction that the application left open on a
-// connection of the pool, if the pool has no other connection. The last is noticed only if
-// the driver is go-sql-driver/mysql, or a wrapper of it with a method Raw() driver.Conn.
+// Methods of the Locker return an error if locks would be unsafe in the database session: if
+// autocommit is off, if the timestamp is fixed, or if the application left a transaction open on
+// the connection and the pool has no other. The last is noticed only if the driver is
+// go-sql-driver/mysql, or a wrapper of it with a method Raw() driver.Conn.
 func New(db *sql.DB, opts ...Option) (*Locker, error) {
 	if db == nil {
 		return nil, errors.New("mysqllock: New: nil db")
@@ -205,33 +208,33 @@ func newLocker(repo repository, self store.Process, c config) *Locker {
 	return l
 }
 
-// TryLock acquires the lock name and returns a handle that must be unlocked.
+// TryLock acquires the lock called name and returns a handle, which must be unlocked.
 //
-// It waits up to wait for the lock to be free; with wait <= 0 it makes one attempt (at most
-// 1 s while a transaction has the row locked), with [WaitForever] it waits until ctx ends.
-// Waiters of one process are served in order of arrival. With lease [AutoRenew] the lock is
-// kept until Unlock; a fixed lease (at least 10 ms) ends by itself unless [Lock.Extend]
-// prolongs it. If the owner in ctx (see [WithOwner], [Lock.Context]) holds the lock already,
-// TryLock re-enters it and sends nothing.
+// It waits for up to wait until the lock is free. With wait <= 0 it makes one attempt, which
+// takes at most 1 s even if a transaction has the row locked; with [WaitForever] it waits until
+// ctx ends. Waiters in one process are served in order of arrival. With lease [AutoRenew] the
+// lock is kept until Unlock; a fixed lease (at least 10 ms) expires by itself unless
+// [Lock.Extend] prolongs it. If the owner in ctx (see [WithOwner], [Lock.Context]) holds the
+// lock already, TryLock re-enters it and sends nothing.
 //
-// ctx limits the wait; once the lock is acquired, the end of ctx ends [Lock.Context] but not
-// the lock. A cancelled call may wait up to 100 ms for the reply to its statement.
+// ctx limits the wait. Once the lock is acquired, the end of ctx ends [Lock.Context] but not the
+// lock. A cancelled call may wait up to 100 ms for the reply to its statement.
 //
-// If the wait runs out or ctx ends, TryLock returns [ErrNotAcquired] if another
-// owner held the lock or a transaction had its row locked, and [ErrUnavailable]
-// with the cause if the database could not be asked or did not reply, or the pool had
-// no free connection. If ctx ended, the error also matches [context.Cause] of
-// ctx. It returns [ErrLost] if the owner's hold on name was lost; [ErrUpgrade] if the owner
-// holds it only shared (see [Locker.TryRLock]); [ErrClosed],
-// [ErrInvalidName], [ErrInvalidLease], [ErrNoTable]; otherwise the database's
-// error. Deadlocks, lock wait timeouts and broken connections are retried within
-// the wait. An error leaves no lock behind: an attempt with unknown outcome is
-// undone in the background.
+// If the wait runs out or ctx ends, TryLock returns [ErrNotAcquired] if another owner held the
+// lock or a transaction had its row locked. It returns [ErrUnavailable], with the cause, if the
+// database was unreachable or did not reply, or if the pool had no free connection. If ctx ended,
+// the error also matches [context.Cause] of ctx.
+//
+// TryLock returns [ErrLost] if the owner has lost the lock and not unlocked it yet; [ErrUpgrade]
+// if the owner holds it only shared (see [Locker.TryRLock]); [ErrClosed], [ErrInvalidName],
+// [ErrInvalidLease], [ErrNoTable]; otherwise the database's error. Deadlocks, lock wait timeouts
+// and broken connections are retried within the wait. An error leaves no lock behind: an attempt
+// whose outcome is unknown is undone in the background.
 func (l *Locker) TryLock(ctx context.Context, name string, wait, lease time.Duration) (*Lock, error) {
 	return l.acquire(ctx, request{name: name, mode: store.Exclusive, wait: wait, lease: lease})
 }
 
-// acquire serves a request, which observers see, and counts failures.
+// acquire serves a request, reports it to the observers, and counts failures.
 func (l *Locker) acquire(ctx context.Context, r request) (*Lock, error) {
 	name := r.name
 	o := l.observers.acquireStart(ctx, name, r.mode)
@@ -239,7 +242,7 @@ func (l *Locker) acquire(ctx context.Context, r request) (*Lock, error) {
 	return l.acquireEnded("acquire", name, k, err, o)
 }
 
-// acquireEnded counts and reports the end of a call that acquires, and describes its error.
+// acquireEnded counts and reports the end of a call that acquires. It adds op and name to the error.
 func (l *Locker) acquireEnded(op, name string, k *Lock, err error, o *observed) (*Lock, error) {
 	if err != nil {
 		switch {
@@ -254,16 +257,17 @@ func (l *Locker) acquireEnded(op, name string, k *Lock, err error, o *observed) 
 	return k, err
 }
 
-// Lock is TryLock with [WaitForever], and returns its errors. Like a sync.Mutex, it waits for ever
-// for a lock that the caller holds, unless the owner in ctx holds it.
+// Lock is TryLock with [WaitForever], and returns its errors. Like the Lock method of a
+// sync.Mutex, it blocks forever if the caller holds the lock already, unless ctx identifies the
+// owner that holds it.
 func (l *Locker) Lock(ctx context.Context, name string, lease time.Duration) (*Lock, error) {
 	return l.TryLock(ctx, name, WaitForever, lease)
 }
 
-// Do calls fn under the lock, with the context of the handle, and unlocks even if fn panics.
-// It returns the error of TryLock, without having called fn, or that of fn, joined with
-// [ErrLost] if the lock was lost meanwhile, or with [ErrClosed] if Close released it. If fn
-// acquires locks itself, an [ErrNotAcquired] may be from there.
+// Do acquires the lock as TryLock does, calls fn with the context of the handle, and unlocks even
+// if fn panics. If TryLock fails, Do returns its error and does not call fn. Otherwise it returns
+// the error of fn, joined with [ErrLost] if the lock was lost before Unlock, or with [ErrClosed]
+// if Close released it. If fn acquires locks itself, an [ErrNotAcquired] may come from fn.
 func (l *Locker) Do(ctx context.Context, name string, wait, lease time.Duration, fn func(ctx context.Context) error) error {
 	return l.do(ctx, name, wait, lease, func(k *Lock) error { return fn(k.Context()) })
 }
@@ -290,21 +294,22 @@ func opError(op, name string, err error) error {
 // Name returns the name of the lock.
 func (k *Lock) Name() string { return store.NameOf(k.hold.key.name) }
 
-// Token returns the fencing token: it is higher than that of every earlier
-// holder of the name, and the same for all handles of one hold. A resource that
-// remembers the highest token it has seen can refuse a stale holder.
+// Token returns the fencing token. It is higher than that of every earlier holder of the name,
+// except that holders who share the name may have the same one; see also [Lock.Slot]. All handles
+// of one hold have the same token. A resource that remembers the highest token it has seen can
+// refuse a stale holder.
 func (k *Lock) Token() uint64 { return k.hold.token }
 
-// Context returns the context that TryLock was given, with the owner added. It
-// ends with that context, and when the lock is lost (cause [ErrLost]), unlocked
-// (cause [ErrNotHeld]) or the Locker closed (cause [ErrClosed]).
+// Context returns the context that was passed to TryLock, with the owner added. It ends when that
+// context ends, when the lock is lost (cause [ErrLost]), when this handle is unlocked (cause
+// [ErrNotHeld]), or when the Locker is closed (cause [ErrClosed]).
 func (k *Lock) Context() context.Context {
 	k.ctxMu.Lock()
 	defer k.ctxMu.Unlock()
 	if k.ctx == nil {
 		ctx := k.parent
 		if k.cause != nil {
-			ctx = context.WithoutCancel(ctx) // the handle ended first
+			ctx = context.WithoutCancel(ctx) // the handle has ended already, and cause says why
 		}
 		if ctx.Value(ownerKey{}) != any(k.hold.owner) {
 			ctx = context.WithValue(ctx, ownerKey{}, k.hold.owner)
@@ -334,9 +339,9 @@ func (k *Lock) end(why error) {
 	}
 }
 
-// Err returns nil if the lease can be trusted at this very moment; else
-// [ErrLost], [ErrNotHeld] if the handle was unlocked, or [ErrClosed]. It compares the clock
-// of this process, and never blocks on the database.
+// Err returns nil if the lease can be trusted at this moment. Otherwise it returns [ErrLost],
+// [ErrNotHeld] if this handle was unlocked, or [ErrClosed]. It only reads the clock of this
+// process, and never blocks on the database.
 func (k *Lock) Err() error {
 	if k.open.Load() && k.hold.live() {
 		return nil
@@ -350,7 +355,7 @@ func (k *Lock) Err() error {
 	return err
 }
 
-// state returns the error of the handle. The caller holds mu.
+// state returns why the handle has ended, or nil if it is open. The caller holds mu.
 func (k *Lock) state() error {
 	if k.locker.closed {
 		return ErrClosed
@@ -358,8 +363,8 @@ func (k *Lock) state() error {
 	return k.ended
 }
 
-// Remaining returns for how long the lease can be trusted without a renewal, 0 if the lock is
-// lost or this handle was unlocked. It compares the clock of this process, and never blocks.
+// Remaining returns how long the lease can be trusted without another renewal, or 0 if the lock
+// is lost or this handle was unlocked. It only reads the clock of this process, and never blocks.
 func (k *Lock) Remaining() time.Duration {
 	if !k.open.Load() {
 		return 0
@@ -367,14 +372,14 @@ func (k *Lock) Remaining() time.Duration {
 	return k.hold.remaining()
 }
 
-// Unlock ends this handle and its Context; with the last handle of its hold, it releases the
-// lock. It needs no context, and blocks for one round trip, two if its statement did not
-// match the row, and at most 3 s.
+// Unlock ends this handle and its Context. If it is the last handle of its hold, Unlock releases
+// the lock. It needs no context. It blocks for one round trip, or two if the first statement did
+// not match the row, and for at most 3 s.
 //
 // It returns nil on success; [ErrNotHeld] if the handle was unlocked before; [ErrLost] if the
-// lease had ended before; [ErrClosed] after Close. After any other error the outcome is
-// unknown, and the library retries in the background until the release succeeds or the lease
-// has ended. Unlock never releases another acquisition.
+// lock was lost before; [ErrClosed] after Close. After any other error the outcome is unknown,
+// and the library retries in the background until the release succeeds or the lease has ended.
+// Unlock never releases another acquisition.
 func (k *Lock) Unlock() error {
 	if err := k.unlock(0); err != nil {
 		return opError("unlock", k.Name(), err)
@@ -382,7 +387,8 @@ func (k *Lock) Unlock() error {
 	return nil
 }
 
-// unlock is Unlock for a lock that stays taken until held after it was acquired.
+// unlock is Unlock, except that the name stays taken until the time held has passed since the
+// lock was acquired.
 func (k *Lock) unlock(held time.Duration) error {
 	l, h := k.locker, k.hold
 	l.lockAfterDowngrade(context.Background(), h)
@@ -422,7 +428,7 @@ func (k *Lock) unlock(held time.Duration) error {
 	return err
 }
 
-// endUnlocked gives back the row of a hold whose last handle was unlocked.
+// endUnlocked hands over or releases the row of a hold whose last handle was unlocked.
 func (l *Locker) endUnlocked(h *hold) (err error) {
 	now := time.Now()
 	end := now.Add(unlockTimeout)
@@ -446,12 +452,16 @@ func (l *Locker) endUnlocked(h *hold) (err error) {
 	return err
 }
 
-// Stats has the counters of a Locker. All but Held and Waiting only rise.
+// Stats has the counters of a Locker. All except Held and Waiting only rise.
 type Stats struct {
-	Held, Waiting                                    int // locks held, goroutines waiting now
+	Held    int // locks held now
+	Waiting int // goroutines that wait for a lock now
+
 	Acquired, NotAcquired, Reentered, Released, Lost int64
 	Unavailable                                      int64 // acquires that returned ErrUnavailable
-	Renewals, RenewalErrors, Statements              int64 // leases renewed; statements that failed to, or found the row of a lease near its loss locked; all statements sent
+	Renewals                                         int64 // leases renewed
+	RenewalErrors                                    int64 // statements that failed to renew, or found locked the row of a lease that was about to be lost
+	Statements                                       int64 // all statements sent
 }
 
 // Stats returns the counters. It never blocks on the database.

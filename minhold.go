@@ -8,18 +8,18 @@ import (
 )
 
 // UnlockAfter ends the handle like [Lock.Unlock], but the name stays taken until the time held has
-// passed since it was acquired, by the database's clock, even if this process ends. So if every
-// process of a fleet tries to run the same job, at most one of them runs it in that time. If held
-// has already passed, or is not positive, UnlockAfter is Unlock.
+// passed since the lock was acquired, by the database's clock, even if this process ends. So if
+// every process of a fleet tries to run the same job, at most one of them runs it in that time. If
+// held is not positive, or has passed already, UnlockAfter does the same as Unlock.
 //
-// If the owner has further handles of the lock, this happens when the last of them is
-// unlocked, by whichever method, with the longest time that was given. A lock that another
-// goroutine of this process handed over counts as acquired at that moment; re-entry and
+// If the owner has other handles of the lock, all this happens when the last of them is unlocked,
+// by whichever method, with the longest time that any of them requested. A lock that
+// another goroutine of this process handed over counts as acquired at the handoff. Re-entry and
 // [Locker.Attach] do not count as acquiring.
 //
 // Until the time is over, [Locker.Inspect] shows the name as held, and until when, and nobody can
-// acquire it, not even this process; a name that was held shared can still be shared. Only
-// [Locker.ForceUnlock] ends it sooner. Waiters acquire the lock when the time is over.
+// acquire it, not even this process; but a name that was held shared can still be shared. Only
+// [Locker.ForceUnlock] frees it sooner. Waiters acquire the lock when the time is over.
 //
 // UnlockAfter blocks, and returns errors, as Unlock does. After an error that leaves the
 // outcome unknown, the library retries in the background, and in Close, and never frees the
@@ -43,7 +43,8 @@ func (h *hold) minimum() store.MinHold {
 	}
 }
 
-// rowMinimum is minimum for the last hold of a row, including the holds that shared it before.
+// rowMinimum is minimum for the last hold of a row. It also covers the holds that have shared the
+// row.
 func (h *hold) rowMinimum() store.MinHold {
 	if h.share != nil {
 		return h.share.minHold
@@ -66,8 +67,9 @@ func (l *Locker) releaseHold(end time.Time, h *hold) error {
 	return err
 }
 
-// keepShared keeps the name taken for the minimum time of a shared hold that has ended, if other
-// holds of this process share its row. It does so with a further row, which outlasts them and the process.
+// keepShared adds another row that keeps the name taken for the minimum time of a shared hold that
+// has ended, if other holds of this process still share its row. The new row outlasts them and the
+// process.
 func (l *Locker) keepShared(end time.Time, h *hold) error {
 	l.mu.Lock()
 	alone := len(h.share.holds) == 1
@@ -103,8 +105,8 @@ func (l *Locker) keepShared(end time.Time, h *hold) error {
 	}
 }
 
-// sendRelease releases a row, which stays taken for the minimum time m, if there is one.
-// Otherwise, it may grant the row to the next process, unless grant is "".
+// sendRelease releases a row. The row stays taken for the minimum time m, if there is one;
+// otherwise, if grant is not "", it may be granted to the next process.
 func (l *Locker) sendRelease(ctx context.Context, c store.Claim, m store.MinHold, grant string) (freed bool, next store.Process, err error) {
 	switch {
 	case m != store.MinHold{}:

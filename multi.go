@@ -14,8 +14,8 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A LockSet contains the locks that one call of [Locker.TryLockAll] acquired. It needs one
-// [LockSet.Unlock], and is safe for concurrent use.
+// A LockSet contains the locks that one call of [Locker.TryLockAll] acquired. Each needs one
+// [LockSet.Unlock]. It is safe for concurrent use.
 type LockSet struct {
 	locker   *Locker
 	locks    []*Lock // sorted by name
@@ -24,16 +24,16 @@ type LockSet struct {
 	unlocked bool // protected by the Locker's mu
 }
 
-// TryLockAll acquires the locks of all names, or none, within one wait. Duplicates count once;
-// at most 800 different names are allowed. See [Locker.TryLock] for wait, lease and ctx. All
-// locks have the same owner, that of ctx or a new one; names that it holds already are
-// re-entered.
+// TryLockAll acquires the locks of all names, or none of them, within one wait. Duplicates count
+// once; at most 800 different names are allowed. See [Locker.TryLock] for wait, lease and ctx. All
+// locks get the same owner, which is that of ctx or a new one. Locks that this owner holds already
+// are re-entered.
 //
 // Callers of TryLockAll never deadlock with each other, in whatever order they list the names: a
-// caller that waits for a name holds only names that sort before it, and those that its owner
-// held before. If all names are free, TryLockAll sends at most two statements, whatever their
-// number. While it waits for a name, it keeps the locks that it has acquired; fixed leases count
-// from the moment when the last lock is acquired.
+// caller that waits for a name holds only names that sort before it, apart from those that its
+// owner held before the call. If all names are free, TryLockAll sends at most two statements,
+// whatever their number. While it waits for a name, it keeps the locks that it has acquired; fixed
+// leases begin when the last lock is acquired.
 //
 // It returns the errors of TryLock, with the name of the lock that it could not acquire, and
 // [ErrLost] if a lock was lost while it waited for another one. After an error, the locks that it
@@ -74,8 +74,8 @@ func (l *Locker) TryLockAll(ctx context.Context, names []string, wait, lease tim
 	return c.set(), nil
 }
 
-// Lock returns the handle of a name, or nil if the name is not in the set. It may be unlocked on
-// its own; from then on, the set ignores it.
+// Lock returns the handle for a name, or nil if the name is not in the set. The handle may be
+// unlocked on its own; from then on, the set ignores it.
 func (s *LockSet) Lock(name string) *Lock {
 	i, found := slices.BinarySearchFunc(s.locks, name, func(k *Lock, name string) int { return cmp.Compare(k.Name(), name) })
 	if !found {
@@ -84,14 +84,13 @@ func (s *LockSet) Lock(name string) *Lock {
 	return s.locks[i]
 }
 
-// Context returns the context that TryLockAll was given, with the owner added. It ends with that
-// context, and when one of the locks is lost (cause [ErrLost]), the set is unlocked (cause
-// [ErrNotHeld]) or the Locker is closed (cause [ErrClosed]).
+// Context returns the context that was passed to TryLockAll, with the owner added. It ends when
+// that context ends, when one of the locks is lost (cause [ErrLost]), when the set is unlocked
+// (cause [ErrNotHeld]), or when the Locker is closed (cause [ErrClosed]).
 func (s *LockSet) Context() context.Context { return s.ctx }
 
-// Err returns nil if the leases of all locks can be trusted at this very moment; otherwise
-// [ErrLost], [ErrNotHeld] if the set was unlocked, or [ErrClosed]. It never blocks on the
-// database.
+// Err returns nil if the leases of all locks can be trusted at this moment. Otherwise it returns
+// [ErrLost], [ErrNotHeld] if the set was unlocked, or [ErrClosed]. It never blocks on the database.
 func (s *LockSet) Err() error {
 	open := false
 	for _, k := range s.locks {
@@ -109,8 +108,8 @@ func (s *LockSet) Err() error {
 	return nil
 }
 
-// Unlock unlocks all locks, and ends the set's Context. It releases them in one statement, and
-// blocks as [Lock.Unlock] does.
+// Unlock unlocks all locks of the set and ends its Context. It releases them with one statement,
+// and blocks as [Lock.Unlock] does.
 //
 // It returns nil on success; [ErrNotHeld] if the set was unlocked before; [ErrClosed] after
 // Close; otherwise the errors of [Lock.Unlock] for each lock, joined.
@@ -151,7 +150,7 @@ type setCall struct {
 	holder      string   // label from WithHolder; "" if not set
 	names       []string // not acquired yet
 	locks       []*Lock
-	waited      bool // from then on, the locks request AutoRenew until all are acquired
+	waited      bool // the call has waited for a name: its locks request AutoRenew until all are acquired
 }
 
 func (c *setCall) acquire() error {
@@ -175,8 +174,8 @@ func (c *setCall) acquire() error {
 	return c.finish()
 }
 
-// reenter acquires the names that the owner holds already. It sends nothing, and waits for nothing,
-// if another goroutine of the owner unlocks one meanwhile.
+// reenter re-enters the locks that the owner holds already. It sends nothing, and never waits: a
+// lock that another goroutine of the owner unlocks meanwhile stays in c.names.
 func (c *setCall) reenter() (err error) {
 	c.names = slices.DeleteFunc(c.names, func(name string) bool {
 		if err != nil {
@@ -203,8 +202,7 @@ func (c *setCall) call(name string, lease time.Duration) *call {
 	}
 }
 
-// acquireNext acquires the first of the remaining names with TryLock, and waits for it. A batch
-// waits for no lock.
+// acquireNext acquires the first of the remaining names with TryLock, which waits, unlike a batch.
 func (c *setCall) acquireNext() error {
 	name, lease := c.names[0], c.lease
 	if !c.waited && (len(c.locks) > 0 || len(c.names) > 1) {
@@ -266,8 +264,7 @@ func (c *setCall) finish() error {
 	return nil
 }
 
-// failed records that a batch failed with err. It attributes the error to the first of the
-// remaining names.
+// failed reports the error of a batch as that of the first of the remaining names.
 func (c *setCall) failed(err error) error {
 	name := c.names[0]
 	_, err = c.l.acquireEnded("acquire", name, nil, err, c.observe(name))
@@ -297,9 +294,9 @@ func (c *setCall) set() *LockSet {
 	return s
 }
 
-// acquireFree acquires the first of the remaining names, up to one that is not free or for which
-// this process waits already. It returns an error if the call must end. After a failed statement,
-// acquireNext finds out whether the database replies.
+// acquireFree acquires the remaining names in order, up to the first that is not free or for which
+// this process already waits. It returns an error if the call must end. After a transient error it
+// returns nil, and acquireNext then finds out whether the database replies.
 func (c *setCall) acquireFree() error {
 	b := c.join()
 	if len(b.calls) < 2 {
@@ -387,9 +384,8 @@ func (c *setCall) adopt(b *batch) error {
 	return nil
 }
 
-// endHandles ends those of the handles that are the only one of their hold, and these holds, whose
-// rows the caller must release with releaseAll. It returns the other handles, which must be
-// unlocked one by one.
+// endHandles ends each handle that is the only one of its hold, and with it the hold. The caller
+// must release the rows of these holds with releaseAll, and unlock the other handles one by one.
 func (l *Locker) endHandles(locks []*Lock) (held []*hold, others []*Lock) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

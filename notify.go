@@ -2,9 +2,9 @@ package mysqllock
 
 import "context"
 
-// A Notifier publishes releases to other processes, through a message queue that they
-// share. It only makes waiters look sooner: the row is the truth, and a message that is
-// lost, late, duplicated or false costs time, never correctness.
+// A Notifier publishes releases to other processes, through a message queue that they share. A
+// message only makes waiters check the row sooner. One that is lost, late, duplicated or false
+// costs time, but never correctness.
 type Notifier interface {
 	// Publish announces that name was released. It runs in the background after each
 	// release; ctx limits it to a few seconds.

@@ -8,45 +8,43 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// An Observer is told of each acquire, hold and renewal of a [Locker], by
-// [WithObserver]; metrics and traces are made of that (modules metrics/prometheus
-// and metrics/otel). What can be counted is in [Stats]. Functions that are nil are
-// not called.
+// An Observer has functions that a [Locker] calls for each acquire, hold and renewal: see
+// [WithObserver]. Metrics and traces can be built on it, as in the modules metrics/prometheus
+// and metrics/otel; for mere counters, use [Stats]. A nil function is not called.
 //
-// The functions are called without locks, and may use the Locker, but not close it.
-// They run where it happens, as said of each, so they should be quick; the Locker
-// does not recover their panics.
+// The Locker holds no mutex while it calls them, so they may use the Locker, but must not close
+// it. They run on the goroutine that each comment names, and so delay it; the Locker does not
+// recover their panics.
 type Observer struct {
-	// AcquireStart is called as a method that acquires (TryLock, TryRLock, TryAcquire,
-	// those made of them, and Attach) begins, by its goroutine and with its context. The
-	// context that it returns, which must come from ctx, is given to AcquireEnd and
-	// HoldEnd of the same acquisition, and its values are those of the context of the
-	// acquiring statements: a span in it is their parent where the database is traced
-	// too. The context of the caller, and Lock.Context, do not change. TryLockAll counts
-	// as an acquire of each name; the context of its statements is that of none.
+	// AcquireStart is called when a method that acquires begins (TryLock, TryRLock,
+	// TryAcquire, methods that call them, and Attach), on the goroutine and with the context
+	// of the caller. It must return ctx or a context derived from it, which AcquireEnd and
+	// HoldEnd of the same acquisition get. The contexts of the acquiring statements have its
+	// values, so if the driver is traced, a span in it is the parent of theirs. The caller's
+	// context and Lock.Context do not change. TryLockAll counts as one acquire for each name,
+	// but its statements that acquire several names have none of these values.
 	AcquireStart func(ctx context.Context, name string) context.Context
-	// AcquireEnd is called before that call returns, by the same goroutine.
+	// AcquireEnd is called before that method returns, on the same goroutine.
 	AcquireEnd func(ctx context.Context, info AcquireInfo)
-	// HoldEnd is called once for each acquire that succeeded and did not re-enter:
-	// within the last Unlock or within Close, or, if the lock was lost, by the goroutine that
-	// finds that first: a goroutine of the Locker, or any call that asks for the
-	// lock. ctx may have ended. A hold that Close or a loss ends at once may be told
-	// before its AcquireEnd.
+	// HoldEnd is called once for each acquire that succeeded and did not re-enter: by the
+	// last Unlock, by Close, or, if the lock was lost, by the goroutine that first finds the
+	// loss, which is one of the Locker's or that of any call that uses the lock. ctx may have
+	// ended. If Close or a loss ends the hold at once, HoldEnd may precede AcquireEnd.
 	HoldEnd func(ctx context.Context, info HoldInfo)
-	// Renewal is called for each statement that renews leases, by the goroutine that
-	// sent it; several may call it at once.
+	// Renewal is called for each statement that renews leases, on the goroutine that sent it.
+	// Several calls may run concurrently.
 	Renewal func(info RenewalInfo)
 }
 
-// AcquireInfo tells how a TryLock, TryRLock, TryAcquire or Attach ended.
+// AcquireInfo describes how a TryLock, TryRLock, TryAcquire or Attach ended.
 type AcquireInfo struct {
 	Name      string        // of the lock or semaphore
 	Mode      string        // what was requested: "exclusive", "shared" or "permit"
 	Err       error         // what the call returned
-	Waited    time.Duration // from the call to its answer
+	Waited    time.Duration // the duration of the call
 	Token     uint64        // zero if Err is not nil
 	Reentered bool          // the owner held the lock already
-	PassedOn  bool          // taken over from a goroutine of this process, without a statement
+	PassedOn  bool          // handed over by another goroutine of this process, without a statement
 }
 
 // Outcome is "acquired", "reentered", "not_acquired" ([ErrNotAcquired]), "unavailable"
@@ -66,14 +64,14 @@ func (i AcquireInfo) Outcome() string {
 	}
 }
 
-// HoldInfo tells how a hold ended: the time from the grant until the last of its
-// handles was unlocked or detached.
+// HoldInfo describes how a hold ended. A hold lasts from the grant until its last handle is
+// unlocked or detached, or the lock is lost.
 type HoldInfo struct {
 	Name  string // of the lock or semaphore
-	Mode  string // that of the acquire that began the hold
+	Mode  string // of the acquire that began the hold: "exclusive", "shared" or "permit"
 	Token uint64
-	Held  time.Duration // until the release was answered, or the loss found
-	Err   error         // nil: released; ErrLost; ErrClosed; else what Unlock returned, with the outcome unknown
+	Held  time.Duration // until the reply to the release, or until the loss was found
+	Err   error         // nil if released, ErrLost, ErrClosed, or the error of an Unlock whose outcome is unknown
 }
 
 // Outcome is "released", "lost", "closed" or "error".
@@ -90,31 +88,31 @@ func (i HoldInfo) Outcome() string {
 	}
 }
 
-// RenewalInfo tells how a statement that renews leases ended.
+// RenewalInfo describes how a statement that renews leases ended.
 type RenewalInfo struct {
-	Locks   int   // whose leases it was to renew
-	Renewed int   // the others were lost, or are tried again soon
-	Err     error // of the database, or that the rows are locked; nothing was renewed, as far as is known
+	Locks   int   // locks whose leases the statement should renew
+	Renewed int   // those renewed; the others were lost, or are tried again soon
+	Err     error // if not nil, no lease is known to be renewed: the database failed, or the rows are locked
 }
 
-// WithObserver adds an [Observer]. Of several, each is called in the order of the
-// options, with the context that the AcquireStart of the one before returned. The
-// default is none, which costs nothing.
+// WithObserver adds an [Observer]. Several observers are called in the order of their options;
+// each AcquireStart gets the context that the previous one returned. The default is none, which
+// costs nothing.
 func WithObserver(o Observer) Option {
 	return func(c *config) error { c.observers = append(c.observers, o); return nil }
 }
 
 type observers []Observer
 
-// An observed is one call, and the hold that it began.
+// An observed is what the observers need to know of one call and of the hold that it began.
 type observed struct {
-	ctx     context.Context // of AcquireStart
+	ctx     context.Context // from the last AcquireStart
 	mode    store.Mode
 	began   time.Time
 	granted time.Time // set before other goroutines see the hold
 }
 
-// acquireStart returns nil if nobody observes.
+// acquireStart calls the observers' AcquireStart. It returns nil if there is no observer.
 func (all observers) acquireStart(ctx context.Context, name string, mode store.Mode) *observed {
 	if all == nil {
 		return nil
@@ -128,38 +126,38 @@ func (all observers) acquireStart(ctx context.Context, name string, mode store.M
 	return &observed{ctx: ctx, mode: mode, began: began}
 }
 
-// over returns background with the values of the observers' context.
-func (seen *observed) over(background context.Context) context.Context {
-	if seen == nil {
+// addValues returns background with the values of the context from AcquireStart.
+func (call *observed) addValues(background context.Context) context.Context {
+	if call == nil {
 		return background
 	}
-	return overlaid{background, seen.ctx}
+	return contextWithValues{background, call.ctx}
 }
 
-type overlaid struct {
+type contextWithValues struct {
 	context.Context
 	values context.Context
 }
 
-func (o overlaid) Value(key any) any {
-	if v := o.Context.Value(key); v != nil { // how package context finds the cancellation
+func (c contextWithValues) Value(key any) any {
+	if v := c.Context.Value(key); v != nil { // first, because package context finds the parent to cancel by it
 		return v
 	}
-	return o.values.Value(key)
+	return c.values.Value(key)
 }
 
-func (all observers) acquireEnd(seen *observed, name string, k *Lock, err error) {
-	if seen == nil {
+func (all observers) acquireEnd(call *observed, name string, k *Lock, err error) {
+	if call == nil {
 		return
 	}
-	info := AcquireInfo{Name: name, Mode: seen.mode.String(), Err: err, Waited: time.Since(seen.began)}
+	info := AcquireInfo{Name: name, Mode: call.mode.String(), Err: err, Waited: time.Since(call.began)}
 	if k != nil {
 		info.Token, info.Reentered = k.Token(), k.reentered
-		info.PassedOn = seen.mode == store.Exclusive && !k.reentered && k.hold.handedOver
+		info.PassedOn = call.mode == store.Exclusive && !k.reentered && k.hold.handedOver
 	}
 	for _, o := range all {
 		if o.AcquireEnd != nil {
-			o.AcquireEnd(seen.ctx, info)
+			o.AcquireEnd(call.ctx, info)
 		}
 	}
 }

@@ -22,13 +22,13 @@ type config struct {
 	identity  string
 	notifier  Notifier
 	signal    bool
-	handoff   bool // inside the process
-	direct    bool // to other processes, by the release
+	handoff   bool // locks may be handed over inside the process
+	direct    bool // releases may grant rows to other processes
 	observers observers
 }
 
-// WithTable sets the table: "table" or "db.table", of letters, digits, _, $ and
-// -. The default is "mysqllock" in the database of the connection.
+// WithTable sets the name of the table: "table" or "db.table", of letters, digits, _, $
+// and -. The default is "mysqllock" in the database of the connection.
 func WithTable(name string) Option {
 	return func(c *config) error {
 		if _, err := store.QuoteTable(name); err != nil {
@@ -39,10 +39,10 @@ func WithTable(name string) Option {
 	}
 }
 
-// WithLease sets the lease that the watchdog keeps for [AutoRenew], by one statement each
-// third of it, whatever the Locker holds. The default is [DefaultLease], the least 1 s. A
-// longer lease survives longer outages of the database; a shorter one frees the locks of a
-// crashed process sooner.
+// WithLease sets the lease of locks with [AutoRenew]. The watchdog renews it every third of
+// that time, with one statement however many locks the Locker holds. The default is
+// [DefaultLease], the minimum 1 s. A longer lease survives longer outages of the database; a
+// shorter one frees the locks of a crashed process sooner.
 func WithLease(d time.Duration) Option {
 	return func(c *config) error {
 		if d < minAutoLease {
@@ -53,9 +53,8 @@ func WithLease(d time.Duration) Option {
 	}
 }
 
-// WithPollInterval sets how often the process looks whether the rows that its
-// waiters wait for are free, all in one statement. The default is 1 s, the least
-// 10 ms.
+// WithPollInterval sets how often the process checks whether the locks that its callers wait
+// for are free. One statement checks them all. The default is 1 s, the minimum 10 ms.
 func WithPollInterval(d time.Duration) Option {
 	return func(c *config) error {
 		if d < minPoll {
@@ -66,9 +65,9 @@ func WithPollInterval(d time.Duration) Option {
 	}
 }
 
-// WithLogger sets where losses (level error), failing renewals (warn) and the
-// failures of background work go; docs/operations.md has a table of the records.
-// The default discards them.
+// WithLogger sets the logger, which gets lost locks (level error), failing renewals (warn) and
+// failures of background work; docs/operations.md has a table of the records. The default
+// discards them.
 func WithLogger(log *slog.Logger) Option {
 	return func(c *config) error {
 		if log == nil {
@@ -79,8 +78,8 @@ func WithLogger(log *slog.Logger) Option {
 	}
 }
 
-// WithIdentity sets what operators see as the holder of this process' locks: 1
-// to 255 bytes of UTF-8 without control characters. The default is "host:pid".
+// WithIdentity sets the label that operators see as the holder of the Locker's locks: 1 to 255
+// bytes of UTF-8 without control characters. The default is "host:pid".
 func WithIdentity(label string) Option {
 	return func(c *config) error {
 		if err := checkText(label); err != nil {
@@ -91,8 +90,8 @@ func WithIdentity(label string) Option {
 	}
 }
 
-// WithNotifier adds a message queue that tells waiters in other processes of a
-// release before their next poll. The default is none.
+// WithNotifier adds a message queue that announces releases to other processes, whose waiters
+// then need not wait for their next poll. The default is none.
 func WithNotifier(n Notifier) Option {
 	return func(c *config) error {
 		if n == nil {
@@ -103,19 +102,19 @@ func WithNotifier(n Notifier) Option {
 	}
 }
 
-// WithoutSignal keeps waiters in different processes from waking each other
-// through the database, by KILL QUERY on a statement that sleeps: they poll. It
-// saves a process that waits its further connection, and is for proxies that
-// mistake such a statement, or where a [Notifier] does the waking. Processes that
-// share a table should agree on it: those that can be signalled go first.
+// WithoutSignal disables signals through the database, that is, KILL QUERY on a statement in
+// which another process sleeps: waiters only poll. It saves the connection on which a process
+// listens. Use it behind proxies that mishandle such statements, or where a [Notifier] wakes
+// the waiters. All processes that share a table should use it, or none: those that can be
+// signalled are served first.
 func WithoutSignal() Option {
 	return func(c *config) error { c.signal = false; return nil }
 }
 
-// WithoutHandoff keeps a lock from passing on to the next waiter of the same
-// process without a write to the database: each holder then takes the row anew,
-// and the table always tells the present token. With handoffs, the row is looked at
-// if no statement has shown it as this process's own in the last 2 ms.
+// WithoutHandoff disables local handoffs, in which the next waiter of the same process gets the
+// lock without a write to the database. Each holder then acquires the row again, so the table
+// always shows the current token. Before a handoff, the process checks that it still owns the
+// row, unless a reply in the last 2 ms has shown that.
 func WithoutHandoff() Option {
 	return func(c *config) error { c.handoff = false; return nil }
 }

@@ -31,9 +31,10 @@ func (c *call) canceled() error {
 	return canceled(c.ctx)
 }
 
-// canceled returns the error of a call whose context has ended, if there is no outage.
+// canceled returns the error of a call whose context has ended without an outage.
 func canceled(ctx context.Context) error { return fmt.Errorf("%w: %w", ErrNotAcquired, causeOf(ctx)) }
 
+// causeOf returns the cause of ctx. It also matches ctx.Err().
 func causeOf(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if err := ctx.Err(); !errors.Is(cause, err) {
@@ -57,15 +58,15 @@ func (c *call) timedOut() error {
 	return ErrNotAcquired
 }
 
-// lastErr returns why the holder of the lock is unknown, or nil if it is known. outage is set for
-// an error, unless the database replies, but slowly.
+// lastErr returns why the holder of the lock is unknown, or nil if it is known. outage is false if
+// the error means only that the database, which replies, was slow.
 func (c *call) lastErr() (err error, outage bool) {
 	if c.waiter == nil {
 		return nil, false
 	}
 	v := c.l.outages.Verdict(c.waiter.State)
 	end := time.Now().Add(probeWait)
-	if latest := c.cutoffTime.Add(min(c.wait-minTimeout, 0) + overrun); latest.After(end) && c.ctx.Err() == nil {
+	if latest := c.cutoffTime.Add(min(c.wait-minTimeout, 0) + maxOverrun); latest.After(end) && c.ctx.Err() == nil {
 		end = latest
 	}
 	for v.Probing && time.Now().Before(end) {

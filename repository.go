@@ -13,14 +13,14 @@ import (
 	"github.com/mysqllock/mysqllock/internal/wake"
 )
 
-// Schema is the library's table, as one CREATE TABLE statement for the default name.
-// [Locker.CreateTable] applies it.
+// Schema is the CREATE TABLE statement of the library's table, with the default name.
+// [Locker.CreateTable] executes it.
 //
 //go:embed schema.sql
 var Schema string
 
-// A table is what a Locker needs of the store, which documents the methods. A repository is
-// what its parts need of that. Tests run the Locker on a fake instead.
+// A table has the methods of package store that a Locker needs; their comments are there. A
+// repository is the subset that the parts of a Locker share. Tests replace both by a fake.
 type (
 	table interface {
 		repository
@@ -59,13 +59,13 @@ type (
 	}
 )
 
-// A tableDriver is the driver of a pool without a server, that of package mysqllocktest. It
-// opens the table itself, and returns the pool on which transactions begin.
+// A tableDriver is the driver of a pool that has no server, as in package mysqllocktest. It opens
+// the table itself, and returns the pool for transactions.
 type tableDriver interface {
 	OpenTable(self store.Process, label string) (opened any, transactions *sql.DB)
 }
 
-// openTable opens the table on db, and returns the pool on which transactions begin.
+// openTable opens the table on db, and returns the pool for transactions.
 func openTable(db *sql.DB, c config, self store.Process) (table, *sql.DB, error) {
 	if d, ok := db.Driver().(tableDriver); ok {
 		opened, transactions := d.OpenTable(self, c.identity)

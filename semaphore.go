@@ -16,11 +16,11 @@ type Semaphore struct {
 	limit  int
 }
 
-// Semaphore returns the semaphore name with a limit of 1 to 10,000 permits. It sends no
+// Semaphore returns the semaphore called name, with a limit of 1 to 10,000 permits. It sends no
 // statement.
 //
-// The limit is the caller's and is not stored: if processes disagree about it, each is refused
-// while as many permits are held as its own limit allows.
+// The limit belongs to the caller and is not stored. If processes disagree about it, each is
+// refused a permit while as many are held as its own limit allows.
 func (l *Locker) Semaphore(name string, limit int) *Semaphore {
 	return &Semaphore{locker: l, name: name, limit: limit}
 }
@@ -28,8 +28,8 @@ func (l *Locker) Semaphore(name string, limit int) *Semaphore {
 // TryAcquire acquires a permit: a lock on one slot, whose number no other permit of the
 // semaphore has while this one is held (see [Lock.Slot]). wait, lease, ctx and the errors are
 // those of [Locker.TryLock]; TryAcquire also returns [ErrInvalidLimit]. Waiters are served in
-// order of arrival. Permits are not re-entrant: each call acquires another one, whatever its
-// owner holds.
+// order of arrival. Permits are not re-entrant: each call acquires another one, even if its owner
+// holds one already.
 //
 // It costs two statements while permits are free.
 func (s *Semaphore) TryAcquire(ctx context.Context, wait, lease time.Duration) (*Lock, error) {
@@ -64,9 +64,9 @@ func (s *Semaphore) Holders(ctx context.Context) (infos []Info, err error) {
 	return infos, nil
 }
 
-// ForceUnlock frees all permits that are held, whatever the limit of s, and reports whether it
-// freed any. As with [Locker.ForceUnlock], the holders learn of it, and it waits for guarded
-// transactions. It returns the errors of that method; after an error, some permits may have been
+// ForceUnlock takes away all permits that are held, whatever the limit of s, and reports whether
+// it freed any. Like [Locker.ForceUnlock], it notifies the holders, waits for their transactions
+// under Guard, and returns the same errors. After an error, some of the permits may have been
 // freed.
 func (s *Semaphore) ForceUnlock(ctx context.Context) (held bool, err error) {
 	permits, err := s.Holders(ctx)

@@ -12,9 +12,9 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A share is the row through which this process holds a name shared. All its holds depend on the
-// lease of the row; a hold with a fixed lease also has its own deadline. Locker.mu protects the
-// fields.
+// A share represents the row through which this process holds a name shared. All shared holds of
+// the process depend on the lease of that row; one with a fixed lease also has its own deadline.
+// Locker.mu protects the fields.
 type share struct {
 	locker  *Locker
 	name    string
@@ -24,17 +24,18 @@ type share struct {
 	holds   map[*hold]struct{}
 	autos   int           // holds that request AutoRenew
 	until   time.Time     // the latest end that any hold has requested
-	minHold store.MinHold // how long the row stays taken after UnlockAfter
-	looked  time.Time     // when the last statement that found no exclusive request was sent
+	minHold store.MinHold // how long the row must stay taken because of UnlockAfter
+	looked  time.Time     // when the last check that found no waiting exclusive request was sent
 }
 
-// lookInterval is how long holds may join a share before the process looks again for exclusive
-// requests of other processes. It is the most by which joining holds delay such a request.
+// lookInterval is how long holds may join a share before the process checks again whether an
+// exclusive request of another process waits. It is also the longest delay that joining holds can
+// cause such a request.
 const lookInterval = 50 * time.Millisecond
 
-// startShare begins a share with its first hold, from a grant whose lease has the given length.
-// looked is when the last statement that found no exclusive request was sent, or zero if none
-// did. The caller holds mu.
+// startShare creates a share with its first hold, from a grant whose lease has the given length.
+// looked is when the last check that found no waiting exclusive request was sent, or zero if there
+// was none. The caller holds mu.
 func (l *Locker) startShare(h *hold, g store.Grant, length time.Duration, looked time.Time) {
 	s := &share{locker: l, name: h.key.name, holder: h.holder, token: g.Token, looked: looked, holds: map[*hold]struct{}{}}
 	s.lease = l.watchdog.Start(g.Claim, g.Sent, length, h.request(), s)
@@ -51,9 +52,10 @@ func (l *Locker) enterShare(h *hold, s *share) {
 }
 
 // joinShare adds a hold to the share of this process, without a statement. It returns nil if the
-// process has no share that can be trusted for long enough, if operators see another holder for it, if
-// the last look is too old, or if other requests of the process wait. head means that the call is the head of the queue, so the
-// requests behind it do not matter.
+// joinShare adds a hold to the share of this process, without a statement. It returns nil if the
+// process has no share that can be trusted for long enough, if the row of the share has another
+// label, if the last check for exclusive requests is too old, or if other requests of the process
+// wait. If head is set, the call is the head of the queue, and the requests behind it do not matter.
 func (c *call) joinShare(head bool) *Lock {
 	if c.mode != store.Shared {
 		return nil
@@ -74,16 +76,15 @@ func (c *call) joinShare(head bool) *Lock {
 	return k
 }
 
-// minRemaining returns how much of its lease a share must have left for the call to join it:
-// enough time for a renewal to write the lease that the call requests.
+// minRemaining returns how long a share must still be trusted for the call to join it. That leaves
+// a renewal enough time to write the lease that the call requests.
 func (c *call) minRemaining() time.Duration {
 	return min(c.l.rowLease(c.lease)/2, time.Second)
 }
 
-// lookForRequests checks, for the head of the queue, whether a request of another process waits
-// for a name that this process holds shared, and whether the share still owns its row, which
-// ForceUnlock may have freed. If one waits, if the row is not found, or if the check fails, it
-// closes the share.
+// lookForRequests checks, before a call at the head of the queue joins a share, that no request of
+// another process waits for the name, and that the share still owns its row, which ForceUnlock may
+// have freed. Otherwise, or if the check fails, it closes the share.
 func (c *call) lookForRequests() error {
 	if c.mode != store.Shared {
 		return nil
@@ -106,7 +107,7 @@ func (c *call) lookForRequests() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		row, owned := rows[s.name], rows[claim.Name].Owner == claim.Owner
-		if row.Remaining > 0 || row.Next != 0 || !owned { // a look that failed has found no row
+		if row.Remaining > 0 || row.Next != 0 || !owned { // owned is false if Look failed
 			l.closeShare(s)
 		}
 		s.looked = sent
@@ -114,15 +115,15 @@ func (c *call) lookForRequests() error {
 	return await(c, looked, c.cutoff)
 }
 
-// closeShare prevents further holds from joining a share. The caller holds mu.
+// closeShare lets no further hold join a share. The caller holds mu.
 func (l *Locker) closeShare(s *share) {
 	if l.shares[s.name] == s {
 		delete(l.shares, s.name)
 	}
 }
 
-// shareChanged makes a share cover the leases that the handles of a hold request, and sets the
-// deadline of the hold. The caller holds mu.
+// shareChanged is called when the open handles of a hold request other leases. It updates the share
+// and the deadline of the hold. The caller holds mu.
 func (l *Locker) shareChanged(h *hold) {
 	s, all := h.share, h.request()
 	switch {
@@ -154,8 +155,7 @@ func (l *Locker) shareChanged(h *hold) {
 	}
 }
 
-// renewShare makes the lease of a share cover the leases that its holds request. The caller holds
-// mu.
+// renewShare adjusts the lease of a share to what its holds request. The caller holds mu.
 func (l *Locker) renewShare(s *share) {
 	l.watchdog.Change(s.lease, lease.Request{Auto: s.autos > 0, Until: s.until}, len(s.holds))
 }
@@ -226,8 +226,8 @@ func (s *share) LeaseLost() {
 }
 
 // startDowngrade marks a hold for a downgrade if all its exclusive handles are unlocked and shared
-// ones remain, and reports whether it did. The caller holds mu; after a result of true, it must
-// unlock mu and call downgrade.
+// ones remain. The caller holds mu. If startDowngrade returns true, the caller must unlock mu and
+// then call downgrade.
 func (l *Locker) startDowngrade(h *hold) bool {
 	exclusive := func(k *Lock) bool { return !k.shared }
 	if h.share != nil || h.downgrading || len(h.handles) == 0 || slices.ContainsFunc(h.handles, exclusive) {
@@ -238,8 +238,8 @@ func (l *Locker) startDowngrade(h *hold) bool {
 	return true
 }
 
-// downgradeLater retries a downgrade that failed with a transient error, as while a transaction has
-// the row locked, such as one under Guard.
+// downgradeLater retries, after a delay, a downgrade that failed with a transient error: for
+// example, because a transaction under Guard has the row locked.
 func (l *Locker) downgradeLater(h *hold, pause background.Backoff) {
 	time.AfterFunc(pause.Next(), func() {
 		l.mu.Lock()
@@ -251,8 +251,8 @@ func (l *Locker) downgradeLater(h *hold, pause background.Backoff) {
 	})
 }
 
-// lockAfterDowngrade locks mu, as soon as no downgrade of the hold is in flight. If ctx ends first,
-// it returns its cause.
+// lockAfterDowngrade waits until no downgrade of the hold is in flight, and locks mu. If ctx ends
+// first, it returns the cause and does not lock mu.
 func (l *Locker) lockAfterDowngrade(ctx context.Context, h *hold) error {
 	for l.mu.Lock(); h.downgrading; l.mu.Lock() {
 		downgraded := h.downgraded
@@ -266,8 +266,8 @@ func (l *Locker) lockAfterDowngrade(ctx context.Context, h *hold) error {
 	return nil
 }
 
-// becameShared reports whether a hold has become shared since it had the lease ls, so that its row is
-// another one now. It waits for a downgrade in flight.
+// becameShared reports whether a hold, which had the lease ls, has become shared and therefore has
+// another row now. It waits for a downgrade in flight.
 func (l *Locker) becameShared(h *hold, ls *lease.Lease) bool {
 	l.lockAfterDowngrade(context.Background(), h)
 	defer l.mu.Unlock()
@@ -275,9 +275,9 @@ func (l *Locker) becameShared(h *hold, ls *lease.Lease) bool {
 }
 
 // downgrade turns an exclusive hold into a shared one. If that fails, the lock stays exclusive, and
-// a transient error is retried; if the outcome is unknown, it is lost. While the downgrade is in
-// flight, a renewal that does not match the hold's row is no proof of a loss, but the hold is
-// trusted no longer than the shorter of the leases of its two rows.
+// the downgrade is retried after a transient error; if the outcome is unknown, the lock is lost.
+// While the downgrade is in flight, a renewal that does not match the old row proves no loss, but
+// the hold is trusted only for the shorter of the leases of its old and new rows.
 func (l *Locker) downgrade(h *hold, pause background.Backoff) {
 	defer l.working.Done()
 	l.mu.Lock()

@@ -7,8 +7,8 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// TryRLock acquires the lock name in shared mode: any number of owners can hold it at the same
-// time, but not while another owner holds it exclusively, through [Locker.TryLock]. wait, lease,
+// TryRLock acquires the lock called name in shared mode: any number of owners can hold it at the
+// same time, but not while another owner holds it exclusively, by [Locker.TryLock]. wait, lease,
 // ctx and the errors are those of TryLock.
 //
 // Requests of both modes are served in order of arrival: an exclusive request holds back the
@@ -17,7 +17,8 @@ import (
 // An owner that holds it shared cannot acquire it exclusively (see [ErrUpgrade]).
 //
 // The first shared hold of a process costs two statements. While no exclusive request waits,
-// further ones begin at once and cost none, or one each 50 ms, which looks for such requests.
+// further ones begin at once and cost none, apart from a check for such requests, at most every
+// 50 ms.
 func (l *Locker) TryRLock(ctx context.Context, name string, wait, lease time.Duration) (*Lock, error) {
 	return l.acquire(ctx, request{name: name, mode: store.Shared, wait: wait, lease: lease})
 }

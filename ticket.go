@@ -13,16 +13,16 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A Ticket stands for a lock that [Lock.Detach] has detached. It is opaque text of letters,
+// A Ticket represents a lock that [Lock.Detach] has detached. It is opaque text of letters,
 // digits, - and _, which is safe in a URL, in JSON, in a header and in a queue message. Any process
-// that has it can attach the lock, so do not publish it.
+// that has the Ticket can attach the lock, so do not publish it.
 type Ticket string
 
 // A ticket is the content of a Ticket.
 type ticket struct {
 	claim   store.Claim // the row, and its owner id while it is detached
-	token   uint64      // of the hold; less than first if the hold became shared, or replaced the owner of a range that was used up
-	first   uint64      // the first token of the row's range
+	token   uint64      // of the hold; below first if the hold became shared, or if it continues an older range (see firstToken)
+	first   uint64      // the token in the row, which begins its range
 	minHold time.Duration
 }
 

@@ -11,21 +11,21 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// DoTx holds the lock while it calls fn in a transaction under [Lock.Guard]: no other owner can
-// acquire the lock before the transaction has ended. DoTx begins the transaction, with opts, on
-// the pool of the Locker, commits it if fn returns nil, rolls it back if fn returns an error or
-// panics, and then unlocks. fn gets the context of the handle, and must not end the transaction
-// itself.
+// DoTx acquires the lock as TryLock does, begins a transaction with opts on the Locker's pool, puts
+// it under [Lock.Guard] and calls fn: no other owner can acquire the lock before the transaction
+// has ended. DoTx commits the transaction if fn returns nil, rolls it back if fn returns an error
+// or panics, and then unlocks. fn gets the context of the handle, and must not end the
+// transaction itself.
 //
 // If DoTx returns nil, the transaction is committed. If it returns an error, nothing is
-// committed, unless the error says that the outcome of the commit is unknown, because the
-// database did not reply to it. The error is that of TryLock, of the begin, of Guard, of fn or
-// of the commit; that of fn is joined with [ErrLost] if the lock was lost meanwhile, or with
-// [ErrClosed] if Close released it.
+// committed, unless the error says that the outcome of the commit is unknown because the database
+// did not reply. The error is that of TryLock, BeginTx, Guard, fn or the commit; an error of fn is
+// joined with [ErrLost] if the lock was lost before Unlock, or with [ErrClosed] if Close released
+// it.
 //
 // The loss of the lock ends the context of fn, but not the transaction, which Guard still
-// protects: it is committed if fn returns nil. The end of ctx rolls it back, as with
-// [sql.DB.BeginTx]. A read-only transaction is guarded, too. The transaction occupies one
+// protects: if fn returns nil, DoTx commits it. If ctx ends, the transaction is rolled back, as
+// with [sql.DB.BeginTx]. A read-only transaction is guarded, too. The transaction occupies one
 // connection of the pool until it ends.
 func (l *Locker) DoTx(ctx context.Context, name string, wait, lease time.Duration, opts *sql.TxOptions, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	var committed bool
@@ -41,7 +41,7 @@ func (l *Locker) DoTx(ctx context.Context, name string, wait, lease time.Duratio
 
 // inTx calls fn in a transaction under Guard, and reports whether it was committed.
 func (k *Lock) inTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx context.Context, tx *sql.Tx) error) (committed bool, err error) {
-	// Until Guard has returned, the loss of the lock ends the wait for a connection, too.
+	// Until Guard has returned, losing the lock also ends the wait for a connection.
 	txCtx, end := context.WithCancel(ctx)
 	defer end()
 	stop := context.AfterFunc(k.Context(), end)

@@ -16,12 +16,12 @@ import (
 // readmeFigures are the rows of README's table of figures, and the goals of bench/results that they
 // are from.
 var readmeFigures = []struct{ what, goal string }{
-	{"acquire and release a free lock: time, × two bare UPDATEs by prepared statements", "acquire and release ≤"},
-	{"the same for 64 goroutines with a lock each: rate, × that of two bare UPDATEs", "distinct names, 64 goroutines"},
-	{"from `Unlock` in one process to the lock in the next one: median, × that of etcd", "handoff, held for 100 ms, 1 waiting: p50 ≤ 0.75 ×"},
-	{"the same: 99 of 100 take at most", "handoff, held for 100 ms, 1 waiting: p99"},
-	{"one lock that 64 goroutines of a process pass on: turns a second", "hot lock, 1 process"},
-	{"10,000 locks that 64 goroutines acquire, and then keep by one row", "64 goroutines acquire 10,000 locks"},
+	{"acquire and release an uncontended lock: time, relative to two bare prepared UPDATEs", "acquire and release ≤"},
+	{"64 goroutines, each with its own lock: throughput, relative to two bare UPDATEs", "distinct names, 64 goroutines"},
+	{"from `Unlock` in one process to the lock in the next: median, relative to etcd", "handoff, held for 100 ms, 1 waiting: p50 ≤ 0.75 ×"},
+	{"the same: 99th percentile", "handoff, held for 100 ms, 1 waiting: p99"},
+	{"one lock that 64 goroutines of a process take in turns: acquisitions per second", "hot lock, 1 process"},
+	{"64 goroutines acquire 10,000 locks, which one row then keeps alive", "64 goroutines acquire 10,000 locks"},
 }
 
 // The figures of README are those of bench/results.

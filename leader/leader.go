@@ -1,19 +1,17 @@
-// Package leader lets one of several processes lead, by a lock of mysqllock.
+// Package leader elects one of several processes as leader, by means of a lock of mysqllock.
 //
-// Candidates wait for the lock in order of arrival. Its holder leads
-// until its function returns, its context ends, or the lock is lost; then the next
-// one leads:
+// Candidates wait for the lock in order of arrival. The holder of the lock leads until its function
+// returns, its context ends, or the lock is lost. Then the next candidate leads:
 //
-//   - at once, in a few milliseconds, after a leader that stepped down by itself;
-//   - when the lease has ended, which is 20 to 30 seconds with the default of
-//     [mysqllock.WithLease], after a leader that died, stands still, or cannot reach
-//     the database.
+//   - within a few milliseconds, if the leader stepped down by itself;
+//   - when the lease has ended, which takes 20 to 30 seconds with the default of
+//     [mysqllock.WithLease], if the leader died, was paused, or cannot reach the database.
 //
 // The context of a leader that loses its lock ends before another process can lead, if the
-// leader is running. A leader that was paused meanwhile (SIGSTOP, a virtual machine that
-// migrates) finds its context ended when it continues, but may already have checked it: then
-// it acts late. Use [mysqllock.Lock.Guard] for work that a stale leader must not do, or
-// [mysqllock.Lock.Token] where the resource refuses a token below the highest that it has seen.
+// leader is running. A leader that was paused meanwhile (SIGSTOP, a virtual machine that migrates) finds
+// its context ended when it continues; but if it had checked the context just before the pause, it acts
+// late. Use [mysqllock.Lock.Guard] for work that a stale leader must not do, or [mysqllock.Lock.Token]
+// where the resource refuses a token below the highest that it has seen.
 package leader
 
 import (
@@ -23,23 +21,22 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// Elect is a candidate for name until ctx ends, and calls lead whenever this
-// process leads. The context of lead is that of the lock: it ends with ctx, and when
-// the lock is lost. Nobody follows a leader that runs before its lead has returned,
-// unless the lock was lost: lead has to return soon when its context ends, and not
-// to leave goroutines behind. It must not unlock the lock.
+// Elect makes this process a candidate for the lock called name until ctx ends. When the process
+// becomes the leader, Elect calls lead with the context of the lock, which ends when ctx ends or the
+// lock is lost. lead must return soon after that, must leave no goroutines behind, and must not unlock
+// the lock. Unless the lock is lost, no other process leads before lead has returned.
 //
-// If the lock was lost, Elect waits until lead has returned, and is a candidate
-// again. If lead returns while it leads, Elect steps down and returns nil: call it
-// again to be a candidate again. If lead panics, Elect steps down.
+// If the lock is lost, Elect waits until lead has returned, and then becomes a candidate again. If lead
+// returns before that, Elect steps down and returns nil; call it again to become a candidate again. If
+// lead panics, Elect steps down, too.
 //
-// Elect returns the cause of ctx when that ends; otherwise the error of
-// [mysqllock.Locker.Lock] or [mysqllock.Lock.Unlock]: [mysqllock.ErrClosed], what is
-// wrong with name or the table, or that the server is read-only, as after a
-// failover. (With rejectReadOnly=true in the DSN that is waited out, like a database
-// that cannot be reached.)
+// When ctx ends, Elect returns its cause. Otherwise it returns the error of [mysqllock.Locker.Lock] or
+// [mysqllock.Lock.Unlock]: for example [mysqllock.ErrClosed], an error about name or the table, or that
+// the server is read-only, as after a failover. With rejectReadOnly=true in the DSN, Elect instead waits
+// until the server is writable, just as it waits while the database is unreachable.
 //
-// Candidates of one process are candidates like others, whatever owner ctx brings.
+// Several candidates in one process compete like those in different processes, even if their contexts
+// have the same owner.
 func Elect(ctx context.Context, locker *mysqllock.Locker, name string, lead func(ctx context.Context, lock *mysqllock.Lock)) error {
 	for {
 		lock, err := locker.Lock(mysqllock.WithOwner(ctx), name, mysqllock.AutoRenew)
@@ -55,7 +52,7 @@ func Elect(ctx context.Context, locker *mysqllock.Locker, name string, lead func
 	}
 }
 
-// serve leads for one term, and returns [mysqllock.ErrLost] if lead outlasted it.
+// serve calls lead and unlocks. It returns [mysqllock.ErrLost] if the lock was lost before lead returned.
 func serve(lock *mysqllock.Lock, lead func(context.Context, *mysqllock.Lock)) (err error) {
 	defer func() { err = lock.Unlock() }()
 	lead(lock.Context(), lock)

@@ -48,7 +48,7 @@ func run() error {
 
 func shipOrder(ctx context.Context, locker *mysqllock.Locker) error {
 	err := locker.Do(ctx, "order:42", 3*time.Second, mysqllock.AutoRenew, func(ctx context.Context) error {
-		return ship(ctx) // ctx carries the ownership, and ends if the lock is lost
+		return ship(ctx) // ctx identifies the owner, and ends if the lock is lost
 	})
 	switch {
 	case errors.Is(err, mysqllock.ErrNotAcquired):
@@ -56,7 +56,7 @@ func shipOrder(ctx context.Context, locker *mysqllock.Locker) error {
 	case errors.Is(err, mysqllock.ErrUnavailable):
 		return fmt.Errorf("the database does not answer: %w", err) // HTTP 503
 	}
-	return err // of ship; also ErrLost, if the lock was lost meanwhile
+	return err // ship's own error, joined with ErrLost if the lock was lost while ship ran
 }
 
 func ship(ctx context.Context) error {

@@ -1,4 +1,4 @@
-// Package background has groups of goroutines with an owner, and delays between tries.
+// Package background has groups of background goroutines, and delays between retries.
 package background
 
 import (
@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// A Group is a set of goroutines with one owner. They must end soon after Ctx.
+// A Group is a set of goroutines that end together. They must return soon after Ctx has ended.
 type Group struct {
 	Ctx    context.Context // ended by Stop
 	cancel context.CancelFunc
-	mu     sync.Mutex // makes Go and Stop exclude each other: no goroutine is added after Stop
+	mu     sync.Mutex // held by Go and Stop, so that no goroutine is added after Stop
 	done   sync.WaitGroup
 }
 
@@ -41,8 +41,8 @@ func (g *Group) Stop() {
 // Wait waits for the goroutines of a group that was stopped.
 func (g *Group) Wait() { g.done.Wait() }
 
-// AfterFunc is [time.AfterFunc], but calls fn again after each delay that it returns, until it
-// returns 0.
+// AfterFunc is [time.AfterFunc], but fn returns the delay after which AfterFunc calls it again, or 0
+// to stop.
 func AfterFunc(d time.Duration, fn func() (again time.Duration)) *time.Timer {
 	var timer *time.Timer
 	created := make(chan struct{})
@@ -79,7 +79,7 @@ func (b *Backoff) Wait(ctx context.Context) bool {
 	}
 }
 
-// Notify sends to a channel of capacity 1, unless it is full.
+// Notify sends to a channel of capacity 1, unless the channel is full.
 func Notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -6,7 +6,7 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// Audit checks the rows of all leases, one of which was freed by force.
+// Audit makes the watchdog check the rows of all leases soon, because one was freed by force.
 func (d *Watchdog) Audit() {
 	d.mu.Lock()
 	d.auditLocked()
@@ -27,10 +27,10 @@ func (d *Watchdog) auditLocked() {
 	d.wake(at)
 }
 
-// compareRows compares the rows that are bound to a session with its leases; of more than a
-// batch only their number, unless that differs or all is set. A row may have been deleted by
-// hand, or a failover may have lost a binding, an acquire or a release. The session would
-// keep the row of a lost release forever.
+// compareRows compares the rows that are bound to a session with its leases. If there are more than
+// a batch, it first compares only their number, unless all is set. Rows and leases differ if a row
+// was deleted by hand, or if a failover lost a binding, an acquire or a release. After a lost
+// release, the session would keep the row forever.
 func (d *Watchdog) compareRows(s *session, all bool) {
 	timeout, _ := d.timeouts(renewal{})
 	ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
@@ -67,7 +67,7 @@ func (d *Watchdog) compareRows(s *session, all bool) {
 		}
 	}
 	for c := range kept {
-		// A release may be in flight, so the row must be a stray twice in a row.
+		// A release may be in flight, so two comparisons in succession must find the row.
 		if _, again := s.strays[c]; again {
 			d.releaser.Add(c, UntilReleased, false, at)
 			d.log.Warn("mysqllock: a row that nobody holds is released", "name", store.NameOf(c.Name))

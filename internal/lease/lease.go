@@ -8,14 +8,13 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A Lease is the time during which this process may trust that a row belongs to one hold.
-// It lasts until the row's own lease expires or, if later, the session to which the row is
-// bound.
+// A Lease is the trust of this process that a row belongs to one of its holds. It lasts until the
+// row's own lease expires, or the session to which the row is bound, whichever is later.
 type Lease struct {
 	Claim  store.Claim
-	holder Holder // reported to once, without mutexes held
+	holder Holder // whose LeaseLost is called once, without mutexes held
 
-	live struct { // read by Live without a mutex
+	live struct { // read by Live without a mutex; written by publish
 		until   atomic.Int64 // an instant; math.MinInt64 once the lease has ended
 		session atomic.Pointer[session]
 	}
@@ -24,39 +23,39 @@ type Lease struct {
 	session     *session  // the live session to which the row is bound, or nil
 	mayBeBound  bool      // a statement may have bound the row, which then does not expire by itself
 	boundAt     time.Time // when the reply to that statement arrived
-	bindingLost bool      // the row is not bound as it was, and must be bound again
-	short       bool      // the row has the lease of a grant that a release made, and must soon be extended
+	bindingLost bool      // the row is no longer bound, and must be bound again
+	short       bool      // the row still has the short lease of a grant by a release, and must soon be extended
 
 	promised     time.Time     // the earliest expiry of the row's own lease
-	trusted      time.Time     // the end of trust in it: promised, less the margin
+	trusted      time.Time     // the end of trust in the row's own lease: promised, less the margin
 	renewed      time.Time     // when the last successful renewal was sent
 	seen         time.Time     // when the last statement that found the row owned by this hold was sent
-	extraMargin  time.Duration // of a hold that adopted a longer lease than it requested, or 0
+	extraMargin  time.Duration // the margin before the requested end, if the hold adopted a longer lease than it requested; otherwise 0
 	requested    Request       // by the open handles
 	maybeWritten time.Duration // the longest lease that a statement without a reply may have written
 	holds        int           // open handles
-	rowHolds     int           // the row's number of handles; 0 if unknown
-	due          time.Time     // the next renewal or check; zero if there is none
+	rowHolds     int           // the number of handles in the row; 0 if unknown
+	due          time.Time     // when the next renewal or check is due; zero if there is none
 	queued       bool          // in the watchdog's queue
-	sending      int           // batches in flight that include it
-	single       bool          // a renewal of it alone is in flight
-	crowded      bool          // the last batch skipped the row because it was locked
-	ended        bool          // ended or lost: never trusted again
+	sending      int           // batches in flight that include this lease
+	single       bool          // a renewal of only this lease is in flight
+	wasLocked    bool          // the last batch skipped the row because it was locked
+	ended        bool          // stopped or lost: never trusted again
 	failing      bool          // the last renewal or check failed
 	ownerChanged bool          // lost because the row has another owner
 	expired      bool          // lost because its time ran out
-	timer        *time.Timer
+	timer        *time.Timer   // fires at the end of trust
 }
 
-// A Holder has a lease, and must end its hold when that is lost.
+// A Holder has a lease, and must end its hold when the lease is lost.
 type Holder interface{ LeaseLost() }
 
-// A Request is what the handles of a hold request: a lease that is renewed until Unlock,
-// one that lasts until a given time, or both.
+// A Request combines what the handles of a hold request: a lease that is renewed until Unlock, one
+// that lasts until a given time, or both.
 type Request struct {
 	Auto   bool
 	Until  time.Time
-	Margin time.Duration // before Until, at which the handle is lost even if the row lasts longer
+	Margin time.Duration // how long before Until the hold is lost, even if the row's lease lasts longer
 }
 
 // Margin returns the safety margin of a lease. It covers clocks that run at different rates
@@ -70,17 +69,18 @@ func TrustedUntil(sent time.Time, length time.Duration) time.Time {
 	return sent.Add(length - Margin(length))
 }
 
-// needsRenewal reports whether the row must be renewed. The caller holds the watchdog's mu.
+// needsRenewal reports whether the row's own lease must be renewed. The caller holds the watchdog's
+// mu.
 func (ls *Lease) needsRenewal() bool {
 	return ls.requested.Auto && ls.session == nil || ls.requested.Until.After(ls.promised)
 }
 
-// unbound reports whether a lease with AutoRenew is not bound to a session. The caller holds
-// the watchdog's mu.
+// unbound reports whether the row of a lease with AutoRenew must still be bound to a session. The
+// caller holds the watchdog's mu.
 func (ls *Lease) unbound() bool { return ls.requested.Auto && (ls.session == nil || ls.bindingLost) }
 
-// length returns the usual length of the lease, or that of a grant that a release made. The caller
-// holds the watchdog's mu.
+// length returns the length of the row's lease: the usual one, or that of a grant by a release. The
+// caller holds the watchdog's mu.
 func (ls *Lease) length(usual time.Duration) time.Duration {
 	if ls.short {
 		return min(usual, store.GrantLease)
@@ -96,8 +96,8 @@ func (ls *Lease) markSeen(sent time.Time) {
 	}
 }
 
-// end returns the end of trust or, if the row lasts longer than requested, of the requested
-// time. The caller holds the watchdog's mu.
+// end returns the end of trust, or the end of the requested time, less its margin, if the row lasts
+// longer than that. The caller holds the watchdog's mu.
 func (ls *Lease) end() time.Time {
 	end := ls.ownEnd()
 	if ls.session != nil {
@@ -110,7 +110,7 @@ func (ls *Lease) end() time.Time {
 	return end
 }
 
-// ownEnd is end without a session.
+// ownEnd is end for the row's own lease, without a session.
 func (ls *Lease) ownEnd() time.Time {
 	if ls.extraMargin > 0 && !ls.requested.Auto {
 		return earlier(ls.trusted, ls.requested.Until.Add(-ls.extraMargin))
@@ -132,7 +132,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// publish makes a change visible to Live. The caller holds the watchdog's mu.
+// publish makes a change visible to Live and Remaining. The caller holds the watchdog's mu.
 func (ls *Lease) publish() {
 	switch {
 	case ls.ended:
@@ -157,7 +157,7 @@ func (ls *Lease) Live() bool {
 	return s != nil && at < s.until.Load()
 }
 
-// Remaining returns for how long the lease can be trusted without a renewal, as of the last
+// Remaining returns how long the lease can be trusted without another renewal, as of the last
 // publish.
 func (ls *Lease) Remaining() time.Duration {
 	end := ls.live.until.Load()
@@ -170,7 +170,7 @@ func (ls *Lease) Remaining() time.Duration {
 	return 0
 }
 
-// Instant returns a time of the monotonic clock as a number, which can be stored atomically.
+// Instant returns a time of the monotonic clock as a number, so that it can be stored atomically.
 func Instant(t time.Time) int64 { return int64(t.Sub(epoch)) }
 
 // Now returns the current Instant.

@@ -9,14 +9,15 @@ import (
 )
 
 const (
-	// maxSending limits the batches in flight. A further one is sent only if the last has had
-	// no reply for stalled: on a healthy database, batches follow each other on the reserved
-	// connection and take none from the pool.
+	// maxSending limits the batches in flight. Another batch is sent beside one in flight only if
+	// that has had no reply for stalled. So on a healthy database, batches follow each other on
+	// the reserved connection, and use no other connection of the pool.
 	maxSending = 4
 	stalled    = 100 * time.Millisecond
 )
 
-// plan schedules ls, whose row was renewed for length at sent. The caller holds mu.
+// plan schedules the next renewal or check of ls, whose row was last renewed for length by a
+// statement sent at sent. The caller holds mu.
 func (d *Watchdog) plan(ls *Lease, sent time.Time, length time.Duration) {
 	switch {
 	case ls.ended:
@@ -24,14 +25,14 @@ func (d *Watchdog) plan(ls *Lease, sent time.Time, length time.Duration) {
 	case ls.requested.Auto && !ls.unbound():
 		ls.due = time.Time{}
 		return
-	case ls.short: // for a short time only, so that brief holds send nothing more
+	case ls.short: // later than for other leases, so that a brief hold sends nothing more
 		ls.due = sent.Add(min(length, d.length) / 2)
 	case ls.requested.Auto:
 		ls.due = sent.Add(min(length, d.length) / 3)
 	case ls.needsRenewal():
 		ls.due = sent.Add(length / 3)
 	default:
-		// There is nothing to renew, but a change of owner must be noticed.
+		// There is nothing to renew, but the watchdog must notice a change of owner.
 		ls.due = sent.Add(max(length/3, time.Second))
 	}
 	if ls.due.After(ls.end()) {
@@ -41,7 +42,7 @@ func (d *Watchdog) plan(ls *Lease, sent time.Time, length time.Duration) {
 	d.wake(ls.due)
 }
 
-// wake schedules run for at or earlier. The caller holds mu.
+// wake makes run begin at the given time at the latest. The caller holds mu.
 func (d *Watchdog) wake(at time.Time) {
 	if d.ctx.Err() == nil && (d.next.IsZero() || at.Before(d.next)) {
 		d.next = at
@@ -49,7 +50,7 @@ func (d *Watchdog) wake(at time.Time) {
 	}
 }
 
-// run sends what is due, and schedules the rest.
+// run sends the batches that are due, and schedules itself for the others.
 func (d *Watchdog) run() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -98,9 +99,9 @@ func (d *Watchdog) send(b batch) {
 	timeout, retry := d.timeouts(b.renewal)
 	for _, ls := range b.leases {
 		ls.sending++
-		ls.due = now.Add(timeout + retry) // unless there is a reply
+		ls.due = now.Add(timeout + retry) // if there is no reply
 		if b.holds > 0 {
-			ls.rowHolds = 0 // until there is a reply
+			ls.rowHolds = 0 // unknown until there is a reply
 		}
 		ls.mayBeBound = ls.mayBeBound || b.session != nil
 	}
@@ -118,8 +119,8 @@ func (d *Watchdog) send(b batch) {
 	})
 }
 
-// timeouts returns the time limit of a statement, and the delay after one that failed. They
-// leave time for another try.
+// timeouts returns the time limit of a statement, and the delay after a failed one. Both are short
+// enough that there is time for another try.
 func (d *Watchdog) timeouts(r renewal) (timeout, retry time.Duration) {
 	timeout = min(d.length/4, 5*time.Second)
 	switch {
@@ -131,26 +132,26 @@ func (d *Watchdog) timeouts(r renewal) (timeout, retry time.Duration) {
 	return timeout, min(timeout/2, time.Second)
 }
 
-// A batch is a set of leases that one statement can renew: their rows get the same values.
+// A batch is a set of leases that one statement renews: their rows get the same values.
 type batch struct {
 	renewal
 	leases []*Lease
 	began  time.Time
 }
 
-// A renewal has the values that a statement writes. If length is 0, the rows are only read;
-// if holds is 0, the row's value is left.
+// A renewal has the values that a statement writes. If length is 0, the rows are only read. If
+// holds is 0, the number of handles in the rows is unchanged.
 type renewal struct {
 	length  time.Duration
 	holds   int
 	longer  bool     // the rows already expire later, so the renewal only shows who owns them
-	short   bool     // the rows have the leases of grants that releases made
-	session *session // to which it binds the rows; may be nil
+	short   bool     // the rows have the short leases of grants by releases
+	session *session // the session to which the renewal binds the rows, or nil
 }
 
-// dueBatches collects the leases that are due, and those that are due within half an
-// interval, so that locks acquired at different times are renewed together. The caller holds
-// mu.
+// dueBatches collects the leases that are due. If there are any, it adds those that are due within
+// half an interval, so that locks acquired at different times are renewed together. The caller
+// holds mu.
 func (d *Watchdog) dueBatches() []batch {
 	now := time.Now()
 	soon := now.Add(d.length / 6)
@@ -172,7 +173,7 @@ func (d *Watchdog) dueBatches() []batch {
 			key.holds = ls.holds
 		}
 		switch {
-		case ls.short && ls.requested.Auto: // from now on, the lease is like any other, and bound when it is due again
+		case ls.short && ls.requested.Auto: // not bound yet: only when the extended lease is due again
 			key.length = d.length
 		case ls.unbound():
 			key.length, key.longer, key.session = d.length, ls.promised.Sub(now) >= d.length, d.session
@@ -183,9 +184,9 @@ func (d *Watchdog) dueBatches() []batch {
 			key.holds = 0
 		}
 		key.short = ls.short
-		if ls.crowded && key.length > 0 && !ls.due.After(now) && d.startSingle(ls, key) {
+		if ls.wasLocked && key.length > 0 && !ls.due.After(now) && d.startSingle(ls, key) {
 			timeout, retry := d.timeouts(key)
-			ls.due = now.Add(timeout + retry) // in a batch, unless there is a reply
+			ls.due = now.Add(timeout + retry) // in a batch, if there is no reply
 			continue
 		}
 		due[key] = append(due[key], ls)
@@ -207,8 +208,8 @@ func (d *Watchdog) dueBatches() []batch {
 	return batches
 }
 
-// renewBatch renews one batch. Leases that failed, or whose rows were locked and so skipped,
-// are tried again soon.
+// renewBatch sends the statement of a batch. Leases that were not renewed, because the statement
+// failed or skipped their locked rows, are tried again soon.
 func (d *Watchdog) renewBatch(b batch) {
 	claims := claimsOf(b.leases)
 	timeout, _ := d.timeouts(b.renewal)
@@ -224,7 +225,7 @@ func (d *Watchdog) renewBatch(b batch) {
 			return
 		}
 		if count == len(claims) {
-			d.uncrowded(b.leases)
+			d.markUnlocked(b.leases)
 			d.extendedAll(b, b.leases, sent)
 			return
 		}
@@ -246,11 +247,11 @@ func (d *Watchdog) renewBatch(b batch) {
 	switch {
 	case b.length == 0 || b.longer && len(o.seen) > 0:
 	case len(o.renewed)+len(o.longer) == count:
-		// As many as the statement counted, so it renewed these.
-		d.uncrowded(o.renewed)
+		// The statement counted exactly these, so it has renewed them.
+		d.markUnlocked(o.renewed)
 		d.extendedAll(b, append(o.renewed, o.longer...), sent)
 	default:
-		// A read may show what is rolled back later, or what another statement wrote. Only
+		// The read may have seen an uncommitted change, or the write of another statement. Only
 		// the reply to a write extends trust.
 		o.skipped = append(o.skipped, o.longer...)
 		if len(o.renewed) > 0 {
@@ -260,16 +261,17 @@ func (d *Watchdog) renewBatch(b batch) {
 	d.renewSkipped(b, o.skipped)
 }
 
-// An outcome sorts the leases of a batch by what their rows show after the renewal.
+// An outcome classifies the leases of a batch by what a read of their rows has shown after the
+// renewal.
 type outcome struct {
 	gone    []*Lease // the row has another owner
-	seen    []*Lease // the row is owned, and no longer lease was due
+	seen    []*Lease // the row is owned by the hold, and needed no longer lease
 	renewed []*Lease // renewed by the statement, or by another one at the same time
-	longer  []*Lease // unchanged by the statement, because the row expires later
-	skipped []*Lease // the row was locked
+	longer  []*Lease // unchanged by the statement, because the row expires later anyway
+	skipped []*Lease // not renewed, because the row was locked
 }
 
-// classify compares the rows, read at looked, with a renewal that was sent at sent.
+// classify compares rows, which were read at looked, with a renewal that was sent at sent.
 func (d *Watchdog) classify(b batch, sent time.Time, rows map[string]store.Row, looked time.Time) (o outcome) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -313,7 +315,7 @@ func claimsOf(leases []*Lease) []store.Claim {
 	return claims
 }
 
-// extendedAll records that a batch has renewed leases.
+// extendedAll records that a batch has renewed the given leases.
 func (d *Watchdog) extendedAll(b batch, leases []*Lease, sent time.Time) {
 	for _, ls := range leases {
 		d.extended(ls, sent, b.renewal)
@@ -321,12 +323,12 @@ func (d *Watchdog) extendedAll(b batch, leases []*Lease, sent time.Time) {
 	d.renewed(b, leases)
 }
 
-// uncrowded records that no row of leases was skipped, so none needs its own statement.
-func (d *Watchdog) uncrowded(leases []*Lease) {
+// markUnlocked records that no row of the given leases was locked, so none needs its own statement.
+func (d *Watchdog) markUnlocked(leases []*Lease) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, ls := range leases {
-		ls.crowded = false
+		ls.wasLocked = false
 	}
 }
 
@@ -343,14 +345,14 @@ func (d *Watchdog) renewAgain(b batch, leases []*Lease) []*Lease {
 	return nil
 }
 
-// failed records a failure for leases of a batch, unless another statement has renewed them
-// meanwhile.
+// failed records and logs a failure for leases of a batch, except those that another statement has
+// renewed meanwhile.
 func (d *Watchdog) failed(b batch, leases []*Lease, err error) {
 	if d.ctx.Err() != nil {
 		return
 	}
 	_, retry := d.timeouts(b.renewal)
-	level := slog.LevelDebug // logged before
+	level := slog.LevelDebug // unless this is the first failure of one of the leases
 	d.mu.Lock()
 	leases = slices.DeleteFunc(slices.Clone(leases), func(ls *Lease) bool { return ls.renewed.After(b.began) })
 	for _, ls := range leases {
@@ -370,7 +372,7 @@ func (d *Watchdog) failed(b batch, leases []*Lease, err error) {
 	}
 }
 
-// lost ends those leases that no longer own their rows, according to committed data.
+// lost ends those of the leases whose rows have another owner, according to committed data.
 func (d *Watchdog) lost(b batch, leases []*Lease) {
 	timeout, retry := d.timeouts(b.renewal)
 	ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
@@ -399,8 +401,8 @@ func (d *Watchdog) lost(b batch, leases []*Lease) {
 	}
 }
 
-// renewed counts and reports leases that were renewed or checked, and logs the recovery of
-// those that had failed before.
+// renewed counts and reports leases that were renewed or checked, and logs if renewals that had
+// failed before succeed again.
 func (d *Watchdog) renewed(b batch, served []*Lease) {
 	recovered, first := 0, ""
 	d.mu.Lock()

@@ -11,13 +11,13 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A session keeps the leases that are bound to it: one statement renews the session's row,
-// and so all of them. A watchdog has at most one session, which begins when the first lease
-// with AutoRenew is due for renewal. A session that has expired is dead for good.
+// A session keeps the rows that are bound to it held: a statement that renews the session's row
+// prolongs all their leases. A watchdog has at most one session, which begins when the first lease
+// with AutoRenew is due for renewal. A session that has expired stays dead.
 type session struct {
 	id     store.SessionID
-	length time.Duration // of each renewal
-	until  atomic.Int64  // trusted as an instant, read without a mutex; math.MinInt64 once dead
+	length time.Duration // of the lease that each renewal writes
+	until  atomic.Int64  // trusted as an Instant, read without a mutex; math.MinInt64 once the session is dead
 
 	// The watchdog's mu protects following fields.
 	renewed  time.Time   // when the last successful renewal was sent
@@ -28,8 +28,8 @@ type session struct {
 	next     *time.Timer // fires when a renewal is due
 	renewing bool        // a renewal is in flight
 	renewals int
-	audits   int                      // of the next renewals, each checks all rows, because one was freed by force
-	strays   map[store.Claim]struct{} // rows bound to the session, but to no lease, by the last comparison
+	audits   int                      // how many of the next renewals check all rows, because one was freed by force
+	strays   map[store.Claim]struct{} // rows that are bound to the session but belong to no lease, as the last comparison found
 	failing  bool
 }
 
@@ -41,18 +41,18 @@ func (s *session) number() store.SessionID {
 	return s.id
 }
 
-// extend records a successful renewal, or the begin of the session, that was sent at sent.
-// The caller holds the watchdog's mu.
+// extend records that the session was begun or renewed by a statement sent at sent. The caller holds
+// the watchdog's mu.
 func (s *session) extend(sent time.Time) {
 	s.renewed, s.trusted = sent, TrustedUntil(sent, s.length)
 	s.until.Store(Instant(s.trusted))
 }
 
-// promised returns the earliest expiry of the row. The caller holds the watchdog's mu.
+// promised returns the earliest expiry of the session's row. The caller holds the watchdog's mu.
 func (s *session) promised() time.Time { return s.renewed.Add(s.length) }
 
-// beginSession begins a session for the leases that are due. If that fails, their rows are
-// renewed once more without a session.
+// beginSession begins a session for the leases that are due. If that fails, their own leases are
+// renewed once more.
 func (d *Watchdog) beginSession(id store.SessionID) {
 	timeout, retry := d.timeouts(renewal{})
 	ctx, cancel := store.WithRetryLimit(d.ctx, timeout/2)
@@ -94,11 +94,11 @@ func (d *Watchdog) startSession() {
 	}
 }
 
-// rowIsKept is for how long the row of a session is assumed to exist after it was written.
+// rowIsKept is how long the row of a session is assumed to exist after it was written.
 const rowIsKept = time.Minute
 
-// EnsureSession reports whether the row of a session of this process exists. If it may not, it
-// begins a session in the background.
+// EnsureSession reports whether this process has a session row in the table, dead or alive. If that
+// is not certain, it begins a session in the background.
 func (d *Watchdog) EnsureSession() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,7 +109,7 @@ func (d *Watchdog) EnsureSession() bool {
 	return d.session != nil || now.Sub(d.sessionRow) < 2*rowIsKept
 }
 
-// bind records that the row of a lease is bound to a session. The caller holds mu.
+// bind records that the row of a lease was bound to a session. The caller holds mu.
 func (d *Watchdog) bind(ls *Lease, s *session) {
 	if s == nil || s != d.session || ls.ended || !ls.requested.Auto {
 		return
@@ -158,8 +158,8 @@ func (d *Watchdog) renewSession(s *session) {
 	})
 }
 
-// sessionRenewed records a successful renewal. It reports whether the rows in the table must
-// be compared with the leases: after every third renewal, and if the server has changed.
+// sessionRenewed records a successful renewal. It reports whether the rows in the table must now be
+// compared with the leases: after every third renewal, or because another server has replied.
 func (d *Watchdog) sessionRenewed(s *session, r store.SessionRenewal) (compare bool) {
 	d.mu.Lock()
 	recovered, bound, first := s.failing, s.bound, ""
@@ -191,8 +191,9 @@ func (d *Watchdog) sessionRenewed(s *session, r store.SessionRenewal) (compare b
 	return compare
 }
 
-// auditsAfterForce is how many further renewals check all rows again: the row may be freed
-// only after the first check, by a process that ends before it reports that.
+// auditsAfterForce is how many further renewals check all rows again. ForceUnlock marks the session
+// before and after it frees the row; if its process crashes in between, the row may be freed after
+// the first check.
 const auditsAfterForce = 3
 
 // sessionFailed records a renewal that failed, and tries again soon.
@@ -214,7 +215,7 @@ func (d *Watchdog) sessionFailed(s *session, err error) {
 	d.reported(bound, 0, err)
 }
 
-// firstBound returns the name of a lock that is bound to a session. The caller holds mu.
+// firstBound returns the name of any lock that is bound to a session. The caller holds mu.
 func (d *Watchdog) firstBound(s *session) string {
 	for ls := range d.leases {
 		if ls.session == s {
@@ -224,7 +225,7 @@ func (d *Watchdog) firstBound(s *session) string {
 	return ""
 }
 
-// onSessionTimer is called when the timer of a session's loss fires.
+// onSessionTimer is called when the timer for the end of trust in a session fires.
 func (d *Watchdog) onSessionTimer(s *session) {
 	d.mu.Lock()
 	left := time.Until(s.trusted)
@@ -237,8 +238,8 @@ func (d *Watchdog) onSessionTimer(s *session) {
 	}
 }
 
-// loseSession ends a session, and reports the loss of the leases that depend on it. A lease
-// whose own time has not ended is renewed, and bound to the next session.
+// loseSession ends a session, and reports the loss of the leases that depend on it. If the row's own
+// lease has not ended, it is renewed, and the row is bound to the next session.
 func (d *Watchdog) loseSession(s *session) {
 	d.mu.Lock()
 	if d.session != s {
@@ -276,8 +277,8 @@ func (s *session) stop() {
 	s.next.Stop()
 }
 
-// EndSession ends the session in the database, so that no row can be bound to it. It must be
-// called after Close.
+// EndSession ends the session in the database, so that it keeps no row any longer. It must be called
+// after Close.
 func (d *Watchdog) EndSession(ctx context.Context) error {
 	d.mu.Lock()
 	s := d.session

@@ -7,12 +7,12 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// maxSingle limits the statements in flight that renew a single row and may wait for it.
+// maxSingle limits the number of statements in flight that renew a single row and may wait for it.
 const maxSingle = 4
 
-// renewSkipped renews one by one the leases whose rows a batch skipped: a row for which many
-// callers compete may always be locked. A lease beyond maxSingle joins a batch again soon.
-// renewSkipped logs leases with less than a third of their time left.
+// renewSkipped renews one by one the leases whose rows a batch has skipped, because a row for which
+// many callers compete may be locked whenever a batch comes. Leases beyond maxSingle join a batch
+// again soon. renewSkipped logs the leases that have less than a third of their time left.
 func (d *Watchdog) renewSkipped(b batch, leases []*Lease) {
 	if len(leases) == 0 {
 		return
@@ -29,7 +29,7 @@ func (d *Watchdog) renewSkipped(b batch, leases []*Lease) {
 		if ls.trusted.Sub(now) < b.length/3 {
 			starving = append(starving, ls)
 		}
-		ls.crowded = true
+		ls.wasLocked = true
 		d.startSingle(ls, b.renewal)
 	}
 	d.mu.Unlock()
@@ -38,8 +38,8 @@ func (d *Watchdog) renewSkipped(b batch, leases []*Lease) {
 	}
 }
 
-// startSingle renews a lease by a statement of its own. It returns false if one is already in
-// flight for the lease, or too many are for others. The caller holds mu.
+// startSingle renews a lease with its own statement, in the background. It returns false if one is
+// already in flight for this lease, or too many for others. The caller holds mu.
 func (d *Watchdog) startSingle(ls *Lease, r renewal) bool {
 	if ls.single || d.single == maxSingle || d.ctx.Err() != nil {
 		return false
@@ -52,7 +52,7 @@ func (d *Watchdog) startSingle(ls *Lease, r renewal) bool {
 	return true
 }
 
-// renewSingle renews the one lease of a batch by a statement that may wait for the row.
+// renewSingle renews the only lease of a batch with a statement that may wait for the row.
 func (d *Watchdog) renewSingle(b batch) {
 	ls := b.leases[0]
 	owned, sent, err := d.repo.Extend(d.ctx, ls.Claim, b.length, b.holds, b.session.number())
@@ -67,7 +67,7 @@ func (d *Watchdog) renewSingle(b batch) {
 	case err == nil && owned:
 		d.extendedAll(b, b.leases, sent)
 	case err == nil:
-		d.lost(b, b.leases) // which reads the row: a statement that was killed may reply so, too
+		d.lost(b, b.leases) // reads the row first, because a killed statement may also match nothing
 	case !errors.Is(err, store.ErrRowLocked):
 		d.failed(b, b.leases, err)
 	}

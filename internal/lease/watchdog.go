@@ -1,6 +1,6 @@
-// Package lease decides how long a lock may be trusted. It measures each lease by the
-// monotonic clock, renews it, binds it to the session of this process, and reports its loss
-// before another owner can acquire the row.
+// Package lease decides how long a lock may be trusted. It measures each lease by the monotonic
+// clock, renews it, binds its row to the session of this process, and reports its loss before
+// another owner can acquire the row.
 package lease
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A Repository is what a Watchdog needs of the store, which documents the methods.
+// A Repository has the methods of package store that a Watchdog needs; their comments are there.
 type (
 	Repository interface {
 		sessionStore
@@ -34,14 +34,14 @@ type (
 	}
 )
 
-// A Releaser releases, from a given time on, a row that no hold uses, until the claim is
-// known not to own it.
+// A Releaser releases rows that no hold uses, each from a given time on, and until the claim is known
+// not to own the row.
 type Releaser interface {
 	Add(c store.Claim, lease time.Duration, mayBeGranted bool, from time.Time)
 }
 
-// A Watchdog renews the leases of this process, or checks who owns their rows. A timer,
-// which needs no reply from the database, reports the loss of each.
+// A Watchdog renews the leases of this process, or checks who owns their rows. Each lease has a
+// timer that reports its loss without a reply from the database.
 type Watchdog struct {
 	repo     Repository
 	self     store.Process
@@ -58,7 +58,7 @@ type Watchdog struct {
 
 	mu      sync.Mutex // protects following fields, and those of every lease
 	leases  map[*Lease]struct{}
-	next    time.Time   // when run begins; zero if it is not scheduled
+	next    time.Time   // when timer calls run; zero if it is not scheduled
 	timer   *time.Timer // calls run
 	queue   []batch     // due, but not sent yet; the most urgent first
 	sending int         // batches in flight
@@ -68,10 +68,10 @@ type Watchdog struct {
 	gone map[store.Claim]time.Time // claims that lost their rows before they had a lease, and when that was known
 
 	session     *session  // the live one, or nil
-	sessionRow  time.Time // when the last statement that wrote its row was sent
+	sessionRow  time.Time // when the last statement that wrote the session row was sent
 	lastSession store.SessionID
-	beginning   bool      // a session is about to begin
-	beginAfter  time.Time // no session begins before; set after a failure
+	beginning   bool      // a statement that begins a session is in flight
+	beginAfter  time.Time // set after a failure: no session begins before this time
 }
 
 // Config configures a Watchdog.
@@ -80,7 +80,7 @@ type Config struct {
 	Length   time.Duration // of a renewed lease
 	Releaser Releaser
 	Log      *slog.Logger
-	Reported func(locks, renewed int, err error) // called without mutexes held after each statement that renews
+	Reported func(locks, renewed int, err error) // called after each statement that renews, without mutexes held
 }
 
 // New returns a Watchdog without leases. It must be closed.
@@ -107,7 +107,7 @@ func (d *Watchdog) Close() {
 	d.done.Wait()
 }
 
-// Start adds a lease, which the database granted to a request sent at sent.
+// Start adds a lease that the database has granted for length to a request sent at sent.
 func (d *Watchdog) Start(c store.Claim, sent time.Time, length time.Duration, r Request, holder Holder) *Lease {
 	ls := &Lease{
 		Claim: c, holder: holder, requested: r, holds: 1, rowHolds: 1,
@@ -128,8 +128,8 @@ func (d *Watchdog) Start(c store.Claim, sent time.Time, length time.Duration, r 
 	return ls
 }
 
-// Change sets what the open handles request. It sends nothing: a renewal writes a longer
-// lease in time.
+// Change records what the open handles request now. It sends nothing; if they request a longer
+// lease, a renewal writes it in time.
 func (d *Watchdog) Change(ls *Lease, r Request, holds int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -141,7 +141,7 @@ func (d *Watchdog) Change(ls *Lease, r Request, holds int) {
 	if ls.ended {
 		return
 	}
-	if !r.Auto { // a short lease must not have the margin of a longer one before it
+	if !r.Auto { // a short lease must not keep the margin of the longer one before
 		ls.extraMargin = min(ls.extraMargin, max(r.Margin, 1))
 	}
 	ls.publish()
@@ -163,8 +163,8 @@ func (d *Watchdog) Change(ls *Lease, r Request, holds int) {
 	}
 }
 
-// Pass hands a lease over to the next holder in the process. It returns false, and changes
-// nothing, if the row's lease does not cover the request.
+// Pass hands a lease over to the next holder in this process. It returns false, and changes nothing,
+// if the row's lease does not cover what that holder requests.
 func (d *Watchdog) Pass(ls *Lease, r Request, length time.Duration, holder Holder, now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -188,7 +188,7 @@ func (d *Watchdog) Pass(ls *Lease, r Request, length time.Duration, holder Holde
 	return true
 }
 
-// Stop ends a lease. It returns how long the row may still belong to it.
+// Stop ends a lease. It returns how long the row may still be held by its claim.
 func (d *Watchdog) Stop(ls *Lease) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -196,7 +196,7 @@ func (d *Watchdog) Stop(ls *Lease) time.Duration {
 	return d.span(ls)
 }
 
-// span returns how long the row may still belong to the lease. The caller holds mu.
+// span returns how long the row may still be held by the claim of a lease. The caller holds mu.
 func (d *Watchdog) span(ls *Lease) time.Duration {
 	if ls.mayBeBound {
 		return UntilReleased
@@ -204,11 +204,11 @@ func (d *Watchdog) span(ls *Lease) time.Duration {
 	return max(d.length, ls.maybeWritten, time.Until(ls.promised), time.Until(ls.requested.Until))
 }
 
-// UntilReleased is the span of a row that may be bound to a session: it does not expire by
+// UntilReleased is the span of a row that may be bound to a session: such a row does not expire by
 // itself.
 const UntilReleased time.Duration = math.MaxInt64
 
-// Extending records that a statement is about to write a lease of length, because its reply
+// Extending must be called before a statement that writes a lease of the given length, whose reply
 // may be lost. It returns false if the lease has ended.
 func (d *Watchdog) Extending(ls *Lease, length time.Duration) bool {
 	d.mu.Lock()
@@ -217,7 +217,7 @@ func (d *Watchdog) Extending(ls *Lease, length time.Duration) bool {
 	return !ls.ended
 }
 
-// Extended records a successful renewal of one row that was sent at sent.
+// Extended records that a statement sent at sent has renewed the row for length.
 func (d *Watchdog) Extended(ls *Lease, sent time.Time, length time.Duration) {
 	d.extended(ls, sent, renewal{length: length})
 }
@@ -237,7 +237,7 @@ func (d *Watchdog) extended(ls *Lease, sent time.Time, r renewal) {
 	}
 }
 
-// Seen returns when the last statement that found the row owned by the lease's hold was sent.
+// Seen returns when the last statement that found the row owned by this hold was sent.
 func (d *Watchdog) Seen(ls *Lease) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -251,8 +251,8 @@ func (d *Watchdog) Confirm(ls *Lease, sent time.Time) {
 	ls.markSeen(sent)
 }
 
-// trust moves the end of trust forward after a renewal sent at sent, unless it has passed: a
-// reported loss is final. The caller holds the watchdog's mu.
+// trust moves the end of trust forward after a renewal sent at sent, but not if trust has ended,
+// because a reported loss is final. The caller holds the watchdog's mu.
 func (ls *Lease) trust(sent time.Time, length time.Duration) {
 	until := TrustedUntil(sent, length)
 	if !ls.ended && time.Now().Before(ls.end()) && until.After(ls.trusted) {
@@ -280,7 +280,7 @@ func (d *Watchdog) Alive(ls *Lease) bool {
 func (d *Watchdog) onTimer(ls *Lease) {
 	d.mu.Lock()
 	if left := time.Until(ls.end()); !ls.ended && left > 0 {
-		if ls.session == nil || !ls.requested.Auto { // else the session has a timer
+		if ls.session == nil || !ls.requested.Auto { // else the session's timer reports the loss
 			ls.timer.Reset(left) // the lease was extended as the timer fired
 		}
 		d.mu.Unlock()
@@ -293,9 +293,9 @@ func (d *Watchdog) onTimer(ls *Lease) {
 	ls.holder.LeaseLost()
 }
 
-// expire ends a lease whose time has run out. If the row may still belong to the lease, or a
-// statement in flight may extend it, expire has the row released, but not before the
-// requested time: the holders may not have noticed the loss yet. The caller holds mu.
+// expire ends a lease whose time has run out. If the row may stay held by its claim, or a statement
+// in flight may extend it, expire has the row released, but not before the time that was promised to
+// the holders: they may not have noticed the loss yet. The caller holds mu.
 func (d *Watchdog) expire(ls *Lease) {
 	from := ls.promised
 	switch {
@@ -345,8 +345,8 @@ const rememberGone = time.Minute
 // The reasons of a loss.
 const (
 	Taken          = "taken"       // the row has another owner, or is missing
-	lostNotRenewed = "not renewed" // in time: the database or this process was too slow, or was stopped
-	Ended          = "lease ended" // of a fixed lease
+	lostNotRenewed = "not renewed" // in time, because the database or this process was too slow, or stopped
+	Ended          = "lease ended" // a fixed lease expired
 )
 
 // Reason returns why a lease was lost.
@@ -378,6 +378,6 @@ func (d *Watchdog) remove(ls *Lease) {
 	delete(d.leases, ls)
 }
 
-// Renewals returns how many leases were renewed, and how many statements failed to renew
-// leases or found the row of one near its loss locked.
+// Renewals returns how many leases were renewed, and how many statements failed to renew leases, or
+// found locked the row of a lease that was about to be lost.
 func (d *Watchdog) Renewals() (renewed, failed int64) { return d.renewals.Load(), d.failures.Load() }

@@ -15,24 +15,24 @@ import (
 )
 
 const (
-	// A statement without a reply is probed after ProbeAfter, and then each ProbeInterval. A
-	// call that ends sooner starts the first probe if the statement is ProbeSoon old.
+	// A statement without a reply is probed after ProbeAfter, and then every ProbeInterval. If the
+	// call must end before that, it starts the first probe, unless its statement was sent less
+	// than ProbeSoon ago.
 	ProbeAfter    = 400 * time.Millisecond
 	ProbeInterval = time.Second
 	ProbeSoon     = 15 * time.Millisecond
-	// replyTimeout is how long a statement may have no reply, after the database has reported
-	// the lock as held, before that counts as an outage; replyTimeoutAfterHold is the same
-	// after a grant to this process.
+	// If the last reply was that the lock is held, a statement without a reply counts as an
+	// outage after replyTimeout; if the last reply was a grant to this process, after
+	// replyTimeoutAfterHold.
 	replyTimeout          = 3 * ProbeInterval / 2
 	replyTimeoutAfterHold = ProbeInterval
-	// slowReply is how long a statement may have no reply, from a database that replies to
-	// others, before that counts as an outage.
+	// If the database replies to other statements, a statement without a reply counts as an
+	// outage after slowReply.
 	slowReply = 500 * time.Millisecond
 )
 
-// ErrNoAnswer is the error of a statement that was cut off, or had no reply when its call
-// ended. It hides context.DeadlineExceeded, because the time limit is the library's, not the
-// caller's.
+// ErrNoAnswer is the error of a statement that was cut off, or that had no reply when its call
+// ended. It does not wrap context.DeadlineExceeded, because the caller set no such time limit.
 var (
 	ErrNoAnswer     = errors.New("the database did not answer in time")
 	errNoConnection = errors.New("the pool had no connection to the database in time")
@@ -64,7 +64,7 @@ func Describe(err error) error {
 	return err
 }
 
-// A Detector finds out what blocks statements without a reply.
+// A Detector finds out why statements have no reply.
 type Detector struct {
 	repo      Prober
 	group     *background.Group
@@ -82,7 +82,7 @@ func NewDetector(repo Prober) *Detector {
 	return &Detector{repo: repo, group: background.NewGroup(), began: time.Now()}
 }
 
-// Close ends the probes that Err has started.
+// Close ends the probes that Verdict has started, and waits for them.
 func (d *Detector) Close() {
 	d.group.Stop()
 	d.group.Wait()
@@ -95,22 +95,21 @@ func (d *Detector) repliedAfter(t time.Time) bool {
 	return time.Duration(d.lastReply.Load()) > t.Sub(d.began)
 }
 
-// A Waiter is the head of a wait queue. Refuse ends the calls behind it that do not wait.
+// A Waiter is the head of a wait queue. Refuse ends those calls behind it that do not wait.
 type Waiter interface{ Refuse() }
 
-// Evidence is what the last replies have shown about one lock. The waiters of its queue
-// share it.
+// Evidence is what the last replies have shown about a lock. The waiters of its queue share it.
 type Evidence struct {
 	mu      sync.Mutex // protects following fields
-	head    Waiter     // sent the last statement
+	head    Waiter     // the waiter that sent the last statement
 	claim   store.Claim
 	settled bool      // that statement was granted or refused
-	asked   time.Time // when it was sent, or last known to wait for other statements; zero before the first
-	known   bool      // by the last reply the lock is held, or its row locked
-	granted bool      // that reply was a grant to this process, which may have ended
-	failed  error     // the last reply was an error
+	asked   time.Time // when it was sent, or was last known to wait for other statements; zero before the first
+	known   bool      // the last reply shows that the lock is held, or its row locked
+	granted bool      // that reply was a grant to this process, whose hold may have ended
+	failed  error     // the last reply, if it was an error
 	probing bool      // a probe was sent
-	probed  bool      // and has been answered
+	probed  bool      // that probe was answered
 	lookErr error     // of the poller's last look for the head
 }
 
@@ -124,8 +123,8 @@ func (e *Evidence) Sent(head Waiter, c store.Claim) {
 	e.claim, e.settled, e.asked, e.probing, e.probed = c, false, time.Now(), false, false
 }
 
-// Failed records an error of the head's statement. For a statement that was only cut off, a
-// probe finds out why it had no reply.
+// Failed records an error of the head's statement. It ignores the error of a statement that was
+// only cut off: a probe finds out why that had no reply.
 func (e *Evidence) Failed(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -145,7 +144,7 @@ func (e *Evidence) Looked(err error) {
 	e.lookErr = err
 }
 
-// LookErr returns the error of the poller's last look, if the head sleeps.
+// LookErr returns the error of the poller's last look, or nil if the head has a statement in flight.
 func (e *Evidence) LookErr() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -165,7 +164,7 @@ func (d *Detector) Answered(e *Evidence, head Waiter, granted bool) {
 	}
 }
 
-// Probe finds out what blocks the head's statement.
+// Probe finds out, with another statement, what blocks the head's statement.
 func (d *Detector) Probe(ctx context.Context, e *Evidence, head Waiter, c store.Claim) store.RowState {
 	ctx, cancel := context.WithTimeout(ctx, ProbeInterval)
 	defer cancel()
@@ -177,7 +176,7 @@ func (d *Detector) Probe(ctx context.Context, e *Evidence, head Waiter, c store.
 	return state
 }
 
-// Probed records what a probe or a refusal has found to block the head's statement.
+// Probed records what blocks the head's statement, as found by a probe or a refusal.
 func (d *Detector) Probed(e *Evidence, head Waiter, state store.RowState, err error) {
 	if err == nil {
 		d.replied()
@@ -187,7 +186,7 @@ func (d *Detector) Probed(e *Evidence, head Waiter, state store.RowState, err er
 	}
 }
 
-// probe returns false if the statement of head is no longer in flight.
+// probe is Probed for e. It returns false if the statement of head is no longer in flight.
 func (e *Evidence) probe(head Waiter, state store.RowState, err error) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -206,14 +205,14 @@ func (e *Evidence) probe(head Waiter, state store.RowState, err error) bool {
 	return true
 }
 
-// A Verdict is why the holder of a lock is unknown. It is zero if the database has reported it.
+// A Verdict is why it is unknown whether another owner holds a lock. It is zero if that is known.
 type Verdict struct {
 	Err     error
 	Probing bool // a probe is in flight
-	Slow    bool // the database replies to others, and has had little time for this statement
+	Slow    bool // the database replies to other statements, and has had little time for this one
 }
 
-// Verdict returns why neither the head nor the poller knows the holder of the lock.
+// Verdict judges the evidence about a lock.
 func (d *Detector) Verdict(e *Evidence) Verdict {
 	e.mu.Lock()
 	defer e.mu.Unlock()

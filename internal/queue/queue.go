@@ -8,51 +8,52 @@ import (
 	"github.com/mysqllock/mysqllock/internal/background"
 )
 
-// Queues has the wait queue of each name. A queue exists while it has a head, which acts for
-// the process from its first statement until its hold has ended. S is the state that the
-// waiters of a queue share, H the offer that a head may leave to the next one.
+// Queues has one wait queue for each name. A queue exists while it has a head. Only the head may
+// send statements for the name; it stays the head until its hold has ended. S is the state that the
+// waiters of a queue share. H is the type of an offer, which a head that leaves can make to the next
+// waiter.
 //
-// The methods of Queues and Waiter do not block and call nothing back.
+// The methods of Queues and Waiter do not block, and call no callbacks.
 type Queues[S, H any] struct {
 	mu     sync.Mutex // protects following fields, and those of every queue and Waiter
 	queues map[string]*queue[S, H]
 }
 
 type queue[S, H any] struct {
-	head      *Waiter[S, H]
-	open      bool      // waiters with NoWait may join
-	next      list.List // of *Waiter; the others, in order of arrival
-	noWaiting int       // how many of them have NoWait
-	state     S
+	head        *Waiter[S, H]
+	open        bool      // waiters with NoWait may join
+	next        list.List // of *Waiter: those behind the head, in order of arrival
+	noWaitCount int       // how many of those have NoWait
+	state       S
 }
 
 // A Waiter is a place in a queue.
 type Waiter[S, H any] struct {
 	Request
-	State   *S            // shared by the waiters of the queue, and not protected by it
+	State   *S            // shared by the waiters of the queue, which must protect it themselves
 	Head    chan struct{} // closed by the package when the waiter becomes the head
-	Woken   chan struct{} // capacity 1: a wake-up, which may be false
-	Refused chan struct{} // closed when a waiter with noWait cannot become the head; else nil
+	Woken   chan struct{} // capacity 1: receives wake-ups, which may be false
+	Refused chan struct{} // closed when a waiter with NoWait must give up; nil for other waiters
 
 	queues *Queues[S, H]
 	elem   *list.Element // in queue.next; nil for the head
 	left   bool          // no longer in the queue
-	offer  H             // of the last head to this one
+	offer  H             // from the last head to this one
 }
 
-// A Request is what a waiter waits for.
+// A Request describes what a waiter waits for.
 type Request struct {
 	Name   string
 	Owner  any  // compared by WakeOwner
-	NoWait bool // the waiter is refused rather than let wait for a lock that is held
+	NoWait bool // the waiter is refused if the head holds the lock or waits for it
 	Shared bool // the waiter takes no offer
 }
 
 // New returns queues without waiters.
 func New[S, H any]() *Queues[S, H] { return &Queues[S, H]{queues: map[string]*queue[S, H]{}} }
 
-// Join appends a waiter to the queue of a name. A waiter with NoWait joins only if there is no
-// head, or one that admits it. Otherwise Join returns nil and the state of the queue.
+// Join appends a waiter to the queue of a name. A waiter with NoWait may join only if there is no
+// head, or if the head admits such waiters. Otherwise Join returns nil and the state of the queue.
 func (qs *Queues[S, H]) Join(r Request) (*Waiter[S, H], *S) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -71,15 +72,15 @@ func (qs *Queues[S, H]) Join(r Request) (*Waiter[S, H], *S) {
 	} else {
 		w.elem = q.next.PushBack(w)
 		if r.NoWait {
-			q.noWaiting++
+			q.noWaitCount++
 		}
 	}
 	w.State = &q.state
 	return w, w.State
 }
 
-// Admit lets waiters with NoWait join behind w, the head. If admit is false, because w has the lock
-// or waits for it, none can join, and those that have joined are refused.
+// Admit sets whether waiters with NoWait may join behind w, the head. If admit is false, because w
+// holds the lock or waits for it, those that have already joined are refused.
 func (w *Waiter[S, H]) Admit(admit bool) {
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
@@ -99,11 +100,11 @@ func (w *Waiter[S, H]) Refuse() {
 	}
 }
 
-// refuse refuses the waiters with NoWait. mayFail means that the head may leave without a hold.
+// refuse refuses the waiters with NoWait. mayFail means that the head may yet leave without a hold.
 func (q *queue[S, H]) refuse(mayFail bool) {
-	for e := q.next.Front(); e != nil && q.noWaiting > 0; e = e.Next() {
+	for e := q.next.Front(); e != nil && q.noWaitCount > 0; e = e.Next() {
 		w := e.Value.(*Waiter[S, H])
-		spared := mayFail && w.Shared && !q.head.Shared && q.head.NoWait // the head leaves, and shared holders do not exclude w
+		spared := mayFail && w.Shared && !q.head.Shared && q.head.NoWait // the head will leave, and w may then join shared holders
 		if w.Refused != nil && !spared {
 			select {
 			case <-w.Refused:
@@ -114,9 +115,9 @@ func (q *queue[S, H]) refuse(mayFail bool) {
 	}
 }
 
-// Leave removes w from its queue. If it was the head, the next waiter becomes the head and
-// gets the offer that w has not taken, which Leave returns if that waiter takes none. Without a
-// next waiter, last is true.
+// Leave removes w from its queue. If w was the head, the next waiter becomes the head, and gets the
+// offer that w has not taken. If there is no next waiter, or it takes no offers, Leave returns that
+// offer. last is true if w was the last waiter.
 func (w *Waiter[S, H]) Leave() (offer H, last bool) {
 	qs := w.queues
 	qs.mu.Lock()
@@ -143,8 +144,8 @@ func (w *Waiter[S, H]) Leave() (offer H, last bool) {
 	return offer, true
 }
 
-// Offer is Leave for a head with an offer to the next waiter. It returns false, and changes
-// nothing, if no next waiter takes it.
+// Offer is Leave for a head that makes an offer to the next waiter. It returns false, and changes
+// nothing, if there is no next waiter, or it takes no offers.
 func (w *Waiter[S, H]) Offer(offer H) bool {
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
@@ -156,7 +157,7 @@ func (w *Waiter[S, H]) Offer(offer H) bool {
 	return true
 }
 
-// CanOffer reports whether the next waiter behind w, the head, takes an offer.
+// CanOffer reports whether there is a waiter behind w, the head, that takes offers.
 func (w *Waiter[S, H]) CanOffer() bool {
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
@@ -172,7 +173,7 @@ func (w *Waiter[S, H]) canOffer() bool {
 	return next != nil && !next.Value.(*Waiter[S, H]).Shared
 }
 
-// TakeOffer returns the offer to w, the head, or the zero value.
+// TakeOffer returns the offer that was made to w, the head, or the zero value.
 func (w *Waiter[S, H]) TakeOffer() (offer H) {
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
@@ -181,7 +182,7 @@ func (w *Waiter[S, H]) TakeOffer() (offer H) {
 	return offer
 }
 
-// pass makes the next waiter the head, if there is one.
+// pass makes the next waiter the head, with an offer. It returns false if there is no next waiter.
 func (q *queue[S, H]) pass(offer H) bool {
 	first := q.next.Front()
 	if first == nil {
@@ -197,7 +198,7 @@ func (q *queue[S, H]) pass(offer H) bool {
 func (q *queue[S, H]) remove(elem *list.Element) *Waiter[S, H] {
 	w := q.next.Remove(elem).(*Waiter[S, H])
 	if w.Refused != nil {
-		q.noWaiting--
+		q.noWaitCount--
 	}
 	return w
 }
@@ -214,7 +215,7 @@ func (qs *Queues[S, H]) Wake(name string) {
 	}
 }
 
-// WakeOwner wakes an owner's waiters behind the head.
+// WakeOwner wakes those waiters behind the head that have the given owner.
 func (qs *Queues[S, H]) WakeOwner(name string, owner any) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()

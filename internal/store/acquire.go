@@ -14,12 +14,12 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Acquire takes the row if it is free. Every grant must be followed by one HoldEnded. Acquire
-// sends one statement, two for a name that has no row yet or for which others wait, and two more on
-// the first use of the pool. See checkSession for a row bound to a session, combiner for batches.
+// Acquire takes the row if it is free. For each grant, HoldEnded must be called once. Acquire sends
+// one statement, or two if the name has no row yet or others wait for it, and two more on the first
+// use of the pool. For a row that is bound to a session, see checkSession; for batches, see combiner.
 func (s *Store) Acquire(ctx context.Context, req AcquireRequest) (g Grant, err error) {
 	if s.dirtyReads.Load() {
-		req.EnlistAs = req.EnlistAs.Listening() // the process could not trust what it reads
+		req.EnlistAs = req.EnlistAs.Listening() // no release may grant it the row: it could not trust its read
 	}
 	switch req.Mode {
 	case Shared:
@@ -64,7 +64,8 @@ func (s *Store) acquireRow(ctx context.Context, req AcquireRequest) (g Grant, er
 	return g, err
 }
 
-// recognize returns the grant of a request if a batch has taken the row, which is locked now.
+// recognize returns the grant of a request if a batch has taken its row, which another transaction
+// has locked now.
 func (s *Store) recognize(ctx context.Context, req AcquireRequest) (g Grant, err error) {
 	g.Claim, err = req.Claim, s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		rows, err := s.lookBatch(ctx, conn, []string{req.Name})
@@ -108,7 +109,7 @@ func (s *Store) acquireAlone(ctx context.Context, req AcquireRequest) (g Grant, 
 	return g.answered(req, req.Claim, answer)
 }
 
-// answered returns what the answer to a request means: a grant of the row of a claim, or a refusal.
+// answered converts the answer to a request to what it means for a claim: a grant, or a refusal.
 func (g Grant) answered(req AcquireRequest, c Claim, answer int64) (Grant, error) {
 	switch {
 	case isToken(answer):
@@ -117,7 +118,7 @@ func (g Grant) answered(req AcquireRequest, c Claim, answer int64) (Grant, error
 		g.Claim, g.Claimed, g.Locked = c, true, true
 	case isClaimed(answer):
 		g.Claim, g.Claimed, g.Remaining = c, true, duration(answerClaimed-answer)
-	case answer > 0: // the row was added, acquired and bound meanwhile: try again
+	case answer > 0: // the row was added, acquired and bound meanwhile, so try again
 		g.Remaining = time.Millisecond
 	case answer == answerLocked:
 		g.Locked = true
@@ -135,8 +136,8 @@ func (g Grant) answered(req AcquireRequest, c Claim, answer int64) (Grant, error
 	return g, nil
 }
 
-// The answer of an acquiring statement is a token, the number of a session, the microseconds
-// left of the holder's lease as a negative number, or one of these.
+// The answer of an acquiring statement is a token; the number of a session; the microseconds left of
+// the holder's lease, as a negative number; or one of these constants.
 const (
 	answerReserved = -1<<62 + iota // the row is free, but reserved for another process
 	answerLocked                   // the row is free, but a transaction has it locked
@@ -145,31 +146,31 @@ const (
 	answerGranted                  // a release has granted the row to this process
 )
 
-// The answer of a request that has claimed a name is answerClaimed, less the microseconds left
-// of a shared hold, or answerClaimedLocked: a transaction has the row locked.
+// The answer of a request that has claimed a name is answerClaimed less the microseconds left of a
+// shared hold, or answerClaimedLocked if a transaction has the row locked.
 const (
 	answerClaimed = -1<<61 + iota
 	answerClaimedLocked
 )
 
-// The answer of a request for a row that a release has lately granted to another process is
-// answerHandedOff, less the microseconds left of that grant's lease.
+// If a release has lately granted the row to another process, the answer of a request is
+// answerHandedOff less the microseconds left of that grant's lease.
 const answerHandedOff = -1 << 60
 
-// isClaimed reports whether an answer is that of a claim, less at most maxClaimWait.
+// isClaimed reports whether an answer is answerClaimed less at most maxClaimWait.
 func isClaimed(answer int64) bool {
 	return answerClaimed-maxClaimWait.Microseconds() <= answer && answer <= answerClaimed
 }
 
-// isToken reports whether an answer is a token, and so a grant. Sessions have greater numbers.
+// isToken reports whether an answer is a token, which means a grant. Session numbers are greater.
 func isToken(answer int64) bool { return 0 < answer && answer < firstProcess }
 
-// An acquirer sends the statements of one request. They are refused if a session other than
+// An acquirer sends the statements of one request. The request is refused if a session other than
 // req.dead may keep the row.
 type acquirer func(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error)
 
-// withSessionCheck sends the statements of a request, and again if the session because of which they
-// are refused is dead.
+// withSessionCheck sends the statements of a request. If they are refused because of a session that
+// proves to be dead, it sends them again.
 func (s *Store) withSessionCheck(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, send acquirer) (answer int64, sent time.Time, err error) {
 	req.dead = SessionID(s.dead.Load())
 	for try := 1; ; try++ {
@@ -188,7 +189,7 @@ func (s *Store) withSessionCheck(ctx context.Context, conn *sqlx.Conn, req Acqui
 	}
 }
 
-// take acquires by statements that wait for the row lock.
+// take sends acquiring statements that wait for the row lock.
 func (s *Store) take(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
 	if req.Claimed || req.Replaces == "" && req.EnlistAs == 0 && s.sharedNames.has(req.Name) {
 		return s.claim(ctx, conn, req, "")
@@ -221,8 +222,8 @@ func (s *Store) take(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (
 	return answer, sent, err
 }
 
-// takeInSlot sends statements, with a session check, for a caller that has a slot in rowWaits.
-// It leaves the slot unless a statement may still wait in the server.
+// takeInSlot sends statements, with a session check, for a caller that has a slot in rowWaits. It
+// frees the slot, unless a statement that was cut off may still wait in the server.
 func (s *Store) takeInSlot(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, send acquirer) (answer int64, sent time.Time, err error) {
 	left := false
 	defer func() {
@@ -237,7 +238,7 @@ func (s *Store) takeInSlot(ctx context.Context, conn *sqlx.Conn, req AcquireRequ
 	return answer, sent, err
 }
 
-// takeUnlocked acquires by statements that do not wait for the row lock.
+// takeUnlocked sends acquiring statements that do not wait for the row lock.
 func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
 	if req.Claimed {
 		return s.claim(ctx, conn, req, skipLocked)
@@ -256,7 +257,7 @@ func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, req AcquireRe
 		return answer, sent, err
 	}
 	if req.Replaces != "" {
-		return 0, sent, NotSent{ErrRowLocked} // or the row has another owner: without a slot, it cannot tell
+		return 0, sent, NotSent{ErrRowLocked} // or the row has another owner, which the answer does not show
 	}
 	answer, err = s.whyRefused(ctx, conn, req)
 	if err == nil && (answer == answerShared || answer == answerClaimed) {
@@ -265,12 +266,12 @@ func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, req AcquireRe
 	return answer, sent, err
 }
 
-// skipLocked makes a statement with {skip} pass over a locked row.
+// skipLocked makes a statement with {skip} skip a locked row.
 const skipLocked = "SKIP LOCKED"
 
-// whyRefused finds out why a statement did not take the row, without waiting for a lock. The
-// request joins the wait queue unless the row is free. The answer is 0 if autocommit is off, and
-// answerClaimed if an earlier statement, or copy, has claimed the name for the request.
+// whyRefused finds out, without waiting for a lock, why a statement did not take the row. If the row
+// is not free, the request joins the wait queue. The answer is 0 if autocommit is off, and
+// answerClaimed if an earlier statement, or a copy of it, has claimed the name for the request.
 func (s *Store) whyRefused(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, err error) {
 	var row struct {
 		Answer                             int64
@@ -299,19 +300,19 @@ func (s *Store) enlist(ctx context.Context, conn *sqlx.Conn, req AcquireRequest)
 	return err
 }
 
-// errOwnLocked leaves the outcome unknown: an earlier statement took the row for the request, but it
-// is locked.
+// errOwnLocked is the error of a request for which an earlier statement has taken the row, which is
+// now locked. It leaves the outcome unknown.
 var errOwnLocked = errors.New("the row was acquired, but a transaction has it locked")
 
-// takeFirst acquires a name that has no row yet, by a statement that grants the claim.
+// takeFirst acquires a name that has no row yet.
 func (s *Store) takeFirst(ctx context.Context, req AcquireRequest, c Claim, insert func() string) (answer int64, sent time.Time, err error) {
 	return s.firstGrant(ctx, req.Name, []Claim{c}, command{text: insert})
 }
 
-// firstGrant acquires the rows of claims, some of which do not exist yet. The statement may wait
-// for the row of name, and for the high-water row and a gap in the index, where a probe cannot see
-// what it waits for. So it is not cut off while the server executes it: it keeps its connection,
-// and further first grants wait in this process for a slot.
+// firstGrant acquires the rows of claims, some of which do not exist yet. The statement may wait for
+// the row of name, for the high-water row, or for a gap in the index, where a probe cannot see what it
+// waits for. So it is not cut off while the server executes it, and keeps its connection; further
+// first grants wait in this process for a slot.
 func (s *Store) firstGrant(ctx context.Context, name string, claims []Claim, cmd command) (answer int64, sent time.Time, err error) {
 	first := claims[0]
 	switch ok, err := s.rowWaits.enterFirst(ctx, name, s.slots(firstGrantWaits)); {
@@ -357,8 +358,8 @@ func (s *Store) firstGrant(ctx context.Context, name string, claims []Claim, cmd
 	return r.answer, r.sent, err
 }
 
-// cancelIfDead sets dead and calls cancel if two checks in a row before the end of own do not find
-// the statement of owner in the server: then the connection is dead.
+// cancelIfDead checks until own ends whether the server executes the statement of owner. If two
+// successive checks do not find it, the connection is dead: cancelIfDead sets dead and calls cancel.
 func (s *Store) cancelIfDead(own context.Context, cancel context.CancelFunc, owner string) (dead *atomic.Bool) {
 	dead = new(atomic.Bool)
 	s.detached.Go(func() {
@@ -390,7 +391,7 @@ func (s *Store) executes(ctx context.Context, owner string) (executes bool, err 
 	return executes, err
 }
 
-// acquireText inserts a request into a statement. r qualifies the row's columns.
+// acquireText fills in a statement with a request. r qualifies the row's columns.
 func (s *Store) acquireText(req AcquireRequest, statement, r string) func() string {
 	return func() string {
 		return s.query(statement, "name", literal(req.Name), "owner", literal(req.Owner), "replaced", req.replaced(r),
@@ -398,7 +399,7 @@ func (s *Store) acquireText(req AcquireRequest, statement, r string) func() stri
 	}
 }
 
-// replaced returns the condition of the row that a request replaces. r qualifies its columns.
+// replaced returns the condition for the row whose owner a request replaces. r qualifies its columns.
 func (req AcquireRequest) replaced(r string) string {
 	condition := r + "owner = " + literal(req.Replaces)
 	if req.Replaced == 0 {
@@ -407,7 +408,8 @@ func (req AcquireRequest) replaced(r string) string {
 	return condition + " AND " + r + "token = " + strconv.FormatUint(req.Replaced, 10)
 }
 
-// labelOf returns the literal of what operators see as the holder; "" is this process.
+// labelOf returns the literal of what operators see as the holder: that of this process if holder is
+// "".
 func (s *Store) labelOf(holder string) string {
 	if holder == "" {
 		return s.label

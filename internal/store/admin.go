@@ -36,7 +36,7 @@ func (s *Store) CreateTable(ctx context.Context) error {
 	})
 }
 
-// retryDeadlocks executes a statement, again after a deadlock.
+// retryDeadlocks executes a statement, and repeats it after a deadlock.
 func (s *Store) retryDeadlocks(ctx context.Context, conn *sqlx.Conn, query string) error {
 	for try := 1; ; try++ {
 		_, err := s.exec(ctx, conn, command{text: func() string { return query }})
@@ -46,8 +46,8 @@ func (s *Store) retryDeadlocks(ctx context.Context, conn *sqlx.Conn, query strin
 	}
 }
 
-// readInfos reads rows in the order of their keys. The row of a wait queue comes before those
-// of the shared holds or permits for which the processes in it wait.
+// readInfos reads rows in the order of their keys. The row of a wait queue precedes the rows of the
+// shared holds or permits for which the processes in the queue wait.
 func (s *Store) readInfos(ctx context.Context, statement string, pairs ...string) ([]Info, error) {
 	var found []struct {
 		Name, Owner, Holder       string
@@ -61,7 +61,7 @@ func (s *Store) readInfos(ctx context.Context, statement string, pairs ...string
 		return conn.SelectContext(ctx, &found, s.query(statement, pairs...))
 	})
 	infos := make([]Info, 0, len(found))
-	queue, waiters, exclusive := "", 0, false // the last row with a wait queue; it is held
+	queue, waiters, exclusive := "", 0, false // of the last row with a wait queue: its key, the processes that wait, whether it is held
 	for _, f := range found {
 		if f.Name == QueueOf(f.Name) {
 			queue, waiters, exclusive = f.Name, f.Waiters, false
@@ -70,8 +70,8 @@ func (s *Store) readInfos(ctx context.Context, statement string, pairs ...string
 		if QueueOf(f.Name) == queue {
 			info.Waiters = waiters
 		}
-		// A lock that may be held shared has an owner while a request claims it. An exclusive hold
-		// has a shared one of its process beside it while it is downgraded.
+		// While a request claims a name that may be held shared, the name's row has an owner. While
+		// an exclusive hold is downgraded, its process also has a row of a shared hold.
 		claimed := ModeOf(f.Name) == Exclusive && f.Mode == 1
 		hidden := info.Shared && exclusive && QueueOf(f.Name) == queue
 		if f.Micros > 0 && !claimed && !hidden && !isSemaphore(f.Name) {
@@ -87,13 +87,13 @@ func (s *Store) readInfos(ctx context.Context, statement string, pairs ...string
 	return infos, err
 }
 
-// held returns those infos whose rows are held.
+// held returns the infos whose rows are held.
 func held(infos []Info) []Info {
 	return slices.DeleteFunc(infos, func(i Info) bool { return !i.Held })
 }
 
-// Inspect returns the state of one lock. If it is held shared, the times are those of the
-// process that acquired it first, and of the hold that ends last.
+// Inspect returns the state of one lock. If it is held shared, AcquiredAt is that of the first
+// process, and ExpiresAt that of the hold that ends last.
 func (s *Store) Inspect(ctx context.Context, name string) (Info, error) {
 	infos, err := s.readInfos(ctx, sqlInspect, append(sharedKeys(name), "name", literal(name))...)
 	lock := Info{Name: name}
@@ -103,7 +103,7 @@ func (s *Store) Inspect(ctx context.Context, name string) (Info, error) {
 	return SumUp(lock, held(infos)), err
 }
 
-// SumUp returns the state of a lock by what its own row has, and its shared holds.
+// SumUp returns the state of a lock, given that of its own row and its shared holds.
 func SumUp(lock Info, holders []Info) Info {
 	if len(holders) == 0 {
 		return lock

@@ -14,7 +14,7 @@ import (
 // A BatchRequest is the argument of AcquireAll.
 type BatchRequest struct {
 	Names  []string // of locks: sorted, without duplicates, at most BatchSize
-	Owner  string   // of each claim; unique together with the name
+	Owner  string   // the owner id of each claim, which is unique only together with the name
 	Holder string   // label for operators; "" for that of the process
 	Lease  time.Duration
 }
@@ -30,28 +30,28 @@ func (req BatchRequest) Claims(n int) []Claim {
 
 // A BatchGrant is the result of AcquireAll.
 type BatchGrant struct {
-	Granted  int     // how many of the names, from the first one on
-	Token    uint64  // of each of them
-	Unwanted []Claim // granted, but after a name that was not; the caller must release them
+	Granted  int     // how many names were granted, from the first one on
+	Token    uint64  // the token of each of them
+	Unwanted []Claim // granted, but behind a name that was not; the caller must release them
 	Sent     time.Time
 }
 
-// ReleasedBy reports whether the row is as the release of the claim left it.
+// ReleasedBy reports whether the row is unchanged since the release of the claim.
 func (r Row) ReleasedBy(c Claim) bool { return r.Owner == released(c.Owner) }
 
-// answerPart means that a batch took some of its rows: others were locked, or have just been
-// added or taken. It may be a copy, sent by a proxy, of the statement that took them.
+// answerPart means that a batch has taken some of its rows. The others were locked, or have just been
+// added or taken. The batch may also be a copy, sent by a proxy, of the statement that took the rows.
 const answerPart = 1
 
-// AcquireAll acquires the first of the names in exclusive mode, up to one that is not free. It
-// leaves that one, which may have become free meanwhile, to Acquire: it joins no wait queue, and
-// takes no row for which others wait, that a session may keep, or that was ever held shared.
-// Each of the names granted must be followed by one HoldEnded.
+// AcquireAll acquires the names in order, in exclusive mode, up to the first that it cannot take: one
+// that is not free, for which others wait, that a session may keep, or that was ever held shared. The
+// caller must acquire that one with Acquire, because AcquireAll joins no wait queue. For each name
+// granted, HoldEnded must be called once.
 //
-// It sends two statements if all names are free. It waits in the server only for statements that
-// add a row. After an error with an unknown outcome, any of the names may be granted.
+// It sends two statements if all names are free. It waits in the server only for statements that add
+// a row. After an error with an unknown outcome, any of the names may be granted.
 func (s *Store) AcquireAll(ctx context.Context, req BatchRequest) (g BatchGrant, err error) {
-	for n := len(req.Names); n > 0; n /= 2 { // a locked row may make it take none: try fewer
+	for n := len(req.Names); n > 0; n /= 2 { // if a locked row makes it take none, try fewer
 		var existing []string
 		var answer int64
 		all := true
@@ -83,7 +83,7 @@ func (s *Store) AcquireAll(ctx context.Context, req BatchRequest) (g BatchGrant,
 	return g, nil
 }
 
-// takeAll takes n rows that exist. all reports whether none was skipped.
+// takeAll takes n rows that exist. all means that it skipped none.
 func (s *Store) takeAll(ctx context.Context, conn *sqlx.Conn, cmd command, n int) (answer int64, all bool, sent time.Time, err error) {
 	sent = time.Now()
 	taken, answer, err := s.execForBoth(ctx, conn, cmd)
@@ -94,8 +94,8 @@ func (s *Store) takeAll(ctx context.Context, conn *sqlx.Conn, cmd command, n int
 	return answer, taken == int64(n) && answer != answerPart, sent, err
 }
 
-// keepFirst returns the grant of a batch that took some of the claims: those up to the first that
-// it did not take. If the answer has no token, it keeps none.
+// keepFirst returns the grant of a batch that took only some of the claims. It keeps those before the
+// first claim that the batch did not take, or none if the answer has no token.
 func (s *Store) keepFirst(ctx context.Context, claims []Claim, sent time.Time, answer int64) (BatchGrant, error) {
 	owned, err := s.Owned(ctx, claims)
 	if err != nil {
@@ -115,8 +115,8 @@ func (s *Store) keepFirst(ctx context.Context, claims []Claim, sent time.Time, a
 	return BatchGrant{Granted: kept, Token: uint64(answer), Unwanted: owned[kept:], Sent: sent}, nil
 }
 
-// lookAll returns how many of the names, from the first one on, may be taken, and those of them
-// that have a row.
+// lookAll returns how many of the names, from the first one on, a batch may take, and which of these
+// have a row.
 func (s *Store) lookAll(ctx context.Context, conn *sqlx.Conn, names []string) (n int, existing []string, err error) {
 	var rows []struct {
 		Name string
@@ -150,8 +150,8 @@ func (req BatchRequest) requests(n int) []AcquireRequest {
 	return reqs
 }
 
-// batchCommand returns a statement that takes the names of requests, which are different. Those in
-// existing have a row: all, unless the requests have the same owner or existing is empty.
+// batchCommand returns a statement that takes the names of requests, which must differ. existing has
+// the names that have a row. Unless the requests have the same owner, it must have all names or none.
 func (s *Store) batchCommand(statement string, reqs []AcquireRequest, existing []string) command {
 	return command{text: func() string {
 		names := "NULL"

@@ -11,8 +11,8 @@ import (
 // well below ClaimLease.
 const maxClaimWait = time.Second
 
-// claim acquires exclusively a name that may be held shared. It claims the row of the name, and
-// then promotes the claim if no shared hold is left. It never waits for a guard.
+// claim acquires, exclusively, a name that may be held shared. It claims the name's row, and then
+// promotes the claim to a hold if no shared hold is left. It never waits for a guard.
 func (s *Store) claim(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, skip string) (answer int64, sent time.Time, err error) {
 	s.sharedNames.add(req.Name)
 	if !req.MayClaim && !req.Claimed {
@@ -37,7 +37,8 @@ func (s *Store) claim(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, 
 	return answer, sent, err
 }
 
-// claimAndPromote does the work of claim, and sets *claimed once the request has claimed the name.
+// claimAndPromote sends the statements of claim. It sets *claimed when the request has claimed the
+// name.
 func (s *Store) claimAndPromote(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, skip string, claimed *bool) (answer int64, sent time.Time, err error) {
 	const maxTries = 3
 	claim, promote := command{text: s.claimText(req, sqlClaim, skip)}, command{text: s.claimText(req, sqlPromote, skip)}
@@ -115,8 +116,8 @@ type sharedHold struct {
 	Micros      int64
 }
 
-// endShared ends a shared hold whose lease is over, unless its session is alive. left is positive
-// if the hold has not ended.
+// endShared ends a shared hold whose lease has expired, unless its session is alive. If it does not
+// end the hold, left is positive.
 func (s *Store) endShared(ctx context.Context, conn *sqlx.Conn, req *AcquireRequest, h sharedHold) (left time.Duration, err error) {
 	if h.Session != 0 && h.Session != req.dead {
 		row := AcquireRequest{Claim: Claim{h.Name, h.Owner}}
@@ -134,8 +135,8 @@ func (s *Store) endShared(ctx context.Context, conn *sqlx.Conn, req *AcquireRequ
 	return left, err
 }
 
-// abandonClaim releases the claim of a request that must not keep it, and signals the process
-// that has begun to wait meanwhile. It turns the answer of a claim into that of a refusal.
+// abandonClaim releases the claim of a request that must not keep it, and signals a process that has
+// begun to wait meanwhile. It converts the answer of a claim to that of a refusal.
 func (s *Store) abandonClaim(ctx context.Context, conn *sqlx.Conn, c Claim, answer int64) (int64, error) {
 	_, next, err := s.freeOn(ctx, conn, s.releaseCommand(c))
 	if err != nil {

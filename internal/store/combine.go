@@ -13,18 +13,19 @@ import (
 )
 
 const (
-	// combineFrom is how many acquires and releases in progress are sent one by one, or half the
-	// pool's connections if that is less. Further ones are combined, which would be slower for few.
+	// Up to combineFrom acquires and releases in progress, or half as many as the pool has
+	// connections if that is less, are sent one by one. Only further ones are combined, because
+	// combining a few would be slower.
 	combineFrom = 6
-	// maxCombined limits the requests that share a statement. More of them would hold others up.
+	// maxCombined limits the requests that share a statement. More would delay other statements.
 	maxCombined = 200
-	// slowBatch is how long the next batch waits for the reply to the last one, whose connection may
-	// be dead, or being opened in vain.
+	// slowBatch is how long the next batch waits for the reply to the last one. After that, the
+	// connection of the last one may be dead, or may be one that cannot be opened.
 	slowBatch = 100 * time.Millisecond
 )
 
-// crowded begins an acquire or release, at whose end the caller must call s.load.Add(-1). It reports
-// whether that should share a statement with others.
+// crowded counts an acquire or release that begins, and reports whether it should share a statement with
+// others. When it ends, the caller must call s.load.Add(-1).
 func (s *Store) crowded() bool {
 	n := s.load.Add(1)
 	if n == 1 {
@@ -37,22 +38,23 @@ func (s *Store) crowded() bool {
 	return n > int64(most)
 }
 
-// A combiner collects requests while a statement is in flight, and sends them together in the next.
+// A combiner collects requests while a statement is in flight, and sends them together in the next one.
 //
-// A request is pending until a statement has a connection, and then part of its batch. The end of a
-// call's context ends that call alone: a pending request is not sent, and one of a batch has an
-// unknown outcome. So has each request of a batch without a reply: its caller undoes or repeats it.
+// A request is pending until a statement has a connection; then it is part of that statement's batch.
+// The end of a call's context ends only that call: its request is not sent if it is pending, and has an
+// unknown outcome if it is part of a batch. If a batch has no reply, the outcome of each of its requests
+// is unknown, and their callers undo or repeat them.
 type combiner[R, A any] struct {
 	store    *Store
 	reserved bool // the statement may use the reserved connection
 	name     func(R) string
-	// send sends a batch, whose names are different. Requests that it has not answered get its
-	// error; if that is nil, it answers them later.
+	// send sends a batch, whose names differ. Requests that it does not answer get the error that it
+	// returns; if that is nil, it must answer them later.
 	send func(ctx context.Context, conn *sqlx.Conn, batch []*combined[R, A]) error
 
 	mu      sync.Mutex // protects following fields, and those of requests and batches
 	pending []*combined[R, A]
-	busy    bool // a goroutine sends what is pending, and its batch is not slow
+	busy    bool // a goroutine sends pending requests, and its batch is not slow
 }
 
 // A combined is a request that waits to be sent with others, or for their reply.
@@ -62,15 +64,15 @@ type combined[R, A any] struct {
 	answer  A
 	err     error
 	ended   bool   // answered, or its call has ended
-	batch   *batch // nil while pending
+	batch   *batch // nil while the request is pending
 }
 
 // A batch is a statement for several requests.
 type batch struct {
-	calls  int                // that wait for its reply
+	calls  int                // the number of calls that wait for its reply
 	cancel context.CancelFunc // ends the statement
-	filled bool               // it has its requests
-	slow   bool               // the combiner does not wait for it: it is slow, or has ended
+	filled bool               // its requests were chosen
+	slow   bool               // the combiner no longer waits for it, because it is slow or has ended
 }
 
 // errAlone is the outcome of a request that must be sent on its own.
@@ -117,14 +119,15 @@ func (c *combiner[R, A]) remove(r *combined[R, A]) {
 	c.pending = slices.DeleteFunc(c.pending, func(p *combined[R, A]) bool { return p == r })
 }
 
-// leave records that the call of one of the requests has ended. The caller holds the combiner's mu.
+// leave records that the call of one of the batch's requests has ended. The caller holds the combiner's
+// mu.
 func (b *batch) leave() {
 	if b.calls--; b.calls == 0 {
 		b.cancel()
 	}
 }
 
-// start starts a goroutine for what is pending, unless one runs. The caller holds mu.
+// start starts a goroutine for the pending requests, unless one is running. The caller holds mu.
 func (c *combiner[R, A]) start() {
 	if len(c.pending) > 0 && !c.busy {
 		c.busy = true
@@ -135,7 +138,7 @@ func (c *combiner[R, A]) start() {
 	}
 }
 
-// sendBatch sends what is pending. It reports whether it must be called again.
+// sendBatch sends pending requests as one batch. It reports whether it must be called again.
 func (c *combiner[R, A]) sendBatch() (again bool) {
 	ctx, cancel := context.WithCancel(c.store.lifetime)
 	defer cancel()
@@ -161,7 +164,7 @@ func (c *combiner[R, A]) sendBatch() (again bool) {
 	return again
 }
 
-// fill makes what is pending part of a batch.
+// fill chooses the requests of a batch from those that are pending.
 func (c *combiner[R, A]) fill(b *batch) (requests []*combined[R, A]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,7 +185,8 @@ func (c *combiner[R, A]) fill(b *batch) (requests []*combined[R, A]) {
 	return requests
 }
 
-// stalled lets another batch begin beside one without a reply. It returns when to call it again.
+// stalled lets another batch begin although this one has no reply. It returns the delay before it must
+// be called again, or 0.
 func (c *combiner[R, A]) stalled(b *batch) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,7 +200,7 @@ func (c *combiner[R, A]) stalled(b *batch) time.Duration {
 	return 0
 }
 
-// finish records the end of a batch. It reports whether the goroutine must send another.
+// finish records the end of a batch. It reports whether the goroutine must send another one.
 func (c *combiner[R, A]) finish(b *batch, requests []*combined[R, A], err error) (again bool) {
 	if !b.filled { // it got no connection
 		requests = c.fill(b)
@@ -208,7 +212,7 @@ func (c *combiner[R, A]) finish(b *batch, requests []*combined[R, A], err error)
 			r.end(r.answer, err)
 		}
 	}
-	if b.slow { // another has taken its place
+	if b.slow { // another goroutine has taken over
 		return false
 	}
 	b.slow, c.busy = true, len(c.pending) > 0
@@ -232,11 +236,11 @@ func (c *combiner[R, A]) answer(r *combined[R, A], answer A, err error) bool {
 	return true
 }
 
-// move makes requests, which their batch has not answered, part of a new one that cancel ends.
+// move moves requests that their batch has not answered to a new batch, which cancel ends.
 func (c *combiner[R, A]) move(requests []*combined[R, A], cancel context.CancelFunc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := &batch{calls: 1, cancel: cancel} // one until leave: all calls may have ended
+	b := &batch{calls: 1, cancel: cancel} // 1 is for the leave below, which cancels if all calls have ended
 	for _, r := range requests {
 		if r.batch = b; !r.ended {
 			b.calls++

@@ -32,21 +32,21 @@ func (s *Store) initCombiners() {
 	}
 }
 
-// combinable reports whether a request may share a statement with others: if it is exclusive, joins
-// no wait queue and continues no earlier request, and its name is not known to be shared.
+// combinable reports whether a request may share a statement with others: it must be exclusive, must
+// neither join a wait queue nor continue an earlier request, and its name must not be known to be shared.
 func (s *Store) combinable(req AcquireRequest) bool {
 	return req.Mode == Exclusive && req.Replaces == "" && req.EnlistAs == 0 && !req.Claimed && !req.absent && !s.sharedNames.has(req.Name)
 }
 
-// errAbsent is errAlone for a request whose name had no row, errUnsure for one whose row the batch
-// may have taken.
+// errAbsent is errAlone for a request whose name had no row. errUnsure is errAlone for a request whose
+// row the batch may have taken.
 var (
 	errAbsent = errors.New("not combined: no row")
 	errUnsure = errors.New("not combined: not known whether granted")
 )
 
-// takeCombined takes the rows of a batch that are free, in one statement. Most of those that it did
-// not take are refused by a read:
+// takeCombined takes the free rows of a batch with one statement. A read then decides about most of the
+// others:
 //
 //	row                                        the request is
 //	taken                                      granted
@@ -54,8 +54,8 @@ var (
 //	missing                                    added with others, or on its own: see insertCombined
 //	locked, reserved, bound, shared, and so on sent on its own
 //
-// If the read does not show all rows that were taken, all others are sent on their own, and
-// recognize a grant that it missed.
+// If the read does not show as many taken rows as the statement has counted, all other requests are sent
+// on their own, and recognize their own grants.
 func (s *Store) takeCombined(ctx context.Context, conn *sqlx.Conn, batch []*combinedTake) error {
 	slices.SortFunc(batch, func(a, b *combinedTake) int { return strings.Compare(a.request.Name, b.request.Name) })
 	reqs, names := requestsOf(batch)
@@ -76,7 +76,7 @@ func (s *Store) takeCombined(ctx context.Context, conn *sqlx.Conn, batch []*comb
 	return s.answerTakes(batch, rows, taken, sent)
 }
 
-// answerTakes answers the requests of a batch that took some of the rows.
+// answerTakes answers the requests of a batch that has taken some of its rows.
 func (s *Store) answerTakes(batch []*combinedTake, rows map[string]batchRow, taken int64, sent time.Time) error {
 	var granted, others, missing []*combinedTake
 	for _, r := range batch {
@@ -143,8 +143,8 @@ func (s *Store) insertCombined(ctx context.Context, batch []*combinedTake) {
 	}
 }
 
-// grantCombined answers requests whose rows were taken, and which are counted as holds. It releases
-// the rows of those whose calls have ended.
+// grantCombined answers requests whose rows were taken, and which are already counted as holds. It
+// releases the rows of requests whose calls have ended.
 func (s *Store) grantCombined(batch []*combinedTake, token uint64, sent time.Time) {
 	var unwanted []Claim
 	for _, r := range batch {
@@ -153,7 +153,7 @@ func (s *Store) grantCombined(batch []*combinedTake, token uint64, sent time.Tim
 			s.HoldEnded()
 		}
 	}
-	if len(unwanted) > 0 { // if that fails, or comes too early, the caller's undo remains
+	if len(unwanted) > 0 { // if this release fails, or comes too early, the caller's undo releases them
 		s.detached.Go(func() {
 			ctx, cancel := context.WithTimeout(s.lifetime, time.Second)
 			defer cancel()
@@ -189,8 +189,8 @@ func (s *Store) lookBatch(ctx context.Context, conn *sqlx.Conn, names []string) 
 	return rows, err
 }
 
-// releaseCombined releases the rows of a batch, in one statement. If it did not release all, or
-// processes wait for some, a read shows which: see releasedOf.
+// releaseCombined releases the rows of a batch with one statement. If it did not release all, or if
+// processes wait for some, a read shows for which rows that is so: see releasedOf.
 func (s *Store) releaseCombined(ctx context.Context, conn *sqlx.Conn, batch []*combinedRelease) error {
 	claims := make([]Claim, len(batch))
 	for i, r := range batch {
@@ -208,11 +208,12 @@ func (s *Store) releaseCombined(ctx context.Context, conn *sqlx.Conn, batch []*c
 	var rows map[string]batchRow
 	if !all || next != 0 {
 		if rows, err = s.lookBatch(ctx, conn, Names(claims)); err != nil && !all {
-			// Not wrapped: a copy of the release would not find rows that others have taken since.
+			// Not wrapped, so that the caller does not repeat the release: a copy would not match
+			// rows that others have taken since.
 			return fmt.Errorf("some of the locks were released, and which is unknown: %v", err)
 		}
 	}
-	if err != nil { // one of the processes that wait is known, and the others poll
+	if err != nil { // only one of the waiting processes is known; the others poll
 		rows = map[string]batchRow{claims[0].Name: {Owner: released(claims[0].Owner), Next: next}}
 	}
 	states := releasedOf(claims, rows, int(n), time.Since(sent))
@@ -242,7 +243,8 @@ const (
 	rowReleased                     // it was released
 )
 
-// releasedOf returns what a batch, which released n rows within the given time, did to each.
+// releasedOf returns what a batch of releases, which was sent the given time ago and released n rows, did
+// to each row.
 //
 //	owner in the row         last release      state
 //	released id of the claim                   released
@@ -252,7 +254,7 @@ const (
 //	                                           if at the instant of a row of the first line; else lost
 //	row missing                                lost
 //
-// So a lost lock is never reported as released.
+// So a lock that was lost is never reported as released.
 func releasedOf(claims []Claim, rows map[string]batchRow, n int, within time.Duration) []releaseState {
 	states := make([]releaseState, len(claims))
 	var since []int // released since the batch was sent, and taken by another

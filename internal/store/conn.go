@@ -16,14 +16,14 @@ func (s *Store) onConn(ctx context.Context, fn func(context.Context, *sqlx.Conn)
 	return s.run(ctx, false, fn)
 }
 
-// onReservedConn prefers the connection that is reserved for locks that are held. A
-// statement that may wait for a locked row must not use it.
+// onReservedConn runs fn on the connection that is reserved for held locks, if it is idle, or otherwise
+// on one of the pool. fn must not send a statement that may wait for a locked row.
 func (s *Store) onReservedConn(ctx context.Context, fn func(context.Context, *sqlx.Conn) error) error {
 	return s.run(ctx, true, fn)
 }
 
-// run runs fn on a connection, and tries another if that one was dead before anything was
-// sent, or leads to a demoted primary.
+// run runs fn on a connection. It tries another one if the first was dead before anything was sent, or
+// leads to a demoted primary.
 func (s *Store) run(ctx context.Context, reserved bool, fn func(context.Context, *sqlx.Conn) error) error {
 	if s.db.Stats().MaxOpenConnections == 1 && s.locksHeld() > 0 {
 		var cancel context.CancelFunc
@@ -68,21 +68,21 @@ func (s *Store) use(ctx context.Context, conn *sqlx.Conn, reserved bool, fn func
 	return err
 }
 
-// ErrPanic is the outcome of a statement in which the driver panicked. The application may
-// recover from the panic.
+// ErrPanic is the error of a statement during which the driver panicked. The application may have
+// recovered from the panic.
 var ErrPanic = errors.New("the driver panicked")
 
-// WithRetryLimit returns a context for a statement that ends after limit only so that
-// another connection can be tried.
+// WithRetryLimit returns a context that ends after limit. The purpose of the limit is only to try another
+// connection: see extendWhilePoolInUse.
 func WithRetryLimit(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithValue(ctx, retryLimitKey{}, ctx), limit)
 }
 
 type retryLimitKey struct{}
 
-// extendWhilePoolInUse extends such a context while there is no other connection: a
-// statement that is cut off loses its connection, and an application that has exhausted
-// its pool would take the place. It ends as soon as the pool has a free connection.
+// extendWhilePoolInUse extends a context of WithRetryLimit while the pool has no other connection. If
+// the statement were cut off then, it would lose its connection, and an application that has exhausted
+// its pool would take the place. The context ends as soon as the pool has a free connection.
 func (s *Store) extendWhilePoolInUse(ctx context.Context) (context.Context, context.CancelFunc) {
 	outer, ok := ctx.Value(retryLimitKey{}).(context.Context)
 	end, bounded := ctx.Deadline()
@@ -106,8 +106,8 @@ func (s *Store) extendWhilePoolInUse(ctx context.Context) (context.Context, cont
 // poolCheck is how often extendWhilePoolInUse checks the pool.
 const poolCheck = 10 * time.Millisecond
 
-// borrow returns the reserved connection, if the statement may use it, or one of the
-// pool, whichever is free first.
+// borrow returns a connection: the reserved one, if the statement may use it, or one of the pool,
+// whichever is free first.
 func (s *Store) borrow(ctx context.Context, reserved bool) (*sqlx.Conn, error) {
 	if !reserved {
 		return s.db.Connx(ctx)
@@ -154,8 +154,8 @@ func (s *Store) takeReservedConn() *sqlx.Conn {
 	return conn
 }
 
-// borrowIdle skips a connection in which the application left a transaction open, if the
-// pool has another.
+// borrowIdle is borrow, but skips a connection on which the application left a transaction open, if the
+// pool has another one.
 func (s *Store) borrowIdle(ctx context.Context, reserved bool) (*sqlx.Conn, error) {
 	conn, err := s.borrow(ctx, reserved)
 	if err != nil || s.chained.Load() || !inTransaction(conn) || s.PoolInUse() {
@@ -165,15 +165,15 @@ func (s *Store) borrowIdle(ctx context.Context, reserved bool) (*sqlx.Conn, erro
 	return s.borrow(ctx, false)
 }
 
-// locksHeld returns how many locks are held. If it is one, no other lock needs the reserved
-// connection.
+// locksHeld returns how many locks are held. If it is one, a statement for that lock may wait on the
+// reserved connection, which no other lock needs.
 func (s *Store) locksHeld() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held
 }
 
-// poolShort reports whether the reserved connection is the only free one.
+// poolShort reports whether the only free connection is the reserved one.
 func (s *Store) poolShort() bool {
 	s.mu.Lock()
 	free := s.reservedConn != nil
@@ -187,11 +187,11 @@ func (s *Store) PoolInUse() bool {
 	return stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections
 }
 
-// returnConn returns a connection to the pool, or reserves it while locks are held: an
-// application that exhausts its pool, or the server's connections, must not starve the
-// renewals. In an unlimited pool, locks that were never renewed reserve none. A connection
-// to a demoted primary is closed, as by rejectReadOnly: the next one may lead to the new
-// primary. So is one on which the driver panicked.
+// returnConn returns a connection to the pool, or reserves it while locks are held, so that an
+// application that exhausts its pool, or the server's connections, does not starve the renewals. In an
+// unlimited pool, it reserves a connection only after a statement for a held lock (renewed). It closes a
+// connection to a demoted primary, as rejectReadOnly does, because the next one may lead to the new
+// primary; and one on which the driver panicked.
 func (s *Store) returnConn(conn *sqlx.Conn, err error, renewed bool) {
 	if left := (*abandonedWait)(nil); errors.As(err, &left) {
 		s.keepUntilUnlocked(conn, left)

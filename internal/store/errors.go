@@ -14,8 +14,9 @@ var (
 	ErrNotOwned  = errors.New("the row has another owner")
 )
 
-// errorNumber returns the server's error number, or 0 if the error is not the server's. MySQL
-// may report KILL QUERY of an UPDATE of several tables, as batches are, as an unknown error.
+// errorNumber returns the server's error number, or 0 if the error is not from the server. MySQL may
+// report an unknown error if KILL QUERY ends an UPDATE of several tables, such as that of a batch;
+// errorNumber returns 1317 for it.
 func errorNumber(err error) uint16 {
 	if refused, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		if refused.Number == 1105 && refused.Message == "An error occurred in multi-table update" {
@@ -29,9 +30,9 @@ func errorNumber(err error) uint16 {
 // Answered reports whether the server has replied and keeps serving the connection.
 func Answered(err error) bool { return err == nil || errorNumber(err) != 0 && !ended(err) }
 
-// ended reports whether the connection of the statement has ended. A proxy reports the
-// end of its own connection in a server's reply, with a number of the client library,
-// 2000 to 2999, which no server uses
+// ended reports whether the connection of the statement has ended. A proxy reports the end of its own
+// connection to the server with an error number of the client library, 2000 to 2999, which no server
+// uses
 // (https://dev.mysql.com/doc/mysql-errors/8.4/en/client-error-reference.html).
 func ended(err error) bool {
 	switch n := errorNumber(err); n {
@@ -42,8 +43,8 @@ func ended(err error) bool {
 	}
 }
 
-// Demoted reports whether the server refuses all writes, or all clients (a member that has
-// left its group).
+// Demoted reports whether the server refuses all writes, or, as a member that has left its group, all
+// clients.
 func Demoted(err error) bool {
 	n := errorNumber(err)
 	return err == ErrDemoted || n == 1290 || n == 1836 || n == 3032 // option prevents the statement, read-only mode, offline mode
@@ -55,20 +56,20 @@ type NotSent struct{ Err error }
 func (e NotSent) Error() string { return e.Err.Error() }
 func (e NotSent) Unwrap() error { return e.Err }
 
-// PartlySent wraps the error of a request of several statements, of which an earlier one may
-// have changed a row.
+// PartlySent wraps the error of a request that consists of several statements, of which an earlier one
+// may have changed a row.
 type PartlySent struct{ Err error }
 
 func (e PartlySent) Error() string { return e.Err.Error() }
 func (e PartlySent) Unwrap() error { return e.Err }
 
-// PoolExhausted wraps the end of a wait for a connection in a pool that could open no
-// more. Any other timeout there means that opening a connection took too long.
+// PoolExhausted wraps the error of a wait for a connection of a pool that could open no more. Any other
+// timeout of such a wait means that opening a connection took too long.
 type PoolExhausted struct{ error }
 
 func (e PoolExhausted) Unwrap() error { return e.error }
 
-// describe adds what the user can do about a server's error. The numbers are listed at
+// describe adds to a server's error what the user can do about it. The numbers are listed at
 // https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html.
 func describe(err error) error {
 	switch errorNumber(err) {
@@ -84,7 +85,7 @@ func describe(err error) error {
 	return err
 }
 
-// Transient reports whether the same statement may succeed if it is sent again.
+// Transient reports whether a statement that failed with err may succeed if it is sent again.
 func Transient(err error) bool {
 	switch errorNumber(err) {
 	case 0:
@@ -100,8 +101,9 @@ func Transient(err error) bool {
 	return Contended(err) || ended(err)
 }
 
-// Contended reports whether another statement on the row was in the way: deadlock, lock
-// wait timeout, locked (NOWAIT), changed since the snapshot (MariaDB), or a conflict in a group at commit.
+// Contended reports whether a statement failed because of another one on the same row: a deadlock, a
+// lock wait timeout, a locked row (NOWAIT), a row that has changed since the snapshot (MariaDB), or a
+// conflict in a group at commit.
 func Contended(err error) bool {
 	if errors.Is(err, ErrRowLocked) {
 		return true
@@ -113,12 +115,13 @@ func Contended(err error) bool {
 	return false
 }
 
-// rejected reports whether the server's error proves that the statement changed nothing:
-// it did not begin, or the server rolled it back. An interruption proves nothing, because
-// ProxySQL reports one (1317, 1907) when it loses the backend that it told to stop. Nor
-// does the end or the lack of a connection: a proxy that lost the first reply sends the
-// statement again and reports the last try. Nor does a rollback by a group (3101): an
-// expelled member rolls back what the others may have received.
+// rejected reports whether a server's error proves that the statement changed nothing, because it did not
+// begin, or the server rolled it back. These errors do not prove that:
+//   - an interruption (1317, 1907): ProxySQL also reports one when it loses the backend that it asked to
+//     stop the statement;
+//   - the end or the lack of a connection: a proxy that lost the first reply sends the statement again,
+//     and reports the error of the last try;
+//   - a rollback by a group (3101): an expelled member rolls back what the others may have received.
 func rejected(n uint16) bool {
 	switch n {
 	case 1213, 1205, 3572, 1020, 1969, 3024, // rolled back: deadlock, lock wait timeout, locked (NOWAIT), changed since the snapshot, time limits of the server
@@ -135,14 +138,14 @@ func rejected(n uint16) bool {
 	return false
 }
 
-// final reports whether an error that is not the server's will occur again.
+// final reports whether an error that is not from the server will occur again.
 func final(err error) bool {
 	return errors.Is(err, ErrDemoted) || errors.Is(err, ErrAutocommit) || errors.Is(err, ErrFixedClock) || errors.Is(err, errTransactionOpen) || errors.Is(err, errTooOld) || errors.Is(err, mysql.ErrPktTooLarge) ||
 		strings.HasSuffix(err.Error(), "sql: database is closed") // database/sql does not export it
 }
 
-// OutcomeUnknown reports whether a statement that failed may have been executed, or may
-// still be. Then its effect must be undone.
+// OutcomeUnknown reports whether a statement that failed may have been executed, or may still be
+// executed. In that case its effect must be undone.
 func OutcomeUnknown(err error) bool {
 	var notSent NotSent
 	var partly PartlySent

@@ -12,9 +12,9 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// ForceUnlock frees the row of a name, whatever its owner, and the rows of those that hold it
-// shared; or, by its key, a slot of a semaphore. It returns the claims that it freed, none if the
-// name was free, and waits, until ctx ends, while a transaction has one of the rows locked or under
+// ForceUnlock frees the row of a name, whoever owns it, and the rows of its shared holds. The name may
+// also be the key of a semaphore's slot. ForceUnlock returns the claims that it freed: none if the
+// name was free. It waits, until ctx ends, while a transaction has one of the rows locked or under
 // Guard.
 func (s *Store) ForceUnlock(ctx context.Context, name string) (freed []Claim, next Process, err error) {
 	f := force{Store: s, name: name}
@@ -47,13 +47,13 @@ func (s *Store) ForceUnlock(ctx context.Context, name string) (freed []Claim, ne
 type force struct {
 	*Store
 	name  string
-	token uint64  // above those of the holds that the name had before it was freed; 0 before
-	seen  []Claim // shared holds, before
+	token uint64  // when the name's row was freed: a token above those of the holds that it had; before that, 0
+	seen  []Claim // the shared holds that the name had before its row was freed
 	freed []Claim
 	next  Process
 }
 
-// A holder is a row of a name: that of the name itself, or of a shared hold.
+// A holder is the row of a name, or of a shared hold of that name.
 type holder struct {
 	Name, Owner string
 	Mode        int
@@ -61,8 +61,8 @@ type holder struct {
 	Held        bool
 }
 
-// once frees what it finds. done is set if nothing is left that was held when the name's row
-// was freed.
+// once frees the rows that it finds held. done means that no hold is left that existed when the name's
+// row was freed.
 func (f *force) once(ctx context.Context) (done bool, err error) {
 	// Not in the transaction, where SERIALIZABLE would lock the rows.
 	var holders []holder
@@ -94,14 +94,14 @@ func (f *force) once(ctx context.Context) (done bool, err error) {
 	return false, f.freeShared(ctx, shared)
 }
 
-// freeName frees the row of the name, and so ends the phase of its shared holds.
+// freeName frees the name's row, which also ends the phase of its shared holds.
 func (f *force) freeName(ctx context.Context, row holder) error {
 	claims := f.seen
 	if row.Held {
 		claims = append([]Claim{{row.Name, row.Owner}}, f.seen...)
 	}
-	// Marked before, in case this process ends right after the commit, and after it, because
-	// the holder may look in between.
+	// The holder's process is marked before the commit, in case this process crashes right after it,
+	// and again after the commit, because the holder may check its rows in between.
 	if err := f.markForced(ctx, claims); Contended(err) {
 		return errGuarded
 	} else if err != nil {
@@ -147,7 +147,7 @@ func (f *force) freeName(ctx context.Context, row holder) error {
 	return nil
 }
 
-// freeShared frees the rows of shared holds that are not locked.
+// freeShared frees the rows of shared holds, except locked ones.
 func (f *force) freeShared(ctx context.Context, shared []Claim) error {
 	if err := f.markForced(ctx, shared); err != nil && !Contended(err) {
 		return err
@@ -172,7 +172,7 @@ func (f *force) freeShared(ctx context.Context, shared []Claim) error {
 	return nil
 }
 
-// report records claims that were freed, and signals their processes.
+// report records that claims were freed, and signals their processes.
 func (f *force) report(ctx context.Context, freed []Claim) {
 	f.freed = append(f.freed, freed...)
 	for _, p := range f.processes(freed) {
@@ -182,7 +182,7 @@ func (f *force) report(ctx context.Context, freed []Claim) {
 	}
 }
 
-// markForced marks the processes of claims.
+// markForced marks the processes of claims, so that they check their rows.
 func (f *force) markForced(ctx context.Context, cs []Claim) error {
 	for _, p := range f.processes(cs) {
 		if err := f.Store.markForced(ctx, p); err != nil {

@@ -22,8 +22,8 @@ var (
 	ErrNotFound      = errors.New("the transaction does not find the lock's row: it must run on the server of the Locker's table, and find that table under the same name")
 )
 
-// Guard locks the index entry of the token within tx. It returns ErrNotOwned if the claim
-// does not own the row any more.
+// Guard locks the index entry of the token in tx. It returns ErrNotOwned if the claim no longer owns
+// the row.
 func (s *Store) Guard(ctx context.Context, tx Queryer, c Claim, token uint64) error {
 	switch tx.(type) {
 	case *sql.DB, *sqlx.DB:
@@ -69,9 +69,9 @@ func (s *Store) Guard(ctx context.Context, tx Queryer, c Claim, token uint64) er
 	return ErrNotOwned
 }
 
-// checkShared returns ErrNotOwned if a shared hold, whose name is guarded, has ended. Then the
-// name was held by nobody else since, but others may have been told of its end. It does not
-// wait for a connection: the transaction may have the last one of the pool.
+// checkShared returns ErrNotOwned if a shared hold has ended, although Guard has locked the entry of
+// its name: nobody has held the name exclusively since, but the end of the hold may have been
+// reported. It does not wait for a connection, because tx may have the last one of the pool.
 func (s *Store) checkShared(ctx context.Context, c Claim) error {
 	if s.PoolInUse() && !s.poolShort() {
 		return nil
@@ -82,7 +82,7 @@ func (s *Store) checkShared(ctx context.Context, c Claim) error {
 	return nil
 }
 
-// tokenOf returns the token of a row, 0 if it is missing, as a session of the pool sees it.
+// tokenOf returns the token of a row, or 0 if it is missing, as read on a connection of the pool.
 func (s *Store) tokenOf(ctx context.Context, name string) (token uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -92,7 +92,7 @@ func (s *Store) tokenOf(ctx context.Context, name string) (token uint64, err err
 	return token, err
 }
 
-// stillOwned reports whether the claim owns the row, as a session of the pool sees it.
+// stillOwned reports whether the claim owns the row, as read on a connection of the pool.
 func (s *Store) stillOwned(ctx context.Context, c Claim) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second) // the transaction may have the last connection of the pool
 	defer cancel()

@@ -9,14 +9,15 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// A MinHold is the minimum time for which a row stays taken: for Held after it was acquired, by
-// the database's clock, and until Until, by that of this process. The zero value is no minimum.
+// A MinHold is the minimum time for which a row stays taken: until Held has passed since it was
+// acquired, by the database's clock, and until Until, by the clock of this process. The zero value
+// means that there is no minimum.
 type MinHold struct {
 	Held  time.Duration
 	Until time.Time
 }
 
-// left returns how long it takes until Until, at least 0.
+// left returns the time left until Until, or 0.
 func (m MinHold) left() time.Duration {
 	if m.Until.IsZero() {
 		return 0
@@ -24,10 +25,10 @@ func (m MinHold) left() time.Duration {
 	return max(0, time.Until(m.Until))
 }
 
-// ReleaseAfter is Release for a row that stays taken for a minimum time. If that has passed,
-// it frees the row. Otherwise the row is bound to no session, belongs to nobody, and becomes free
-// when the time ends. Only ForceUnlock, and a copy of this statement, can change that. The caller
-// must signal next in either case: that process then learns how long the row stays taken.
+// ReleaseAfter is Release for a row that stays taken for a minimum time. If that time has passed, it
+// frees the row. Otherwise the row belongs to nobody, is bound to no session, and becomes free when
+// the time has passed; only ForceUnlock, or a copy of this statement, can change that. In both cases
+// the caller must signal next, so that this process learns how long the row stays taken.
 func (s *Store) ReleaseAfter(ctx context.Context, c Claim, m MinHold) (freed bool, next Process, err error) {
 	reserved := s.locksHeld() == 1 && ctx.Value(notHeldKey{}) == nil
 	answer, _, err := s.writeRow(ctx, c, reserved, nil, sqlReleaseAfter,
@@ -47,10 +48,10 @@ func (s *Store) ReleaseAfter(ctx context.Context, c Claim, m MinHold) (freed boo
 	return true, next, nil
 }
 
-// KeepShared keeps a name shared for the minimum time of one of the holders of c, while others of
-// this process still use c: it adds a row that belongs to nobody. wasKept is false if c does not
-// own its row, or if the statement was killed. Repeated with the same id, from NewOwnerID,
-// KeepShared does not add another row. It waits at most a second for a locked row.
+// KeepShared keeps a name shared for the minimum time of one of the holds that use c, while other
+// holds of this process still use c. It adds a row that belongs to nobody. wasKept is false if c does
+// not own its row, or if the statement was killed. id must come from NewOwnerID; a repetition with the
+// same id adds no further row. KeepShared waits at most a second for a locked row.
 func (s *Store) KeepShared(ctx context.Context, c Claim, id, holder string, m MinHold) (wasKept bool, err error) {
 	row := AcquireRequest{Claim: Claim{NameOf(c.Name), kept(id)}}
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
@@ -67,11 +68,11 @@ func (s *Store) KeepShared(ctx context.Context, c Claim, id, holder string, m Mi
 	return wasKept, err
 }
 
-// kept returns what ReleaseAfter makes of the owner id of a row that stays taken.
+// kept returns the owner id that ReleaseAfter writes to a row that stays taken.
 func kept(owner string) string { return "+" + owner[1:] }
 
-// NewTicketID returns the owner id of a row that is detached from its process. It begins with
-// an at sign, unlike the ids of holders, which operators can see.
+// NewTicketID returns the owner id for a row that is detached from its process. It begins with an at
+// sign, so operators can distinguish it from the ids of holders.
 func NewTicketID(p Process) string { return "@" + NewOwnerID(p)[1:] }
 
 // IsTicketID reports whether an owner id has the form of NewTicketID.
@@ -97,13 +98,13 @@ type DetachRequest struct {
 	Claim
 	Ticket string        // the new owner id, from NewTicketID
 	Lease  time.Duration // how long the row stays held from now on
-	Age    time.Duration // since the lock was acquired, if not by a statement; otherwise 0
+	Age    time.Duration // how long ago the lock was acquired, if no statement acquired it; otherwise 0
 }
 
-// Detach gives the row from the claim to a ticket. The token does not change. No statement of
-// the claim, such as a renewal that arrives late, matches the row any more. Detach waits for a
-// locked row as Release does. Repeated while the new lease runs, it extends that lease. The caller
-// must signal next, as after ReleaseAfter.
+// Detach makes a ticket the owner of the claim's row. The token does not change. From then on, no
+// statement of the claim, such as a late renewal, matches the row. Detach waits for a locked row as
+// Release does. If it is repeated while the new lease runs, it extends that lease. The caller must
+// signal next, as after ReleaseAfter.
 func (s *Store) Detach(ctx context.Context, req DetachRequest) (detached bool, next Process, sent time.Time, err error) {
 	age := req.Age
 	if age > 0 {
@@ -120,7 +121,7 @@ func (s *Store) Detach(ctx context.Context, req DetachRequest) (detached bool, n
 // An AttachRequest is the argument of Attach.
 type AttachRequest struct {
 	Claim         // the new one
-	Ticket string // the owner id that the new one replaces
+	Ticket string // the owner id that the new claim replaces
 	Holder string // label for operators; "" for that of the process
 	Lease  time.Duration
 }
@@ -128,11 +129,11 @@ type AttachRequest struct {
 // ErrTicketExpired means that the lease of a ticket has ended.
 var ErrTicketExpired = errors.New("the lease of the ticket has ended")
 
-// Attach takes the row from a ticket whose lease runs. A grant must be followed by one
-// HoldEnded; its token is the one that the row had. A grant without a token means that the
-// row did not match: it has another owner, or the statement was killed. Attach returns
-// ErrTicketExpired if nobody can attach the row any more. It waits for a locked row as Release
-// does.
+// Attach makes a claim the owner of a ticket's row, if the ticket's lease runs. The grant has the
+// token of the row, and HoldEnded must be called for it once. A grant without a token means that the
+// statement did not match the row, because it has another owner or the statement was killed. If the
+// lease has ended, so that nobody can attach the row any more, Attach returns ErrTicketExpired. It
+// waits for a locked row as Release does.
 func (s *Store) Attach(ctx context.Context, req AttachRequest) (g Grant, err error) {
 	answer, sent, err := s.writeRow(ctx, req.Claim, false, func() { s.holdsBegan(1) }, sqlAttach,
 		"name", literal(req.Name), "owner", literal(req.Owner), "ticket", literal(req.Ticket), "lease", micros(req.Lease), "label", s.labelOf(req.Holder))
@@ -149,9 +150,9 @@ func (s *Store) Attach(ctx context.Context, req AttachRequest) (g Grant, err err
 }
 
 // writeRow executes a statement with {skip} that writes the row of one claim. It waits while a
-// transaction has the row locked, or returns ErrRowLocked if this process already waits for
-// that row, or for too many. The answer is 0 if no row matched. granted, unless it is nil, is
-// called after a positive answer.
+// transaction has the row locked, but returns ErrRowLocked if this process already waits for that
+// row, or for too many rows. The answer is 0 if no row matched. If granted is not nil, it is called
+// after a positive answer.
 func (s *Store) writeRow(ctx context.Context, c Claim, reserved bool, granted func(), statement string, pairs ...string) (answer int64, sent time.Time, err error) {
 	send := func(ctx context.Context, conn *sqlx.Conn, skip string) (err error) {
 		answer, sent, err = s.execForAnswer(ctx, conn, s.command(statement, slices.Concat(pairs, []string{"skip", skip})...))

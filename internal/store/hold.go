@@ -11,9 +11,9 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Renew extends many leases, skipping locked rows, and binds the rows to a session, unless
-// that is 0. It leaves the number of handles as it is if holds is 0. renewed does not count rows
-// that were skipped, that are no longer the claims', or whose leases are longer already.
+// Renew extends the leases of many rows, skipping locked ones. It binds the rows to a session, unless
+// that is 0, and writes the number of handles, unless holds is 0. renewed does not count rows that
+// were skipped, that no longer belong to the claims, or whose leases already end later.
 func (s *Store) Renew(ctx context.Context, cs []Claim, lease time.Duration, holds int, session SessionID) (renewed int, sent time.Time, err error) {
 	assign := ""
 	if holds > 0 {
@@ -35,10 +35,9 @@ type ownership struct {
 	sent  time.Time
 }
 
-// Extend is Renew for one lease. It
-// waits while a transaction has the row locked, or returns ErrRowLocked if this process
-// already waits for that row, or for too many. The end of ctx ends the call, but not the
-// statement.
+// Extend is Renew for one lease. It waits while a transaction has the row locked, but returns
+// ErrRowLocked if this process already waits for that row, or for too many rows. The end of ctx ends
+// the call, but not the statement.
 func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds int, session SessionID) (owned bool, sent time.Time, err error) {
 	if s.poolShort() || !s.rowWaits.enter(holdWaits, c.Name, s.slots(holdWaits)) {
 		if n, sent, err := s.Renew(ctx, []Claim{c}, lease, holds, session); n > 0 || err != nil {
@@ -48,7 +47,7 @@ func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds 
 			return false, sent, NotSent{ErrRowLocked}
 		}
 	}
-	assign := "holds" // as it is
+	assign := "holds" // unchanged
 	if holds > 0 {
 		assign = strconv.Itoa(holds)
 	}
@@ -65,17 +64,17 @@ func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds 
 	return a.owned, a.sent, err
 }
 
-// Release frees the row if the claim still owns it. It waits for a locked row as Extend
-// does.
+// Release frees the row if the claim still owns it. It waits for a locked row as Extend does.
 func (s *Store) Release(ctx context.Context, c Claim) (freed bool, next Process, err error) {
 	return s.ReleaseToNext(ctx, c, "")
 }
 
-// ReleaseToNext is Release, but may grant the row to the head of its wait queue, if that takes
-// grants and listens on this server. The owner id of the grant is that of next, an equals sign, and
-// grant. Then next.TakesGrants, and next must be signalled. Each copy of a release must have the
-// same grant. There must be no transaction under Guard of the claim: the release would wait for it.
-// Without a grant, or combined with others, it is Release.
+// ReleaseToNext is Release, except that it may grant the row to the head of its wait queue, if that
+// process takes grants and listens on this server. The owner id of the grant consists of the process,
+// an equals sign, and grant. In that case next.TakesGrants is true, and the caller must signal next.
+// Each copy of a release must have the same grant. No transaction may be under Guard of the claim,
+// because the release would wait for it. If grant is "", or if the release shares a statement with
+// others, ReleaseToNext grants nothing.
 func (s *Store) ReleaseToNext(ctx context.Context, c Claim, grant string) (freed bool, next Process, err error) {
 	if ModeOf(c.Name) == Exclusive {
 		defer s.load.Add(-1)
@@ -86,7 +85,8 @@ func (s *Store) ReleaseToNext(ctx context.Context, c Claim, grant string) (freed
 				return freed, next, err
 			}
 		}
-		// A batch with rows that are not the claims' may not find out which others it has released.
+		// If a row of a batch does not belong to its claim, the batch may not find out which others
+		// it has released.
 		if crowded && ctx.Value(notHeldKey{}) == nil && ctx.Value(repeatedKey{}) == nil {
 			if a, err := s.releases.do(ctx, c); err != errAlone {
 				return a.freed, a.next, err
@@ -97,7 +97,7 @@ func (s *Store) ReleaseToNext(ctx context.Context, c Claim, grant string) (freed
 	return freed, next.Listening(), err
 }
 
-// releaseAlone releases one row by the given command, whose answer may be an id that takes grants.
+// releaseAlone releases one row with the given command. next may be an id that takes grants.
 func (s *Store) releaseAlone(ctx context.Context, c Claim, release command) (freed bool, next Process, err error) {
 	// Renewals need the only connection of a pool, so that one must not wait for a row.
 	only := s.db.Stats().MaxOpenConnections == 1
@@ -117,15 +117,16 @@ func (s *Store) releaseAlone(ctx context.Context, c Claim, release command) (fre
 	return n > 0, next, err
 }
 
-// NotHeld returns a context for the release of a row that is not held any more: it leaves
-// the reserved connection to the locks that are.
+// NotHeld returns a context for the release of a row that no hold uses any more. The release leaves
+// the reserved connection to the locks that are held.
 func NotHeld(ctx context.Context) context.Context {
 	return context.WithValue(ctx, notHeldKey{}, true)
 }
 
 type notHeldKey struct{}
 
-// Repeated returns a context for a release that was sent before: its row may have another owner.
+// Repeated returns a context for a release that was sent before, so that its row may already have
+// another owner.
 func Repeated(ctx context.Context) context.Context {
 	return context.WithValue(ctx, repeatedKey{}, true)
 }
@@ -153,11 +154,11 @@ func (s *Store) releaseToNextCommand(c Claim, grant string) command {
 	}
 }
 
-// released returns what a release makes of an owner id.
+// released returns the owner id that a release writes in place of the given one.
 func released(owner string) string { return "-" + owner[1:] }
 
-// ReleaseAll frees many rows, skipping locked ones. It sends a second statement if shared holds
-// or permits are among them.
+// ReleaseAll frees many rows, skipping locked ones. If shared holds or permits are among them, it
+// sends a second statement.
 func (s *Store) ReleaseAll(ctx context.Context, cs []Claim) (freed int64, next Process, err error) {
 	freed, next, err = s.free(ctx, s.releaseAllCommand(cs))
 	if freed == int64(len(cs)) {
@@ -169,9 +170,9 @@ func (s *Store) ReleaseAll(ctx context.Context, cs []Claim) (freed int64, next P
 	return freed, next, err
 }
 
-// headOfParts returns the head of one of the wait queues for the shared holds and permits among
-// claims that were released, or 0. A process that joins a queue after this read looks, and finds
-// what was released. If the read fails, those that wait find it when they poll.
+// headOfParts returns the head of one of the wait queues for the shared holds and permits among claims
+// that were released, or 0. A process that joins a queue after this read then checks the row itself.
+// If the read fails, waiting processes find what was released when they poll.
 func (s *Store) headOfParts(ctx context.Context, cs []Claim) (next Process) {
 	var queues []string
 	for _, c := range cs {
@@ -193,7 +194,7 @@ func (s *Store) releaseAllCommand(cs []Claim) command {
 	return s.command(sqlReleaseAll, "names", literals(Names(cs)), "owned", literals(owned), "count", strconv.Itoa(len(cs)), "r", "l.")
 }
 
-// Look reads the rows of the names. A name without a row is missing in the result.
+// Look reads the rows of the names. The result has no entry for a name without a row.
 func (s *Store) Look(ctx context.Context, names []string) (rows map[string]Row, sent time.Time, err error) {
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		rows, sent, err = s.lookOn(ctx, conn, names)
@@ -233,8 +234,8 @@ func (s *Store) lookOn(ctx context.Context, conn *sqlx.Conn, names []string) (ro
 	return rows, sent, err
 }
 
-// StillOwned returns the claims that still own their rows. Look can be trusted if it
-// finds the claim, but another owner that it finds may not be committed.
+// StillOwned returns the claims that still own their rows. If Look finds a claim in its row, that is
+// certain; but another owner that it finds may not be committed, so Owned must confirm it.
 func StillOwned(ctx context.Context, repo ownershipReader, claims []Claim) (owned []Claim, err error) {
 	rows, _, err := repo.Look(ctx, Names(claims))
 	if err != nil {
@@ -259,8 +260,8 @@ type ownershipReader interface {
 	Owned(ctx context.Context, cs []Claim) ([]Claim, error)
 }
 
-// Owned returns the claims that own their rows, as committed, at every isolation level:
-// Look may see a change of owner that is rolled back later.
+// Owned returns the claims that own their rows, according to committed data, at every isolation level.
+// Look, by contrast, may see a change of owner that is rolled back later.
 func (s *Store) Owned(ctx context.Context, cs []Claim) (owned []Claim, err error) {
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		s.statements.Add(1)
@@ -282,8 +283,8 @@ func (s *Store) Owned(ctx context.Context, cs []Claim) (owned []Claim, err error
 	return owned, err
 }
 
-// Confirm reports whether the claim owns its row. Like Look it may be wrong if it reports
-// false, never if it reports true. The end of ctx ends the call, but not the statement.
+// Confirm reports whether the claim owns its row. Like Look, it may be wrong if it returns false, but
+// never if it returns true. The end of ctx ends the call, but not the statement.
 func (s *Store) Confirm(ctx context.Context, c Claim) (owned bool, sent time.Time, err error) {
 	own, cancel := WithRetryLimit(s.lifetime, min(s.onlyConnTimeout, 5*time.Second))
 	a, err := detach(ctx, s, own, cancel, true, func(ctx context.Context, conn *sqlx.Conn) (ownership, error) {
@@ -293,9 +294,8 @@ func (s *Store) Confirm(ctx context.Context, c Claim) (owned bool, sent time.Tim
 	return a.owned, a.sent, err
 }
 
-// change executes a command for locks that are held, and returns how many rows it matched.
-// It counts them before the connection is back in the pool: a Result waits for the next
-// statement there.
+// change executes a command and returns how many rows it changed. It counts them before it returns
+// the connection to the pool, because reading a Result would wait for the next statement there.
 func (s *Store) change(ctx context.Context, reserved bool, c command) (rows int64, sent time.Time, err error) {
 	err = s.run(ctx, reserved, func(ctx context.Context, conn *sqlx.Conn) error {
 		sent = time.Now()
@@ -308,7 +308,7 @@ func (s *Store) change(ctx context.Context, reserved bool, c command) (rows int6
 	return rows, sent, err
 }
 
-// free executes a command that frees rows for which others may wait.
+// free executes a command that frees rows for which other processes may wait.
 func (s *Store) free(ctx context.Context, c command) (freed int64, next Process, err error) {
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		freed, next, err = s.freeOn(ctx, conn, c)
@@ -322,9 +322,9 @@ func (s *Store) freeOn(ctx context.Context, conn *sqlx.Conn, c command) (freed i
 	return freed, Process(first), err
 }
 
-// RemoveWaiter removes a process from the wait queues of names, skipping locked rows. all
-// is false if it was not removed from every one. next is a process that was behind it in the
-// queue of a free row, or of a semaphore.
+// RemoveWaiter removes a process from the wait queues of names, skipping locked rows. all means that
+// it was removed from each of them. next is a process that was behind it in the queue of a free row,
+// or of a semaphore.
 func (s *Store) RemoveWaiter(ctx context.Context, names []string, p Process) (next Process, all bool, err error) {
 	if p == s.self {
 		s.forgetLimits(names)

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// Listening needs a pool of minListenPool connections, and if fewer are free, lasts for at
-	// most maxListenInSmallPool.
+	// A pool needs at least minListenPool connections for listening. If fewer than that are free,
+	// a Listen lasts at most maxListenInSmallPool.
 	minListenPool        = 4
 	maxListenInSmallPool = 500 * time.Millisecond
 )
@@ -23,8 +23,8 @@ var (
 	errListenNameTaken = errors.New("the server did not grant the name to listen under")
 )
 
-// Listen blocks until another process signals this one, d has passed, or one of the names
-// needs a look. One call at a time may be in flight.
+// Listen blocks until another process signals this one, one of the rows needs attention, or d has
+// passed. Only one call may be in flight at a time.
 func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (w Wakeup, err error) {
 	stats := s.db.Stats()
 	if stats.MaxOpenConnections > 0 && stats.MaxOpenConnections-stats.InUse < minListenPool {
@@ -80,13 +80,13 @@ type listenAnswer struct {
 	Forced  int64
 }
 
-// Why the sleep of a listen statement ended, unless it was the time: see sleep.sql.
+// Why the sleep of a listen statement ended early: see sleep.sql.
 const (
 	endedBySignal = 1
-	endedEarly    = 2 // the listener that slept has left
+	endedEarly    = 2 // the listener that used SLEEP has left, so this one must begin again
 )
 
-// sleep sends the listen statement, again if it ended early.
+// sleep sends the listen statement, and repeats it if it ended with endedEarly.
 func (s *Store) sleep(ctx context.Context, names []string, d time.Duration) (answer listenAnswer, err error) {
 	for end := time.Now().Add(d); ; d = max(0, time.Until(end)) {
 		answer = listenAnswer{}
@@ -98,10 +98,11 @@ func (s *Store) sleep(ctx context.Context, names []string, d time.Duration) (ans
 	}
 }
 
-// Granted returns which of the names releases have lately granted to this process. Each grant must
-// be followed by one HoldEnded. Its lease is trusted from before this read, so that must not be of a
-// replica, nor of uncommitted rows: Granted returns nothing before a signal, which is sent on the
-// server of the release, has arrived on the listener's connection.
+// Granted returns the grants that releases have lately made to this process for the given names. For
+// each grant, HoldEnded must be called once. The process trusts the lease of a grant from before this
+// read, so the read must not be from a replica, or of uncommitted data. Therefore Granted returns
+// nothing until a signal has arrived on the listener's connection, which shows that it leads to the
+// server of the release.
 func (s *Store) Granted(ctx context.Context, names []string) (grants []Grant, err error) {
 	if s.listener == nil || !s.signalled || s.dirtyReads.Load() {
 		return nil, nil
@@ -118,14 +119,14 @@ func (s *Store) Granted(ctx context.Context, names []string) (grants []Grant, er
 	return grants, nil
 }
 
-// readGranted reads the rows of Granted.
+// readGranted reads the rows for Granted.
 func (s *Store) readGranted(ctx context.Context, names []string) (found []grantRow, err error) {
-	if s.granted != nil && len(names) == 1 {
+	if s.preparedGranted != nil && len(names) == 1 {
 		s.statements.Add(1)
-		if err = s.granted.SelectContext(ctx, &found, hex.EncodeToString([]byte(names[0]))); !unprepared(err) {
+		if err = s.preparedGranted.SelectContext(ctx, &found, hex.EncodeToString([]byte(names[0]))); !unprepared(err) {
 			return found, err
 		}
-		s.granted, s.unprepared = nil, true
+		s.preparedGranted, s.prepareRefused = nil, true
 	}
 	s.statements.Add(1)
 	err = s.listener.SelectContext(ctx, &found, s.query(sqlGranted, "names", literals(names), "count", strconv.Itoa(len(names))))
@@ -138,16 +139,17 @@ type grantRow struct {
 	Micros      int64
 }
 
-// prepareGranted prepares the read of Granted, once signals are known to arrive: on a thread of the
-// server that has just woken up, the text takes 40 % longer. It remains if preparing it fails.
+// prepareGranted prepares the statement of Granted when a signal has arrived. Without that, it takes
+// 40 % longer on a thread of the server that has just woken up. If preparing fails, Granted sends the
+// text.
 func (s *Store) prepareGranted(ctx context.Context) {
-	if !s.signalled || s.granted != nil || s.unprepared {
+	if !s.signalled || s.preparedGranted != nil || s.prepareRefused {
 		return
 	}
 	s.statements.Add(1)
 	stmt, err := s.listener.PreparexContext(ctx, s.query(sqlGranted, "names", "UNHEX(CONVERT(? USING ascii))", "count", "1"))
-	if s.unprepared = err != nil && errorNumber(err) != 1317; err == nil { // else a signal came too early
-		s.granted = stmt
+	if s.prepareRefused = err != nil && errorNumber(err) != 1317; err == nil { // 1317: a signal interrupted it
+		s.preparedGranted = stmt
 	}
 }
 
@@ -160,7 +162,7 @@ func (s *Store) openListener(ctx context.Context) error {
 		conn.Close()
 		return err
 	}
-	s.listener, s.signalled, s.unprepared = conn, false, false
+	s.listener, s.signalled, s.prepareRefused = conn, false, false
 	var granted sql.NullBool
 	s.statements.Add(2)
 	conn.ExecContext(ctx, sqlNotSlow) // before a signal can interrupt it; if it is refused, the slow log has one more entry
@@ -171,13 +173,14 @@ func (s *Store) openListener(ctx context.Context) error {
 	return err
 }
 
-// CloseListener closes the listener's connection; from then on the process cannot be signalled.
-// If it went back to the pool, a late signal could interrupt a statement of the application.
+// CloseListener closes the listener's connection; from then on the process cannot be signalled. It does
+// not return the connection to the pool, where a late signal could interrupt a statement of the
+// application.
 func (s *Store) CloseListener() {
 	if s.listener != nil {
 		s.listener.Raw(func(any) error { return driver.ErrBadConn })
 		s.listener.Close()
-		s.listener, s.signalled, s.granted = nil, false, nil
+		s.listener, s.signalled, s.preparedGranted = nil, false, nil
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Mode is how a request wants to hold a name.
+// A Mode is the way in which a request wants to hold a name.
 type Mode uint8
 
 const (
@@ -27,11 +27,11 @@ func (m Mode) String() string {
 	}
 }
 
-// The keys of rows. The key of a lock's row is the name of the lock. The keys of other rows add a
-// zero byte, which names cannot contain, and a suffix:
+// The keys of rows. The key of a lock's row is the name of the lock. Other keys have a suffix after a
+// zero byte, which names cannot contain:
 //
 //	name                    an exclusive lock, and the wait queue of the name
-//	name 00 r process nn    the shared hold of a process; nn, up to four digits, is almost always 00
+//	name 00 r process nn    a shared hold of a process; nn, two to four digits, is almost always 00
 //	name 00 s               the wait queue of a semaphore, never held
 //	name 00 s nnnnn         a slot of a semaphore
 //	00 process              the session of a process
@@ -40,14 +40,14 @@ const (
 	semaphoreSuffix = "\x00s"
 )
 
-// ClaimLease is how long a name stays claimed for an exclusive request that waits for the
-// holders of shared locks, counted from its last attempt (see Grant.Claimed).
+// ClaimLease is how long a name stays claimed, after its last attempt, for an exclusive request that
+// waits until shared holds have ended (see Grant.Claimed).
 const ClaimLease = 5 * time.Second
 
-// MaxPermits is the greatest limit of a semaphore. Slots have numbers of five digits.
+// MaxPermits is the largest limit of a semaphore. Slot numbers have five digits in keys.
 const MaxPermits = 10_000
 
-// QueueName returns the key of the row that has the wait queue for requests of mode m.
+// QueueName returns the key of the row that has the wait queue for requests for name in mode m.
 func QueueName(m Mode, name string) string {
 	if m == Permit {
 		return name + semaphoreSuffix
@@ -55,7 +55,7 @@ func QueueName(m Mode, name string) string {
 	return name
 }
 
-// QueueOf returns the key of the row that has the wait queue for the row key.
+// QueueOf returns the key of the row that has the wait queue for the row with the given key.
 func QueueOf(key string) string {
 	name, suffix, _ := strings.Cut(key, "\x00")
 	if name != "" && strings.HasPrefix(suffix, "s") {
@@ -64,13 +64,13 @@ func QueueOf(key string) string {
 	return name
 }
 
-// NameOf returns the name of the lock or semaphore to which the row key belongs.
+// NameOf returns the name of the lock or semaphore to which the row with the given key belongs.
 func NameOf(key string) string {
 	name, _, _ := strings.Cut(key, "\x00")
 	return name
 }
 
-// ModeOf returns the mode in which the row key is held.
+// ModeOf returns the mode in which the row with the given key is held.
 func ModeOf(key string) Mode {
 	_, suffix, _ := strings.Cut(key, "\x00")
 	switch {
@@ -83,12 +83,12 @@ func ModeOf(key string) Mode {
 	}
 }
 
-// sharedKey returns the key of a shared hold of a process; n distinguishes several of one name.
+// sharedKey returns the key of a process's shared hold of a name; n distinguishes several of them.
 func sharedKey(name string, p Process, n int) string {
 	return fmt.Sprintf("%s%s%s%02d", name, sharedSuffix, p, n)
 }
 
-// isSemaphore reports whether key is that of the row that has the wait queue of a semaphore.
+// isSemaphore reports whether key is that of a semaphore's wait queue.
 func isSemaphore(key string) bool { return strings.HasSuffix(key, semaphoreSuffix) }
 
 // SlotKey returns the key of a slot. The first slot is 1.
@@ -96,7 +96,7 @@ func SlotKey(name string, slot int) string {
 	return fmt.Sprintf("%s%s%05d", name, semaphoreSuffix, slot)
 }
 
-// SlotOf returns the slot whose row is key, or 0.
+// SlotOf returns the slot whose row has the given key, or 0 if it is not the row of a slot.
 func SlotOf(key string) int {
 	_, digits, found := strings.Cut(key, semaphoreSuffix)
 	if !found {

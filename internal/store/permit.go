@@ -14,31 +14,30 @@ import (
 )
 
 const (
-	// permitTries limits the slots that one request tries to take. Other processes take them
-	// at the same time.
+	// permitTries limits how many slots one request tries to take. Each try fails if another process
+	// is faster.
 	permitTries = 5
-	// firstSlots is how many slots are read first, in 1 to 2 ms. All 10,000 would take 30 ms.
+	// firstSlots is how many slots are read at first, which takes 1 to 2 ms. All 10,000 take 30 ms.
 	firstSlots = 512
-	// firstTakes is how many slots without a row a request picks one from. Few choices keep the
-	// number of rows close to the number of permits that were held at the same time.
+	// firstTakes is the number of slots without a row from which a request picks one. It is small, so
+	// that there are few more rows than permits that were held at the same time.
 	firstTakes = 32
-	// afterFirstWaiter is how soon a request that has added the row of the wait queue reads again:
-	// a release that did not find that row may not have been committed at the last read.
+	// afterFirstWaiter is the delay after which a request that has added the row of the wait queue
+	// reads again: a release that did not find that row may have been uncommitted at the last read.
 	afterFirstWaiter = 20 * time.Millisecond
 )
 
-// acquirePermit acquires a free slot of a semaphore. It reads the slots, and takes a free one by a
-// statement that fails if another process was faster. Without contention, these are two
-// statements. A request that has waited sends one more to leave the wait queue, and another if
-// further processes wait.
+// acquirePermit acquires a free slot of a semaphore. It reads the slots, and takes a free one with a
+// statement that fails if another process was faster. Without contention, these are two statements. A
+// request that has waited sends a third to leave the wait queue, and a fourth if other processes wait.
 //
-// A request that is refused joins the wait queue before it reads for the last time, so either
-// that read finds a slot that is released meanwhile, or the release finds the waiter.
+// A refused request joins the wait queue before its last read. So either that read finds a slot that
+// was released meanwhile, or the release finds the waiter.
 func (s *Store) acquirePermit(ctx context.Context, req AcquireRequest) (g Grant, err error) {
 	var locked slotSet // slots that transactions have locked
 	joined := false
-	var pause time.Duration // limits the pause after a refusal; 0 for no limit
-	var next Process        // waits for a slot that was given back
+	var pause time.Duration // limits the pause after a refusal; 0 means no limit
+	var next Process        // the process to signal for a slot that was given back
 	for tries := 0; ; {
 		sem, err := s.readSemaphore(ctx, req, locked)
 		if err != nil {
@@ -92,8 +91,8 @@ func (s *Store) takeSlot(ctx context.Context, req AcquireRequest, sem semaphore)
 	return g, nil
 }
 
-// giveBack releases a permit that exceeds the limit of the request: processes with a greater
-// limit took others since it was read.
+// giveBack releases a permit that exceeds the limit of the request, because processes with a higher
+// limit have taken others since the read.
 func (s *Store) giveBack(ctx context.Context, c Claim) (Grant, error) {
 	defer s.HoldEnded()
 	_, next, err := s.Release(NotHeld(ctx), c)
@@ -103,13 +102,14 @@ func (s *Store) giveBack(ctx context.Context, c Claim) (Grant, error) {
 	return Grant{Next: next}, nil
 }
 
-// nextForPermit removes this process, which has just acquired a permit, from the wait queue. It
-// returns the process that is next there if another slot is free. A slot that was released before
-// this process left the queue was released for it, so the slots are read again.
+// nextForPermit removes this process, which has just acquired a permit, from the wait queue. If another
+// slot is free, it returns the process that is then next. It reads the slots again to find out,
+// because a release before this process left the queue has signalled only this process.
 func (s *Store) nextForPermit(ctx context.Context, req AcquireRequest, sem semaphore) (next Process) {
 	next = sem.next
 	if overdue := next != 0 && !sem.headed && sem.present.has(sem.slot); sem.listed || overdue {
-		// The grant must not wait for long. If it does, the poll of the next process is soon enough.
+		// The new holder must not wait here for long; after that, the next process finds the slot
+		// when it polls.
 		ctx, cancel := context.WithTimeout(ctx, min(req.Lease/4, time.Second))
 		defer cancel()
 		head := "x''"
@@ -130,7 +130,7 @@ func (s *Store) nextForPermit(ctx context.Context, req AcquireRequest, sem semap
 	return next
 }
 
-// joinSemaphore joins the wait queue of a semaphore. created means that it had no row yet.
+// joinSemaphore joins the wait queue of a semaphore. created means that the queue had no row before.
 func (s *Store) joinSemaphore(ctx context.Context, req AcquireRequest) (created bool, err error) {
 	answer, err := s.changeQueue(ctx, req, command{text: s.acquireText(req, sqlJoinSemaphore, s.name+".")})
 	switch {
@@ -142,9 +142,9 @@ func (s *Store) joinSemaphore(ctx context.Context, req AcquireRequest) (created 
 	return answer == 1, nil
 }
 
-// changeQueue executes a command on the row of the wait queue of a semaphore, and waits while
-// that is locked, unless a statement of this process waits for it already. The end of ctx ends
-// the call, but not the statement.
+// changeQueue executes a command on the row of a semaphore's wait queue. It waits while the row is
+// locked, but returns ErrRowLocked if a statement of this process already waits for it. The end of ctx
+// ends the call, but not the statement.
 func (s *Store) changeQueue(ctx context.Context, req AcquireRequest, c command) (answer int64, err error) {
 	switch ok, err := s.rowWaits.enterFirst(ctx, req.Name, s.slots(firstGrantWaits)); {
 	case err != nil:
@@ -176,8 +176,8 @@ type semaphore struct {
 	full    bool          // the wait queue has no room
 }
 
-// readSemaphore reads a semaphore and picks a slot. It reads all slots only if none of the first
-// can be taken, or if processes disagree about the limit.
+// readSemaphore reads the state of a semaphore and picks a slot. It reads all slots only if none of the
+// first ones can be taken, or if processes disagree about the limit.
 func (s *Store) readSemaphore(ctx context.Context, req AcquireRequest, locked slotSet) (sem semaphore, err error) {
 	for _, window := range []int{min(req.Limit, firstSlots), req.Limit} {
 		sem, err = s.readSlots(ctx, req, window)
@@ -195,7 +195,7 @@ func (s *Store) readSemaphore(ctx context.Context, req AcquireRequest, locked sl
 	return sem, nil
 }
 
-// readSlots reads the slots up to window, and those above the limit.
+// readSlots reads the slots up to window, and the slots above the limit.
 func (s *Store) readSlots(ctx context.Context, req AcquireRequest, window int) (sem semaphore, err error) {
 	var words []struct {
 		Word                int
@@ -237,8 +237,8 @@ func slotRange(queue string, window, limit int) []string {
 	}
 }
 
-// pick returns a slot that may be taken, or 0. It prefers slots that have a row, and picks one at
-// random, so that concurrent requests are unlikely to pick the same one.
+// pick returns a slot that may be taken, or 0. It prefers slots that have a row, and picks a random one,
+// so that concurrent requests rarely pick the same slot.
 func (sem *semaphore) pick(window int, locked slotSet) int {
 	var open, missing []int
 	for i := 1; i <= window; i++ {
@@ -277,7 +277,7 @@ func (sem *semaphore) refusal(req AcquireRequest, locked slotSet, limit time.Dur
 	return g
 }
 
-// maxLimits limits the semaphores in Store.limits.
+// maxLimits limits the number of semaphores in Store.limits.
 const maxLimits = 1024
 
 // expectPermit records that this process waits for a permit.
@@ -302,8 +302,8 @@ func (s *Store) forgetLimits(queues []string) {
 	}
 }
 
-// openSemaphores returns a condition for listen.sql, which holds if the row l is that of a
-// semaphore with a slot that this process may take.
+// openSemaphores returns a condition for listen.sql: that the row l is that of a semaphore with a slot
+// that this process may take.
 func (s *Store) openSemaphores(names []string) (condition string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

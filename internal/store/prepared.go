@@ -11,14 +11,14 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// The server parses statements of this length more slowly than it executes them. So a
-// connection on which a statement is frequent has it prepared, which costs one round trip
-// once. On other connections that would not pay: a pool may close them at any time.
+// The server takes longer to parse statements of this length than to execute them. So a statement that
+// is frequent on a connection is prepared there, which costs one round trip once. On other connections
+// that would not pay, because a pool may close them at any time.
 const (
 	prepareAfter = 100
-	// maxPrepared limits the connections that are tracked, or twice the pool's open ones if
-	// that is more. Beyond it, the least recently used is dropped: probably one that the
-	// pool has closed, which a pool does not report.
+	// maxPrepared, or twice the number of open connections if that is more, limits how many
+	// connections are tracked. Beyond it, the least recently used one is dropped. The pool has
+	// probably closed that, which a pool does not report.
 	maxPrepared = 128
 )
 
@@ -32,9 +32,9 @@ type prepared struct {
 
 // A preparedConn belongs to the goroutine that uses the connection.
 type preparedConn struct {
-	stmts map[string]driver.Stmt // by text; nil if it cannot be prepared
-	uses  map[string]int
-	last  int64 // use, by the clock of prepared
+	stmts map[string]driver.Stmt // by text; nil for a text that cannot be prepared
+	uses  map[string]int         // by text
+	last  int64                  // the last use, by the clock of prepared
 }
 
 func (p *prepared) of(conn driver.Conn) *preparedConn {
@@ -62,7 +62,7 @@ func (p *prepared) of(conn driver.Conn) *preparedConn {
 	return c
 }
 
-// discard closes what was prepared on a connection in use by the caller. It returns
+// discard closes the prepared statements of a connection, which the caller must be using. It returns
 // driver.ErrBadConn if it cannot.
 func (p *prepared) discard(conn driver.Conn) error {
 	p.mu.Lock()
@@ -80,8 +80,8 @@ func (p *prepared) discard(conn driver.Conn) error {
 	return nil
 }
 
-// exec executes a statement that is prepared on the connection, or frequent enough to be.
-// Otherwise ok is false, and nothing was executed.
+// exec executes a statement that is prepared on the connection, or is frequent enough there to be
+// prepared now. Otherwise ok is false, and nothing was executed.
 func (p *prepared) exec(ctx context.Context, conn *sqlx.Conn, text string, args []any) (res sql.Result, ok bool, err error) {
 	err = conn.Raw(func(raw any) (err error) {
 		dc, is := raw.(interface {
@@ -117,8 +117,8 @@ func (p *prepared) exec(ctx context.Context, conn *sqlx.Conn, text string, args 
 	return res, ok, err
 }
 
-// unprepared reports whether a prepared statement was not executed because the server does not know
-// it (behind a proxy), or because it is outdated (the table was altered).
+// unprepared reports whether a prepared statement was not executed because the server does not know it
+// (a proxy has changed the server), or because it is outdated (the table was altered).
 func unprepared(err error) bool {
 	number := errorNumber(err)
 	return number == 1243 || number == 1615
@@ -127,8 +127,8 @@ func unprepared(err error) bool {
 // closeTimeout is how long close waits for connections that are in use.
 const closeTimeout = 200 * time.Millisecond
 
-// close closes what was prepared on connections of the pool that are idle, or become so
-// within closeTimeout. On others, it ends with the connection. Nothing may be executed
+// close closes the prepared statements on connections of the pool that are idle, or become idle within
+// closeTimeout. Those on other connections end with the connection. The caller must execute nothing
 // any more.
 func (p *prepared) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
@@ -142,8 +142,7 @@ func (p *prepared) close() {
 	}
 }
 
-// closeIdle closes what was prepared on idle connections. It reports whether anything is
-// left.
+// closeIdle closes the prepared statements on idle connections. It reports whether any are left.
 func (p *prepared) closeIdle(ctx context.Context) (left bool) {
 	p.mu.Lock()
 	maps.DeleteFunc(p.conns, func(_ driver.Conn, c *preparedConn) bool {
@@ -178,7 +177,7 @@ func (p *prepared) closeIdle(ctx context.Context) (left bool) {
 	return left
 }
 
-// named converts arguments for the driver.
+// named converts arguments to the form that the driver takes.
 func named(args []any) []driver.NamedValue {
 	values := make([]driver.NamedValue, len(args))
 	for i, arg := range args {

@@ -7,12 +7,13 @@ import (
 	"strconv"
 )
 
-// A Process is the id of a Locker in wait queues, where it has 19 digits. The first
-// digit is at least 4 if the process listens, at least 7 if a release may grant it the
-// row as well, and less than 4 if it only polls. 0 is no process, and no id is a token.
+// A Process is the id of a Locker, with 19 digits. In wait queues, the first digit shows what the
+// process can do: less than 4, it only polls; 4 or more, it listens; 7 or more, a release may also
+// grant it the row. 0 is no process. No id is a token.
 type Process uint64
 
-// A process has three ids in wait queues, with these differences to the one that listens.
+// A process has three ids in wait queues: the one that listens, and two that differ from it by these
+// offsets.
 const (
 	firstProcess  = 5e18
 	directOffset  = 2e18
@@ -28,11 +29,11 @@ func (p Process) Polling() Process { return p - pollingOffset }
 // Direct returns the id under which p waits if a release may grant it the row.
 func (p Process) Direct() Process { return p + directOffset }
 
-// TakesGrants reports whether p is an id of that kind. As an answer to ReleaseToNext, such an id
-// means that the row was granted.
+// TakesGrants reports whether p is an id from Direct. If ReleaseToNext returns such an id, it has
+// granted the row to that process.
 func (p Process) TakesGrants() bool { return p >= firstProcess+directOffset }
 
-// Listening returns the id under which p can be signalled; polling ids stay as they are.
+// Listening returns the id under which p can be signalled. It returns a polling id unchanged.
 func (p Process) Listening() Process {
 	if p.TakesGrants() {
 		p -= directOffset
@@ -40,7 +41,7 @@ func (p Process) Listening() Process {
 	return p
 }
 
-// Is reports whether id is one of the three ids of p, given as the one that listens.
+// Is reports whether id is one of the three ids of p. p must be the id that listens.
 func (p Process) Is(id Process) bool { return id.Listening() == p || id == p.Polling() }
 
 // CanListen reports whether p can be signalled.
@@ -50,18 +51,17 @@ func (p Process) String() string { return strconv.FormatUint(uint64(p), 10) }
 
 func (p Process) literal() string { return "_ascii'" + p.String() + "'" }
 
-// NewOwnerID returns the id of one acquisition: the process, a dash, and 64 random
-// bits from the kernel. A counter or a generator in the process would repeat when the
-// process image is restored from a snapshot, and the statements would take the copy's
-// request for one that they have granted. All ids have the same length, so that InnoDB
-// updates the row in place.
+// NewOwnerID returns the id of one acquisition: the process, a dash, and 64 random bits from the
+// kernel. A counter, or a generator in the process, would repeat ids if the process is restored from
+// a snapshot; a statement would then mistake the copy's request for one that it has granted. All ids
+// have the same length, so that InnoDB updates the row in place.
 func NewOwnerID(p Process) string {
 	id := append(strconv.AppendUint(make([]byte, 0, 33), uint64(p), 10), '-')
 	return string(appendRandom(id))
 }
 
-// NewGrantID returns the second half of the owner id that a release gives to the process to which
-// it grants the row. An equals sign takes the place of the dash.
+// NewGrantID returns the random half of the owner id that a release writes when it grants the row. In
+// such an id, an equals sign replaces the dash.
 func NewGrantID() string { return string(appendRandom(make([]byte, 0, 13))) }
 
 func appendRandom(id []byte) []byte {
@@ -70,7 +70,7 @@ func appendRandom(id []byte) []byte {
 	return ownerEncoding.AppendEncode(id, random[:])
 }
 
-// Granted reports whether an owner id is that of a grant that a release has made.
+// Granted reports whether an owner id is that of a grant by a release.
 func Granted(owner string) bool { return len(owner) > 19 && owner[19] == '=' }
 
 var ownerEncoding = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)

@@ -11,9 +11,9 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Purge deletes idle rows in batches, and returns how many: those of locks, of shared holds, of
-// permits and of the wait queues of semaphores. Each batch is one transaction, which first raises
-// the high-water row above every token that it deletes.
+// Purge deletes the idle rows of locks, shared holds, permits and semaphores' wait queues, and returns
+// their number. It works in batches. Each batch is one transaction, which first raises the token of
+// the high-water row to the highest that it deletes.
 func (s *Store) Purge(ctx context.Context, idle time.Duration) (deleted int64, err error) {
 	pause, err := s.ensureHighWaterRow(ctx)
 	if err != nil {
@@ -53,8 +53,8 @@ func (s *Store) Purge(ctx context.Context, idle time.Duration) (deleted int64, e
 	}
 }
 
-// endPhases gives names that were last held shared, and by nobody for at least idle, the mode of
-// those that never were, so that they can be deleted.
+// endPhases resets the mode of names that were last held shared, and that nobody has held for at least
+// idle, so that their rows can be deleted.
 func (s *Store) endPhases(ctx context.Context, idle time.Duration) error {
 	for after := ""; ; {
 		var names []string
@@ -76,8 +76,8 @@ func (s *Store) endPhases(ctx context.Context, idle time.Duration) error {
 	}
 }
 
-// purgeSessions deletes sessions that have been dead for at least idle. Their rows have no
-// tokens.
+// purgeSessions deletes the rows of sessions that have been dead for at least idle. These rows have no
+// tokens that must be kept.
 func (s *Store) purgeSessions(ctx context.Context, idle time.Duration) error {
 	for after := ""; ; {
 		var names []string
@@ -103,8 +103,8 @@ type idleRow struct {
 	Token uint64
 }
 
-// ensureHighWaterRow adds the high-water row if it is missing. Then a first grant that did
-// not see it may be in flight: pause is long enough for that to end.
+// ensureHighWaterRow adds the high-water row if it is missing. In that case a first grant that did not
+// see the row may be in flight; pause is long enough for it to end.
 func (s *Store) ensureHighWaterRow(ctx context.Context) (pause time.Duration, err error) {
 	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		var n int
@@ -136,7 +136,7 @@ func (s *Store) deleteIdle(ctx context.Context, found []idleRow, idle time.Durat
 		var names []string
 		for _, f := range locked {
 			if !slices.Contains(found, f) {
-				continue // a shared hold with the token of another, perhaps kept by a session
+				continue // another shared hold with the same token, which a session may keep
 			}
 			names = append(names, f.Name)
 			highest = max(highest, f.Token&maxToken)
@@ -156,8 +156,8 @@ func (s *Store) deleteIdle(ctx context.Context, found []idleRow, idle time.Durat
 	return deleted, err
 }
 
-// inTransaction runs fn in a transaction, and leaves none open, whatever the session's
-// completion_type.
+// inTransaction runs fn in a transaction. It leaves no transaction open, whatever the completion_type
+// of the database session.
 func (s *Store) inTransaction(ctx context.Context, fn func(context.Context, *sqlx.Conn) error) error {
 	return s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		s.statements.Add(2)

@@ -13,12 +13,11 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// query replaces the placeholders of a statement: {t} by the table, {self},
-// {polling} and {direct} by the ids of this process, {session} by the name of its session's row,
-// {dead} by a session that is known to be dead, {label} by the label of this process, unless
-// another one follows in pairs, and others by the text that follows them there. The texts are
-// literals and numbers, because an argument would cost a second round trip on every DSN without
-// interpolateParams.
+// query replaces the placeholders of a statement. pairs has the names of placeholders, each followed
+// by its text. Without a text there, {label} is the label of this process, and {dead} a session that is
+// known to be dead. These are always the same: {t} is the table; {self}, {polling} and {direct} are the
+// ids of this process; {session} is the name of its session row. The texts are literals and numbers,
+// because arguments would cost a second round trip with every DSN without interpolateParams.
 func (s *Store) query(statement string, pairs ...string) string {
 	var b strings.Builder
 	b.Grow(2 * len(statement))
@@ -53,13 +52,13 @@ func (s *Store) query(statement string, pairs ...string) string {
 	}
 }
 
-// literal returns a literal that every session reads as the same bytes. It quotes only
-// bytes that no client charset (sjis and gbk swallow a backslash) and no sql_mode
-// (ANSI_QUOTES, NO_BACKSLASH_ESCAPES) misreads; _binary prevents a conversion from the
-// charset of the connection. Everything else is hexadecimal.
+// literal returns a literal that every database session reads as the same bytes. It quotes a text only
+// if all its bytes are safe under every client charset (sjis and gbk swallow a backslash) and sql_mode
+// (ANSI_QUOTES, NO_BACKSLASH_ESCAPES); _binary prevents a conversion from the charset of the
+// connection. Any other text becomes hexadecimal.
 func literal(s string) string {
 	if s == "" {
-		return "x''" // not NULL, as '' is under EMPTY_STRING_IS_NULL
+		return "x''" // because '' is NULL under EMPTY_STRING_IS_NULL
 	}
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
@@ -102,8 +101,8 @@ func QuoteTable(name string) (string, error) {
 	return strings.Join(parts, "."), nil
 }
 
-// Shorten returns a name for an error message; of one that is too long to be valid,
-// only the beginning.
+// Shorten returns a name for an error message. If the name is too long to be valid, it returns only the
+// beginning.
 func Shorten(name string) string {
 	if len(name) > 255 {
 		return name[:252] + "..."
@@ -113,7 +112,7 @@ func Shorten(name string) string {
 
 func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
 
-// duration returns microseconds as a Duration, limited to what a Duration can hold.
+// duration converts microseconds to a Duration, limited to the range of a Duration.
 func duration(micros int64) time.Duration {
 	const most = math.MaxInt64 / int64(time.Microsecond)
 	return time.Duration(max(-most, min(micros, most))) * time.Microsecond
@@ -144,7 +143,7 @@ func (s *Store) getReserved(ctx context.Context, dest any, statement string, pai
 // A command is a statement without result rows.
 type command struct {
 	text     func() string
-	prepared string // the same with arguments, for the prepared form; "" if there is none
+	prepared string // the text to prepare, with arguments instead of literals; "" if there is none
 	args     []any
 }
 
@@ -152,10 +151,11 @@ func (s *Store) command(statement string, pairs ...string) command {
 	return command{text: func() string { return s.query(statement, pairs...) }}
 }
 
-// exec executes a command, again without a time limit if that of the session has ended it.
+// exec executes a command. If the time limit of the database session ends it, exec repeats it without
+// that limit.
 func (s *Store) exec(ctx context.Context, conn *sqlx.Conn, c command) (sql.Result, error) {
 	res, err := s.execLimited(ctx, conn, c)
-	if errorNumber(err) == 1969 { // rolled back by max_statement_time; that of MySQL is only for reads
+	if errorNumber(err) == 1969 { // rolled back because of MariaDB's max_statement_time; MySQL limits only reads
 		s.statements.Add(1)
 		return conn.ExecContext(ctx, unlimited(c.text()))
 	}
@@ -172,7 +172,8 @@ func (s *Store) execLimited(ctx context.Context, conn *sqlx.Conn, c command) (sq
 	return conn.ExecContext(ctx, c.text())
 }
 
-// unlimited lifts MariaDB's time limit from a statement, which may have another such comment.
+// unlimited lifts MariaDB's time limit from a statement, which may already begin with a comment that
+// sets another variable.
 func unlimited(statement string) string {
 	const lift = "/*M! SET STATEMENT max_statement_time = 60"
 	if rest, found := strings.CutPrefix(statement, "/*M! SET STATEMENT "); found {
@@ -181,8 +182,8 @@ func unlimited(statement string) string {
 	return lift + " FOR */ " + statement
 }
 
-// execForBoth executes a command. It returns how many rows it changed, and the number that it passed
-// to LAST_INSERT_ID.
+// execForBoth executes a command. It returns the number of rows that the command changed, and the number
+// that it passed to LAST_INSERT_ID.
 func (s *Store) execForBoth(ctx context.Context, conn *sqlx.Conn, c command) (rows, answer int64, err error) {
 	res, err := s.exec(ctx, conn, c)
 	if err != nil {
@@ -195,8 +196,7 @@ func (s *Store) execForBoth(ctx context.Context, conn *sqlx.Conn, c command) (ro
 	return rows, answer, err
 }
 
-// execForAnswer executes a command and returns the number that it passed to
-// LAST_INSERT_ID.
+// execForAnswer executes a command and returns the number that the command passed to LAST_INSERT_ID.
 func (s *Store) execForAnswer(ctx context.Context, conn *sqlx.Conn, c command) (answer int64, sent time.Time, err error) {
 	sent = time.Now()
 	res, err := s.exec(ctx, conn, c)

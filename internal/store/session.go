@@ -11,16 +11,16 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// A SessionID is the number of a session, during which one process renews a single row, and
-// so keeps all rows that are bound to it. Numbers are above all tokens, and rise within a
-// process. A session that has expired, or that a later one of its process has replaced, is
-// dead for good.
+// A SessionID is the number of a session. While a session is alive, its process renews only the session
+// row, which keeps all rows that are bound to the session held. The numbers are above all tokens, and
+// rise within a process. A session that has expired, or that a later one of its process has replaced,
+// stays dead.
 type SessionID uint64
 
 func (id SessionID) String() string { return strconv.FormatUint(uint64(id), 10) }
 
-// assign returns the assignment that binds the row r to the session, unless the row is bound
-// to a later one: the statement may arrive late. For no session, it returns "".
+// assign returns the assignment that binds the row r to the session. Because the statement may arrive
+// late, a row that is bound to a later session stays bound to that. For id 0, assign returns "".
 func (id SessionID) assign(r string) string {
 	if id == 0 {
 		return ""
@@ -31,7 +31,7 @@ func (id SessionID) assign(r string) string {
 // FirstSession returns the number of p's first session. Each further one adds 1.
 func (p Process) FirstSession() SessionID { return SessionID(p) + 1 }
 
-// sessionRow returns the name of the row of a process's session. No lock has such a name.
+// sessionRow returns the key of a process's session row. No lock can have such a name.
 func sessionRow(process string) string { return "\x00" + process }
 
 // BeginSession begins a session, whose number must be above all earlier ones. After an error
@@ -53,8 +53,8 @@ func (s *Store) BeginSession(ctx context.Context, id SessionID, lease time.Durat
 	return sent, err
 }
 
-// ErrNoneToSpare means that a session would begin on the last connection. Its INSERT may wait
-// for a transaction that has locked the gap, and no row could be renewed meanwhile.
+// ErrNoneToSpare means that only one connection is left on which a session could begin. Its INSERT may
+// wait for a transaction that has locked the gap, and then no row could be renewed.
 var ErrNoneToSpare = errors.New("the pool has no connection to spare for the begin of a session")
 
 // ErrSessionDead means that a session has expired, or was ended.
@@ -67,7 +67,7 @@ type SessionRenewal struct {
 	Sent   time.Time
 }
 
-// RenewSession renews a session. It does not wait for a locked row, but returns
+// RenewSession renews a session. If the session row is locked, it does not wait, but returns
 // ErrRowLocked.
 func (s *Store) RenewSession(ctx context.Context, id SessionID, lease time.Duration) (r SessionRenewal, err error) {
 	pairs := []string{"id", id.String(), "lease", micros(lease)}
@@ -118,20 +118,20 @@ func (s *Store) EndSession(ctx context.Context, id SessionID) error {
 	return err
 }
 
-// reportForced reports whether at, the low bits of a time in microseconds, is that of a forced
-// release that was not reported before.
+// reportForced reports whether at, the low bits of a time in microseconds, differs from the last one:
+// then a lock of this process was freed by force.
 func (s *Store) reportForced(at int64) bool { return s.forced.Swap(at) != at }
 
-// aliveSessions caches until when, at least, sessions of other processes are alive.
+// aliveSessions remembers how long sessions of other processes are known to stay alive.
 type aliveSessions struct {
 	mu    sync.Mutex // protects until
 	until map[SessionID]time.Time
 }
 
-// maxAlive limits the sessions in the cache.
+// maxAlive limits the number of sessions that are remembered.
 const maxAlive = 1024
 
-// left returns how long a session is known to stay alive, or 0.
+// left returns how long a session is known to stay alive from now on, or 0.
 func (a *aliveSessions) left(id SessionID) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -147,9 +147,9 @@ func (a *aliveSessions) add(id SessionID, until time.Time) {
 	a.until[id] = until
 }
 
-// checkSession finds out whether the session that kept the row from a refused request is
-// alive. If it is, answer is that of the refusal. If not, again is set: the row can be
-// acquired, or has changed.
+// checkSession finds out whether a session is alive because of which a request was refused. If it is,
+// answer is that of the refusal. If it is dead, or the row has changed, again is set, and the request
+// can be sent again.
 func (s *Store) checkSession(ctx context.Context, conn *sqlx.Conn, req *AcquireRequest, id SessionID) (answer int64, again bool, err error) {
 	if left := s.sessions.left(id); left > 0 {
 		return -left.Microseconds() - 1, false, nil
@@ -179,8 +179,9 @@ func (s *Store) checkSession(ctx context.Context, conn *sqlx.Conn, req *AcquireR
 	return 0, true, nil
 }
 
-// markForced makes a process check its rows after its next renewal, or at once if it is
-// signalled. It does nothing for this process.
+// markForced records in the session row of a process that one of its locks is freed by force. That
+// process then checks its rows: at its next renewal, or when it is signalled. markForced does nothing
+// for this process.
 func (s *Store) markForced(ctx context.Context, p Process) error {
 	if p == 0 || p == s.self {
 		return nil

@@ -21,9 +21,9 @@ var (
 	ErrFixedClock      = errors.New("this session has a fixed timestamp, so that leases would be judged by a standing clock: remove timestamp from the DSN")
 )
 
-// checkConn refuses a connection whose database session would make the statements wrong. It
-// reads the settings once, for all sessions of the pool, and always looks for an open
-// transaction.
+// checkConn returns an error for a connection on which locks would be unsafe. It reads the settings of
+// the database session once for all connections of the pool, but checks each time whether a
+// transaction is open.
 func (s *Store) checkConn(ctx context.Context, conn *sqlx.Conn) error {
 	if !s.sessionsChecked.Load() {
 		type session struct {
@@ -73,13 +73,12 @@ func (s *Store) checkConn(ctx context.Context, conn *sqlx.Conn) error {
 
 var (
 	versionNumbers = regexp.MustCompile(`^(\d+)\.(\d+)`)
-	// otherServers report the version of the MySQL whose protocol they speak before their
-	// own.
+	// otherServers report the version of the MySQL with which they are compatible before their own.
 	otherServers = regexp.MustCompile(`(?i)tidb|vitess|oceanbase|tddl|polardb`)
 )
 
-// tooOld reports whether a server's version is known to lack SKIP LOCKED, without which
-// no lease can be renewed. An unknown version is assumed to be new enough.
+// tooOld reports whether a server's version is known to lack SKIP LOCKED, which every renewal needs. An
+// unknown version is assumed to be new enough.
 func tooOld(version string) bool {
 	version = strings.TrimPrefix(version, "5.5.5-") // a prefix of MariaDB for old clients
 	numbers := versionNumbers.FindStringSubmatch(version)
@@ -100,10 +99,9 @@ const (
 	serverAutocommit
 )
 
-// serverStatus returns the status flags of the server's last reply on the connection. The
-// driver keeps them unexported; asking the server would double the library's statements.
-// The flags are 0 with another driver, and with a wrapper of this one without a method
-// Raw.
+// serverStatus returns the status flags of the server's last reply on the connection. It reads an
+// unexported field of the driver, because asking the server would double the number of statements. The
+// flags are 0 with another driver, or with a wrapper that has no method Raw.
 func serverStatus(conn *sqlx.Conn) (flags uint64) {
 	conn.Raw(func(raw any) error {
 		for {

@@ -11,20 +11,19 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Each process that holds a name shared has a row of its own for it. Such a row is added, or
-// taken, only during a shared phase of the name's row (see admit.sql). All shared holds of a phase
-// have the token of the name's row, and their guards lock its index entry. An exclusive request
-// closes the phase by a claim, and then waits until no shared row is held (see claim.go).
+// Each process that holds a name shared has its own row for that hold. Such a row can be added or
+// taken only during a shared phase of the name's row (see admit.sql). All shared holds of a phase have
+// the token of the name's row, and their guards lock the index entry of that row. An exclusive request
+// ends the phase with a claim, and then waits until no shared row is held (see claim.go).
 
-// sharedTries is how many rows one request tries for its hold, until it finds one that this
-// process does not use. It rarely needs more than one: the usual exceptions are rows that are
-// detached, or kept for a minimum time.
+// sharedTries is how many rows a request tries for its hold, until it finds one that this process does
+// not use. It rarely needs more than one, unless rows are detached or kept for a minimum time.
 const sharedTries = 10
 
-// rowOf returns the key of the row that a request for a shared hold uses in a try, from 0 on. All
-// copies of the request try the same rows.
+// rowOf returns the key of the row that a request for a shared hold uses in the given try, from 0 on.
+// All copies of the request use the same rows.
 func (s *Store) rowOf(req AcquireRequest, try int) string {
-	rows := uint64(1) // from which the try picks: more with each try, so that a process has few rows
+	rows := uint64(1) // the number of rows to pick from: more with each try, so that a process has few rows
 	for range try {
 		rows *= 8
 	}
@@ -33,14 +32,13 @@ func (s *Store) rowOf(req AcquireRequest, try int) string {
 	return sharedKey(req.Name, s.self, int(random.Sum64()%rows))
 }
 
-// acquireShared acquires a name together with others that hold it shared: the name's row admits
-// the request, which then joins with a row of its own. It sends two statements if nobody holds
-// the name exclusively or waits for it.
+// acquireShared acquires a name in shared mode: it has the request admitted by the name's row, and then
+// joins with its own row. It sends two statements if nobody holds the name exclusively or waits for it.
 func (s *Store) acquireShared(ctx context.Context, req AcquireRequest) (g Grant, err error) {
 	const maxTries = 5
 	var answer int64
 	c := Claim{s.rowOf(req, 0), req.Owner}
-	raced := false // join found that the name had changed
+	raced := false // join has found that the name's row had changed
 	for try := 1; try <= maxTries && answer == 0 && err == nil; try++ {
 		answer, g.Sent, err = s.admitAndJoin(ctx, req, &c)
 		if err == nil && answer == answerAbsent {
@@ -69,8 +67,8 @@ func (s *Store) acquireShared(ctx context.Context, req AcquireRequest) (g Grant,
 	return g.answered(req, c, answer)
 }
 
-// admitAndJoin acquires a row of this process for a name that may be held shared, and sets c.Name
-// to its key. The answer is 0 if the name's row changed after it had admitted the request.
+// admitAndJoin has a request admitted, acquires a row of this process for it, and sets c.Name to the
+// key of that row. The answer is 0 if the name's row has changed in between.
 func (s *Store) admitAndJoin(ctx context.Context, req AcquireRequest, c *Claim) (answer int64, sent time.Time, err error) {
 	const admittedOnly = -1 // not joined yet: without a slot, only takeFirst may send join
 	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
@@ -107,7 +105,8 @@ func (s *Store) admitAndJoin(ctx context.Context, req AcquireRequest, c *Claim) 
 // lockInShareMode makes a statement with {lock} wait for a locked row.
 const lockInShareMode = "LOCK IN SHARE MODE"
 
-// insertShared acquires a name that has no row yet. The answer is 0 if one was added meanwhile.
+// insertShared acquires a name that has no row yet, in shared mode. The answer is 0 if a row was added
+// meanwhile.
 func (s *Store) insertShared(ctx context.Context, req AcquireRequest, c *Claim) (answer int64, sent time.Time, err error) {
 	answer, sent, err = s.takeFirst(ctx, req, *c, s.sharedText(req, *c, sqlInsertShared))
 	switch {
@@ -134,13 +133,13 @@ func (s *Store) admitter(skip string) acquirer {
 	}
 }
 
-// admitted returns the owner id that admit writes to the name's row, given that of the request. No
-// acquisition has such an id.
+// admitted returns the owner id that admit writes to the name's row, given the owner id of the request.
+// No acquisition has such an id.
 func admitted(owner string) string { return "*" + owner[1:] }
 
-// join takes a row of this process for a shared hold, if the condition holds for the row h of
-// the name. send sends the statement that takes the row of c. The answer is the token, or 0 if
-// the condition fails.
+// join takes a row of this process for a shared hold, if the condition holds for the name's row, h. It
+// sets c.Name to the key of the row that it takes, and sends the statement with send. The answer is the
+// token, or 0 if the condition fails.
 func (s *Store) join(req AcquireRequest, c *Claim, condition, token, acquired, lock string, send func(text func() string) (int64, time.Time, error)) (answer int64, sent time.Time, err error) {
 	const inUse = -1
 	for try := range sharedTries {
@@ -161,7 +160,7 @@ func (s *Store) sharedText(req AcquireRequest, c Claim, statement string, pairs 
 	}
 }
 
-// enlist returns the literal that a refused request appends to the wait queue.
+// enlist returns the literal of the id that a refused request appends to the wait queue.
 func (req AcquireRequest) enlist() string {
 	if req.EnlistAs == 0 {
 		return "x''"
@@ -183,11 +182,11 @@ func (s *Store) whyNothing(ctx context.Context, conn *sqlx.Conn, req AcquireRequ
 	return answer, err
 }
 
-// Downgrade turns the exclusive hold from, of this process, into a shared one of to.Owner, without
-// freeing the name in between. The grant is that of to. It is still one hold, which needs one
-// HoldEnded. Without a grant, from is unchanged. Downgrade never waits for guards of from, but
-// returns ErrRowLocked; it does the same for a locked row for which this process must not wait. If
-// the outcome is unknown, Grant.Claim is set, and both claims must be released.
+// Downgrade turns the exclusive hold of the claim from into a shared hold of to.Owner, without freeing
+// the name in between. The grant is for to. Both together are one hold, for which HoldEnded must be
+// called once. Without a grant, from is unchanged. Downgrade returns ErrRowLocked instead of waiting
+// for guards of from, or for a locked row for which this process must not wait. If the outcome is
+// unknown, Grant.Claim is set, and the caller must release both claims.
 func (s *Store) Downgrade(ctx context.Context, from Claim, to AcquireRequest) (g Grant, next Process, err error) {
 	to.Name = from.Name
 	// Renewals need the only connection of a pool, so that one must not wait for a row.
@@ -214,7 +213,7 @@ func (s *Store) downgradeOn(ctx context.Context, conn *sqlx.Conn, from Claim, to
 	}
 	prepared, _, err := s.execForAnswer(ctx, conn, s.command(sqlPrepareDowngrade, "name", literal(from.Name), "owner", literal(from.Owner), "skip", skip))
 	if err != nil {
-		return g, 0, NotSent{err} // no more than the mode has changed
+		return g, 0, NotSent{err} // at most the mode has changed
 	}
 	if prepared == 0 {
 		return g, 0, s.whyNotDowngraded(ctx, conn, from)
@@ -252,8 +251,8 @@ func (s *Store) downgradeOn(ctx context.Context, conn *sqlx.Conn, from Claim, to
 	return g, 0, err
 }
 
-// notDowngraded releases the shared hold of a downgrade that failed with refusal. Without a claim,
-// the exclusive hold goes on.
+// notDowngraded releases the shared hold of a downgrade that failed with refusal. If it returns no
+// claim, the exclusive hold continues.
 func (s *Store) notDowngraded(ctx context.Context, conn *sqlx.Conn, c Claim, refusal error) (Claim, error) {
 	if _, _, err := s.freeOn(ctx, conn, s.releaseCommand(c)); err != nil {
 		return c, PartlySent{err}
@@ -274,8 +273,8 @@ func (s *Store) whyNotDowngraded(ctx context.Context, conn *sqlx.Conn, from Clai
 	}
 }
 
-// sharedNames are the names that this process has found in a mode other than 0, so that the next
-// request need not find that out again. A missing or outdated entry costs one statement.
+// sharedNames remembers the names whose rows this process has found in a mode other than 0, so that the
+// next request need not find that out again. A missing or outdated entry costs one statement.
 type sharedNames struct {
 	mu    sync.Mutex // protects names
 	names map[string]struct{}

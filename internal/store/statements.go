@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// The statements, with the placeholders of query; {r} qualifies the row's columns. Each
-// file of sql has one statement, after a comment on what it does, why it does it that way,
-// and what it answers. {>name} includes a file of sql/fragments.
+// The statements, with placeholders for query; {r} qualifies the row's columns. Each file in sql has one
+// statement, after a comment that says what it does, why, and what it answers. {>name} includes a file
+// from sql/fragments.
 //
-// A row is held while expires_at, its own lease, is in the future, or while the session
-// to which it is bound is alive. An assignment reads the row either as it was before the
-// statement (sql_mode SIMULTANEOUS_ASSIGNMENT of MariaDB) or after the assignments to its
-// left, so a column is assigned after everything that depends on it.
+// A row is held while its own lease, expires_at, is in the future, or while the session to which it is
+// bound is alive. An assignment sees the row either as it was before the statement (sql_mode
+// SIMULTANEOUS_ASSIGNMENT of MariaDB) or after the assignments to its left, so each column must be
+// assigned after everything that depends on it.
 //
-// LAST_INSERT_ID(x) returns x in the reply to the statement itself: a token is positive,
-// the microseconds left of another holder's lease are negative, the answers in acquire.go
-// are below those, and the numbers of sessions are above all tokens.
+// LAST_INSERT_ID(x) returns x in the reply to the statement: a token is positive, the microseconds left
+// of another holder's lease are negative, the constants in acquire.go are below those, and the numbers
+// of sessions are above all tokens.
 // (https://dev.mysql.com/doc/refman/8.4/en/information-functions.html#function_last-insert-id)
 var (
 	sqlTake         = load("take")
@@ -127,17 +127,17 @@ var embedded embed.FS
 
 var sqlFiles = statementFiles{embedded, map[string]string{}}
 
-// load returns the text of a file of sql, as the server gets it.
+// load returns the text of a file in sql, as the server receives it, apart from the placeholders.
 func load(name string) string { return sqlFiles.load(name) }
 
 // statementFiles are the files below the directory sql.
 type statementFiles struct {
 	fs.FS
-	fragments map[string]string // that were included, expanded
+	fragments map[string]string // the expanded text of each fragment that was included so far
 }
 
-// load returns the text of a file on one line, which keeps it short. It panics if the file,
-// or one that it includes, does not exist.
+// load returns the text of a file on one line, to keep it short. It panics if the file, or one that it
+// includes, does not exist.
 func (f statementFiles) load(name string) string {
 	text := f.expand(name)
 	if strings.Contains(text, "--") {
@@ -146,8 +146,7 @@ func (f statementFiles) load(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(text, "( ", "("), " )", ")")
 }
 
-// expand returns the text of a file without its lines of comment, and with the fragments
-// that it includes.
+// expand returns the text of a file without comment lines, and with the fragments that it includes.
 func (f statementFiles) expand(name string) string {
 	source, err := fs.ReadFile(f, "sql/"+name+".sql")
 	if err != nil {

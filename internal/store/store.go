@@ -1,11 +1,11 @@
-// Package store is the library's table on a real server: every SQL statement, the
-// connections they run on, and the classes of the server's errors.
+// Package store accesses the library's table on a real server. It has every SQL statement, the
+// connections on which they run, and the classes of the server's errors.
 //
-// Every statement that writes a lock's row is conditional on the owner id of one
-// acquisition and safe to repeat. A returned time named sent is the instant before
-// the request left this process: the database cannot have judged the statement by an
-// earlier time. A returned Process named next is the one that has waited longest for
-// a row that the statement freed, 0 if none; of several rows, any that has one.
+// Every statement that writes a lock's row is conditional on the owner id of one acquisition, and
+// safe to repeat. A result named sent is a time before the request left this process: the database
+// cannot have judged the statement by an earlier time. A result named next is the process that has
+// waited longest for a row that the statement freed, or 0 if none waits; if it freed several rows,
+// next is for any of them.
 package store
 
 import (
@@ -24,54 +24,54 @@ type Store struct {
 	db              *sqlx.DB
 	schema          string // CREATE TABLE for the default name
 	name            string // quoted
-	label           string // literal
+	label           string // SQL literal of what operators see as the holder
 	self            Process
-	sessionRow      string        // literal: the name of this process's session
-	onlyConnTimeout time.Duration // of a statement while locks are held, in a pool of one connection
-	sessionsChecked atomic.Bool   // prepare has read a session's settings
-	chained         atomic.Bool   // completion_type=CHAIN: the application may leave transactions open in them
-	wideCharset     atomic.Bool   // the sessions' charset would alter arguments
-	dirtyReads      atomic.Bool   // the sessions see what is not committed
-	logsStatements  atomic.Bool   // replicas execute the text of statements, without this server's listeners
+	sessionRow      string        // SQL literal of the name of this process's session row
+	onlyConnTimeout time.Duration // limits a statement while locks are held, in a pool of one connection
+	sessionsChecked atomic.Bool   // checkConn has read the settings of a database session
+	chained         atomic.Bool   // completion_type=CHAIN: database sessions may have a transaction open
+	wideCharset     atomic.Bool   // the charset of database sessions would alter arguments of prepared statements
+	dirtyReads      atomic.Bool   // database sessions read uncommitted data
+	logsStatements  atomic.Bool   // binlog_format=STATEMENT: replicas execute the statements, but lack this server's listeners
 	statements      atomic.Int64
-	dead            atomic.Uint64 // the session that was last found dead, 0 at first
-	bound           atomic.Bool   // a row may be bound to the last session
+	dead            atomic.Uint64 // the session that was last found dead; 0 at first
+	bound           atomic.Bool   // a row may be bound to this process's last session
 	forced          atomic.Int64  // the last forced release of this process's locks that was reported
-	server          atomic.Int64  // to which the session was last renewed, and one; 0 at first
+	server          atomic.Int64  // the server that last renewed the session, plus one; 0 at first
 	sessions        aliveSessions
 	prepared        prepared
 	rowWaits        rowWaits
 	sharedNames     sharedNames
-	load            atomic.Int64 // acquires and releases in progress that may be combined
+	load            atomic.Int64 // acquires and releases in progress that may share statements
 	takes           combiner[AcquireRequest, Grant]
 	releases        combiner[Claim, freedRow]
-	detached        sync.WaitGroup // statements whose callers may have returned
+	detached        sync.WaitGroup // statements that may outlive their callers
 	lifetime        context.Context
 	end             context.CancelFunc // ends lifetime; called by Close
 	preparedTake    string             // sqlTake with arguments instead of literals
 	preparedTakeAs  string             // the same for a request with a Holder
-	preparedRelease string             // sqlRelease likewise
-	preparedToNext  string             // sqlReleaseToNext likewise
+	preparedRelease string             // sqlRelease with arguments
+	preparedToNext  string             // sqlReleaseToNext with arguments
 
-	// Only Listen, Granted and CloseListener use the following.
+	// Only Listen, Granted and CloseListener use the following fields.
 	listener  *sqlx.Conn // nil while closed
 	waitCount int64      // the pool's WaitCount when listener was last used
 	signalled bool       // a signal has arrived on listener
 
-	granted    *sqlx.Stmt // sqlGranted for one name, prepared on listener; nil if it is not
-	unprepared bool       // the server refused to prepare it
+	preparedGranted *sqlx.Stmt // sqlGranted for one name, prepared on listener; nil if it is not prepared
+	prepareRefused  bool       // the server has refused to prepare sqlGranted
 
 	mu             sync.Mutex         // protects following fields
-	held           int                // grants without a HoldEnded yet
-	reservedConn   *sqlx.Conn         // idle connection kept from the pool while held > 0; nil while in use
+	held           int                // grants for which HoldEnded was not called yet
+	reservedConn   *sqlx.Conn         // idle connection that is kept out of the pool while held > 0; nil while in use
 	connReturned   chan struct{}      // capacity 1: reservedConn was set
-	rowWaitsByName map[string]rowWait // by name
-	limits         map[string]int     // by the keys of the semaphores whose wait queues this process may have joined
+	rowWaitsByName map[string]rowWait // statements that may wait in the server, by the name of the row
+	limits         map[string]int     // limits of the semaphores whose wait queues this process may have joined, by key
 }
 
-// New returns a Store for the table name, which CreateTable creates from schema. label
-// is what operators see as the holder, self the process, lease that of AutoRenew. It
-// sends nothing.
+// New returns a Store for the table called name, which CreateTable creates from schema. label is what
+// operators see as the holder, self is the id of this process, and lease is the lease of AutoRenew.
+// New sends nothing.
 func New(db *sql.DB, schema, name, label string, self Process, lease time.Duration) (*Store, error) {
 	quoted, err := QuoteTable(name)
 	if err != nil {
@@ -96,7 +96,7 @@ func New(db *sql.DB, schema, name, label string, self Process, lease time.Durati
 // Statements returns how many statements were sent.
 func (s *Store) Statements() int64 { return s.statements.Load() }
 
-// A Claim is one acquisition of one row. Its owner id is never used again.
+// A Claim identifies one acquisition of one row. Its owner id is never used for another.
 type Claim struct{ Name, Owner string }
 
 // Names returns the names of claims.
@@ -112,16 +112,16 @@ func Names(cs []Claim) []string {
 type AcquireRequest struct {
 	Claim            // its Name is the QueueName of the request
 	Mode     Mode    // the zero value is Exclusive
-	Limit    int     // of the permits that are held at the same time; for Permit only
+	Limit    int     // Permit only: of the permits that are held at the same time
 	Holder   string  // label for operators; "" for that of the process
-	MayClaim bool    // Exclusive only: claim the name if it is held shared; see Grant.Claimed
-	Claimed  bool    // Exclusive only: the last grant to this claim was one with Claimed
-	Replaces string  // Exclusive only: the owner id, of this process, that may be replaced; "" if the row must be free
-	Replaced uint64  // the token that its row must have; 0 for any
-	EnlistAs Process // joins the wait queue if the request is refused; 0 if nobody does
+	MayClaim bool    // Exclusive only: the request claims the name if it is held shared; see Grant.Claimed
+	Claimed  bool    // Exclusive only: the last Grant for this claim had Claimed set
+	Replaces string  // Exclusive only: the owner id of this process that the request replaces; "" if the row must be free
+	Replaced uint64  // the token that the row of Replaces must have; 0 for any
+	EnlistAs Process // the id that joins the wait queue if the request is refused; 0 if none does
 	Lease    time.Duration
 
-	dead       SessionID // known to be dead; 0 if none was found yet
+	dead       SessionID // a session that is known to be dead; 0 if none is
 	absent     bool      // the row is known to be missing
 	skipLocked bool      // the request must not wait for a transaction that has the row locked
 }
@@ -129,23 +129,23 @@ type AcquireRequest struct {
 // A Grant is the result of Acquire. Token is 0 if the request was refused.
 type Grant struct {
 	Token uint64
-	// Claim is the row that was granted. With an error, it is the row that may have been
-	// granted, or may be yet. Its key differs from that of the request unless the mode is
-	// Exclusive.
+	// Claim is the claim that was granted. With an error, it is the claim that may have been
+	// granted, or may still be granted. Its key differs from that of the request unless the mode
+	// is Exclusive.
 	Claim Claim
-	// Claimed means that the request must be sent again, to the same claim, until the
-	// processes that hold the name shared have released it. Until then no other request for
-	// the name is granted. The claim must be released if the caller gives up.
+	// Claimed means that the request has claimed the name, and must be sent again with the same
+	// claim until the processes that hold the name shared have released it. Until then no other
+	// request for the name is granted. If the caller gives up, it must release the claim.
 	Claimed   bool
-	Remaining time.Duration // of the holder's lease, or of the reservation
-	Lease     time.Duration // of a grant that a release made; 0 for that of the request
-	// Only requests that join the wait queue learn of Granted and HandedOff for sure.
+	Remaining time.Duration // what is left of the holder's lease, or of the reservation
+	Lease     time.Duration // of a grant that a release has made; 0 if it is that of the request
+	// Granted and HandedOff are reliable only for requests that join the wait queue.
 	Granted   bool      // refused, because a release has granted the row to this process: see Row.Grantee
 	HandedOff bool      // refused, because a release has lately granted the row to another process, which will extend its lease
 	Reserved  bool      // the row is free, but reserved for the head of the wait queue
 	Locked    bool      // the row is free, but a transaction has it locked
-	Next      Process   // Permit only: to be signalled, granted or not, because another slot is free; 0 if nobody
-	Sent      time.Time // of the statement that set the lease
+	Next      Process   // Permit only: the process that the caller must signal, granted or not, because another slot is free; 0 if none
+	Sent      time.Time // when the statement that set the lease was sent
 }
 
 // A RowState is the result of Probe.
@@ -153,17 +153,17 @@ type RowState int
 
 const (
 	RowFree       RowState = iota // or held by the claim itself
-	RowHeld                       // by another owner, or missing: a first grant waits for other statements
-	RowLocked                     // by a transaction, such as a guard's, or by a statement that waits for one
-	rowHeldLocked                 // both
+	RowHeld                       // held by another owner; or missing, so that a first grant waits for other statements
+	RowLocked                     // locked by a transaction, such as a guard's, or by a statement that waits for one
+	rowHeldLocked                 // held and locked
 )
 
-// A Row is what Look reads of a row.
+// A Row is what Look reads from a row.
 type Row struct {
 	Owner     string
-	Lease     time.Duration // what remains of the row's own lease; negative if it has expired
-	Remaining time.Duration // the same, or what remains of the session that keeps the row, if that is more; 0 for a semaphore
-	Grantee   Process       // to which a release has granted the row, for GrantLease after that; 0 if none has
+	Lease     time.Duration // what is left of the row's own lease; negative if it has expired
+	Remaining time.Duration // what is left of the row's lease or of the session that keeps it, whichever is more; 0 for a semaphore
+	Grantee   Process       // the process to which a release has granted the row within GrantLease; 0 if none has
 	Next      Process       // head of the wait queue
 	Listed    bool          // this process is in the wait queue
 	Waiting   bool          // Listed, or the queue is full
@@ -171,46 +171,46 @@ type Row struct {
 
 // A Wakeup is why Listen returned.
 type Wakeup struct {
-	Signalled bool   // by another process
-	Name      string // of a row that may be free, or whose wait queue lacks this process
-	Missing   bool   // a row does not exist
+	Signalled bool   // another process has signalled this one
+	Name      string // the name of a row that may be free, or whose wait queue does not list this process
+	Missing   bool   // one of the rows does not exist
 	Forced    bool   // a lock of this process was freed by force
 }
 
-// BatchSize limits the rows of one statement. A batch of 1,000 rows holds other
-// statements up for 5 ms, and from 1,000 elements on MariaDB turns IN into a
-// join that locks the whole table
+// BatchSize limits the rows of one statement. A batch of 1,000 rows delays other statements by 5 ms;
+// and MariaDB turns an IN with 1,000 elements or more into a join that locks the whole table
 // (https://mariadb.com/kb/en/conversion-of-big-in-predicates-into-subqueries/).
 const BatchSize = 800
 
-// ReservedFor is how long a released row is reserved for the head of its wait queue,
-// which takes a few milliseconds if it listens. A process that only polls gets 1.5 s.
-// sql/fragments/reserved.sql contains both.
+// ReservedFor is how long a released row is reserved for the head of its wait queue. A process that
+// listens takes the row within a few milliseconds. For one that only polls, it is reserved for 1.5 s.
+// sql/fragments/reserved.sql contains both times.
 const ReservedFor = 250 * time.Millisecond
 
-// GrantLease is the lease of a row that a release has granted to the head of its wait queue.
-// The process extends it later. sql/release_to_next.sql and sql/fragments/granted_lately.sql
-// contain it, too.
+// GrantLease is the lease of a row that a release has granted to the head of its wait queue, until
+// that process extends it. sql/release_to_next.sql and sql/fragments/granted_lately.sql contain the
+// same time.
 const GrantLease = 4 * time.Second
 
-// TokenRange is how many tokens a grant covers, beginning with its own: a handoff
-// inside the process takes the next one without writing to the row. A grant that replaces an
-// owner by its token also covers those between the two. Tokens follow the clock in
-// microseconds, and stay behind it as long as a name is granted less than 3,900 times a
-// second. The statements contain this number, too.
+// TokenRange is how many tokens a grant covers, beginning with its own: a handoff inside the process
+// uses the next one without writing to the row. A grant that replaces an owner with a given token
+// also covers the tokens in between. Tokens follow the clock in microseconds; they do not get ahead
+// of it while a name is granted less than 3,900 times a second. The statements contain the same
+// number.
 const TokenRange = 256
 
-// maxToken is above all tokens. The column of a shared hold has the next bit set: see join.sql.
+// maxToken is above all tokens. The token column of a shared hold also has the next bit set: see
+// join.sql.
 const maxToken = 1<<62 - 1
 
-// holdsBegan is called for n grants. HoldEnded undoes one of them.
+// holdsBegan counts n grants, for each of which HoldEnded must be called.
 func (s *Store) holdsBegan(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held += n
 }
 
-// HoldEnded must be called once for each grant, when its hold has ended. The last one
+// HoldEnded must be called once for each grant, when its hold has ended. When no hold is left, it
 // returns the reserved connection to the pool.
 func (s *Store) HoldEnded() {
 	s.mu.Lock()
@@ -224,8 +224,8 @@ func (s *Store) HoldEnded() {
 	}
 }
 
-// Close ends all statements, waits for them, and closes what was prepared on the
-// connections of the pool. It does not close the pool.
+// Close ends all statements, waits for them, and closes the prepared statements on the connections
+// of the pool. It does not close the pool.
 func (s *Store) Close() {
 	s.end()
 	s.mu.Lock()

@@ -13,28 +13,25 @@ import (
 	"github.com/mysqllock/mysqllock/internal/background"
 )
 
-// LockWaitTimeout is by when the server must have ended a statement that waits for a row:
-// innodb_lock_wait_timeout is 50 s by default. A connection without a reply by then is
-// dead.
+// LockWaitTimeout is the time within which the server must have ended a statement that waits for a row:
+// innodb_lock_wait_timeout is 50 s by default. A connection that has no reply by then is dead.
 const LockWaitTimeout = 55 * time.Second
 
-// rowWaits limits how many statements of this process wait in the server for rows that
-// transactions have locked.
+// rowWaits limits how many statements of this process wait in the server for rows that transactions
+// have locked. Each such statement needs a slot; a caller without one uses a statement that skips
+// locked rows.
 //
-// When the caller of such a statement gives up, the driver can close the connection, but
-// the statement stays in the server for up to innodb_lock_wait_timeout (50 s), with a
-// thread, a connection, and the locks that it has already. So the statement is not cut
-// off: it keeps its connection to the end. A caller without a slot uses a statement that
-// skips locked rows.
+// When the caller of a waiting statement gives up, the driver can close the connection, but the
+// statement stays in the server for up to innodb_lock_wait_timeout (50 s), with its thread, its
+// connection and its locks. So it is not cut off, and keeps its connection to the end.
 type rowWaits struct {
 	mu    sync.Mutex // protects following fields
 	rows  map[string]struct{}
 	count [waitClasses]int
-	queue []chan struct{} // of first grants without a slot; closed by wakeNext, one per slot that is left
+	queue []chan struct{} // first grants that wait for a slot; wakeNext closes one for each slot that becomes free
 }
 
-// A waitClass has slots of its own, so that acquires cannot use those of locks that are
-// held.
+// A waitClass has its own slots, so that acquires cannot use up those that held locks need.
 type waitClass int
 
 const (
@@ -44,10 +41,9 @@ const (
 	waitClasses
 )
 
-// enter takes a slot for a statement that may wait for the row of name. It returns false
-// if a statement of this process may already wait for that row, or if all slots of the
-// class, most of them, are taken. Each success must be followed by one leave, when the
-// statement has ended.
+// enter takes a slot for a statement that may wait for the row of name. It returns false if a statement
+// of this process may already wait for that row, or if the class has no slot left; it has most slots in
+// all. After each success, the caller must call leave when the statement has ended.
 func (w *rowWaits) enter(class waitClass, name string, most int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,15 +63,15 @@ func (w *rowWaits) enterLocked(class waitClass, name string, most int) bool {
 	return true
 }
 
-// enterFirst is enter for a first grant. It blocks while all slots are taken, until ctx
-// ends.
+// enterFirst is enter for a first grant. It blocks while all slots are taken, and returns an error if
+// ctx ends.
 func (w *rowWaits) enterFirst(ctx context.Context, name string, most int) (bool, error) {
 	for {
 		w.mu.Lock()
 		if _, taken := w.rows[name]; taken || w.count[firstGrantWaits] < most {
 			defer w.mu.Unlock()
 			if taken {
-				w.wakeNext() // the slot for which it was woken, if it was, is still left
+				w.wakeNext() // if it was woken for a slot, that is still free
 			}
 			return w.enterLocked(firstGrantWaits, name, most), nil
 		}
@@ -97,7 +93,7 @@ func (w *rowWaits) enterFirst(ctx context.Context, name string, most int) (bool,
 	}
 }
 
-// wakeNext wakes the first of the queue. The caller holds mu.
+// wakeNext wakes the first caller in the queue. The caller holds mu.
 func (w *rowWaits) wakeNext() {
 	if len(w.queue) > 0 {
 		close(w.queue[0])
@@ -115,16 +111,15 @@ func (w *rowWaits) leave(class waitClass, name string) {
 	}
 }
 
-// slotLimits has the slots of each class: a share of the pool, within bounds. Each
-// occupies a connection meanwhile.
+// slotLimits has the number of slots of each class: the pool's size divided by share, within bounds.
+// Each slot in use occupies a connection.
 var slotLimits = [waitClasses]struct{ share, least, most int }{
 	acquireWaits:    {4, 0, 8}, // none in a small pool, whose connections the renewals need
 	firstGrantWaits: {2, 1, 8},
 	holdWaits:       {2, 1, 4},
 }
 
-// slots returns how many statements of a class may wait in the server for locked rows,
-// each for another row.
+// slots returns how many statements of a class may wait in the server for locked rows.
 func (s *Store) slots(class waitClass) int {
 	limits, open := slotLimits[class], s.db.Stats().MaxOpenConnections
 	if open == 0 {
@@ -136,17 +131,17 @@ func (s *Store) slots(class waitClass) int {
 // A rowWait is a statement that may wait in the server for a locked row.
 type rowWait struct {
 	since  time.Time
-	holder Claim  // of the row that it waits for; zero for an acquire
-	end    func() // frees its connection and slot, if the row is unlocked or irrelevant
+	holder Claim  // the claim that owns the row; zero if the statement is an acquire
+	end    func() // frees its connection and slot; called if the row is no longer locked, or no longer matters
 }
 
-// runInSlot runs a statement that may wait in the server for the row of a claim, for
-// which the caller has a slot. The end of ctx ends the call, but not a statement that was
-// sent: cut off, it would go on waiting beside its successor.
+// runInSlot runs a statement that may wait in the server for the row of a claim, and for which the
+// caller has a slot. The end of ctx ends the call, but not a statement that was sent: if that were cut
+// off, it would continue to wait beside its successor.
 func runInSlot[T any](ctx context.Context, s *Store, c Claim, reserved bool, fn func(context.Context, *sqlx.Conn) (T, error)) (T, error) {
 	own, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)
 	began := time.Now()
-	over := false // protected by mu: the row was found unlocked, or another owner's
+	over := false // protected by mu: the row was found unlocked, or with another owner
 	s.mu.Lock()
 	s.rowWaitsByName[c.Name] = rowWait{began, c, func() { over = true; cancel() }}
 	s.mu.Unlock()
@@ -159,9 +154,9 @@ func runInSlot[T any](ctx context.Context, s *Store, c Claim, reserved bool, fn 
 	})
 }
 
-// waitInSlot is runInSlot for a statement that is cut off at the end of ctx. It runs fn on the
-// caller's goroutine: switching goroutines would cost 10 % of an uncontended acquire and release.
-// A statement that was cut off keeps its connection and slot while it may wait in the server.
+// waitInSlot is runInSlot for a statement that the end of ctx cuts off. It runs fn on the caller's
+// goroutine, because switching goroutines would cost 10 % of an uncontended acquire and release. A
+// statement that was cut off keeps its connection and slot while it may wait in the server.
 func (s *Store) waitInSlot(ctx context.Context, c Claim, reserved bool, fn func(context.Context, *sqlx.Conn) error) error {
 	left := false
 	err := s.run(ctx, reserved, func(ctx context.Context, conn *sqlx.Conn) error {
@@ -177,8 +172,8 @@ func (s *Store) waitInSlot(ctx context.Context, c Claim, reserved bool, fn func(
 	return err
 }
 
-// leaveSlot leaves the slot of a statement that has ended. One that was cut off, as in a
-// pool of one, may go on in the server, so its slot is kept until LockWaitTimeout.
+// leaveSlot frees the slot of a statement that has ended for its caller. If the statement was cut off,
+// it may continue in the server, so leaveSlot frees the slot only after LockWaitTimeout.
 func (s *Store) leaveSlot(class waitClass, name string, began time.Time, cutOff bool) {
 	if rest := LockWaitTimeout - time.Since(began); cutOff && s.lifetime.Err() == nil && rest > 0 {
 		time.AfterFunc(rest, func() { s.rowWaits.leave(class, name) })
@@ -191,8 +186,8 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// An abandonedWait is the error of a statement that was cut off and may go on waiting in
-// the server for the row of the claim.
+// An abandonedWait is the error of a statement that was cut off, and may continue to wait in the server
+// for the row of the claim.
 type abandonedWait struct {
 	error
 	claim Claim
@@ -204,9 +199,9 @@ func (e *abandonedWait) Unwrap() error { return e.error }
 // waitCheckInterval is how often a statement that may wait in the server is checked.
 const waitCheckInterval = time.Second
 
-// keepUntilUnlocked keeps a connection out of the pool, and the slot of its statement,
-// while the statement that was cut off on it may wait in the server. Otherwise the pool
-// would open another connection in its place.
+// keepUntilUnlocked keeps a connection out of the pool, and the slot of its statement taken, while that
+// statement, which was cut off, may wait in the server. Otherwise the pool would open another connection
+// in its place.
 func (s *Store) keepUntilUnlocked(conn *sqlx.Conn, left *abandonedWait) {
 	name, since := left.claim.Name, time.Now()
 	var once sync.Once
@@ -242,9 +237,10 @@ func (s *Store) keepUntilUnlocked(conn *sqlx.Conn, left *abandonedWait) {
 	s.rowWaitsByName[name] = rowWait{since, held, func() { timer.Stop(); go end() }}
 }
 
-// endWaits ends statements that still wait for rows although another statement has found
-// these unlocked: their connections are cut or dead. If the claims have lost the rows, it
-// ends only statements of the claims themselves; an acquire waits for any holder.
+// endWaits ends statements that still wait for the rows of claims, although another statement has found
+// these rows unlocked: the connections of the waiting statements are cut or dead. If the claims have
+// lost their rows, endWaits ends only statements of the claims themselves, because an acquire may still
+// wait for the new owner.
 func (s *Store) endWaits(cs []Claim, lost bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,9 +254,8 @@ func (s *Store) endWaits(cs []Claim, lost bool) {
 	}
 }
 
-// detach runs fn on a goroutine of the store, with the context own, which cancel ends.
-// The end of ctx ends the call; it ends fn only if nothing was sent yet. detach calls
-// done when fn has ended.
+// detach runs fn on its own goroutine, with the context own, which cancel ends. The end of ctx ends the
+// call, but ends fn only if nothing was sent yet. detach calls done when fn has ended.
 func detach[T any](ctx context.Context, s *Store, own context.Context, cancel context.CancelFunc, reserved bool,
 	fn func(context.Context, *sqlx.Conn) (T, error), done func(sent bool, err error),
 ) (result T, err error) {

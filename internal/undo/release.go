@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// batchTimeout limits a statement that releases a batch at Close, singleTimeout those
-	// that release its locked rows one by one before all are tried again.
+	// batchTimeout limits a statement that releases a batch at Close. singleTimeout limits the
+	// statements that release its locked rows one by one, before the batch is tried again.
 	batchTimeout  = time.Second
 	singleTimeout = 500 * time.Millisecond
-	// maxSingle limits the statements that release one row and may wait for it.
+	// maxSingle limits the number of statements in flight that release one row and may wait for it.
 	maxSingle = 4
 )
 
-// firstPause has the delays between the tries at Close.
+// firstPause has the delays between tries at Close.
 var firstPause = background.Backoff{Delay: 10 * time.Millisecond, Max: 3 * time.Second}
 
-// ReleaseAll releases rows in batches. It retries locked rows until ctx ends, and calls freed
-// with the names of each statement that released n rows.
+// ReleaseAll releases rows in batches, and retries locked rows until ctx ends. After each statement
+// that released n > 0 rows, it calls freed with the names that the statement contained.
 func ReleaseAll(ctx context.Context, repo Repository, claims []store.Claim, freed func(names []string, n int64, next store.Process)) error {
 	var failed error
 	for pause := firstPause; len(claims) > 0; {
@@ -46,8 +46,8 @@ func ReleaseAll(ctx context.Context, repo Repository, claims []store.Claim, free
 	return nil
 }
 
-// releaseOrWait releases claims in one statement, and those that it skips one by one. It
-// returns the claims that it did not release.
+// releaseOrWait releases claims with one statement, and then one by one those whose rows were
+// locked. It returns the claims that it did not release.
 func releaseOrWait(ctx context.Context, repo Repository, claims []store.Claim, freed func(names []string, n int64, next store.Process)) ([]store.Claim, error) {
 	limited, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
@@ -68,8 +68,8 @@ func releaseOrWait(ctx context.Context, repo Repository, claims []store.Claim, f
 	return left, nil
 }
 
-// releaseBatch releases claims in one statement. It returns how many it released, and those
-// that still own their rows, which were locked.
+// releaseBatch releases claims with one statement. It returns how many it released, and the claims
+// that still own their rows because these were locked.
 func releaseBatch(ctx context.Context, repo Repository, claims []store.Claim) (freed int64, next store.Process, skipped []store.Claim, err error) {
 	freed, next, err = repo.ReleaseAll(ctx, claims)
 	if err == nil && freed != int64(len(claims)) {
@@ -78,7 +78,7 @@ func releaseBatch(ctx context.Context, repo Repository, claims []store.Claim) (f
 	return freed, next, skipped, err
 }
 
-// releaseEach releases rows one by one, by statements that wait for the row, until
+// releaseEach releases rows with one statement each, which waits for the row lock, until
 // singleTimeout has passed.
 func releaseEach(ctx context.Context, repo Repository, claims []store.Claim, freed func(c store.Claim, next store.Process)) {
 	ctx, cancel := context.WithTimeout(ctx, singleTimeout)

@@ -1,5 +1,5 @@
-// Package undo releases acquisitions that no hold uses, and repeats that until the outcome is
-// known: a statement without a reply may have been executed, or may still be.
+// Package undo releases acquisitions that no hold uses. It repeats each release until the outcome
+// is known, because a statement without a reply may have been executed, or may still be executed.
 package undo
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// A Repository is what this package needs of the store, which documents the methods.
+// A Repository has the methods of package store that this package needs; their comments are there.
 type Repository interface {
 	Release(ctx context.Context, c store.Claim) (freed bool, next store.Process, err error)
 	ReleaseAfter(ctx context.Context, c store.Claim, m store.MinHold) (freed bool, next store.Process, err error)
@@ -24,8 +24,8 @@ type Repository interface {
 	Owned(ctx context.Context, cs []store.Claim) ([]store.Claim, error)
 }
 
-// A Releaser releases acquisitions in the background until their outcome is known. It has a
-// goroutine of its own, so that it never delays a renewal.
+// A Releaser releases acquisitions in the background, each until its outcome is known. It has its
+// own goroutine, so that it never delays a renewal.
 type Releaser struct {
 	repo    Repository
 	timeout time.Duration                            // of a statement
@@ -37,22 +37,22 @@ type Releaser struct {
 	pending map[store.Claim]*pendingRelease
 	single  int           // releases of one row in flight
 	running bool          // the goroutine runs; it ends when nothing is pending
-	next    time.Time     // when the first one is due, as far as the goroutine knows
+	next    time.Time     // when the goroutine expects the first release to be due
 	added   chan struct{} // capacity 1
 }
 
-// A pendingRelease is an acquisition that is no longer wanted, and whose outcome or release is
-// unknown. A statement in flight may still grant it. So its release is repeated until its lease
-// must have ended even if the statement was executed only when the database replied again.
+// A pendingRelease is an acquisition that is no longer wanted, but may own its row, or may still
+// get it from a statement in flight. Its release is repeated until its lease must have ended, even
+// if that statement was executed as late as the first reply to a release.
 type pendingRelease struct {
 	lease        time.Duration
-	minHold      store.MinHold // for which the row stays taken; such a row is released alone
-	mayBeGranted bool          // a statement that would take the row may be in flight
+	minHold      store.MinHold // how long the row must stay taken; such a row is released on its own
+	mayBeGranted bool          // a statement that takes the row may still be in flight
 	until        time.Time     // the end of the retries; zero until the database replies
 	due          time.Time
 	tries        int
-	last         bool // the try after until has been made
-	single       bool // a release of this row alone is in flight, and may wait for the row
+	last         bool // the last try, after until, has been made
+	single       bool // a release of only this row is in flight, and may wait for the row
 }
 
 // New returns a Releaser whose statements end after timeout. It calls freed after each
@@ -64,19 +64,19 @@ func New(repo Repository, timeout time.Duration, freed func(names []string, next
 	}
 }
 
-// Add releases, from the given time on, an acquisition that was made or extended for the given
-// lease. mayBeGranted is set if its statement may still be in flight.
+// Add releases an acquisition, from the given time on. lease is the longest lease that its row may
+// have. mayBeGranted means that its acquiring statement may still be in flight.
 func (r *Releaser) Add(c store.Claim, lease time.Duration, mayBeGranted bool, from time.Time) {
 	r.add(c, &pendingRelease{lease: lease, mayBeGranted: mayBeGranted, due: from})
 }
 
-// AddAfter releases, from the given time on, the row of a hold that has ended, which stays taken
-// for a minimum time. Until Forget, Add does not release the row sooner.
+// AddAfter releases the row of a hold that has ended, from the given time on, so that it stays
+// taken for a minimum time. Until Forget is called, Add does not release the row sooner.
 func (r *Releaser) AddAfter(c store.Claim, m store.MinHold, from time.Time) {
 	r.add(c, &pendingRelease{minHold: m, due: from})
 }
 
-// Forget ends the release of a claim that no longer owns its row.
+// Forget drops the pending release of a claim that no longer owns its row.
 func (r *Releaser) Forget(c store.Claim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +95,7 @@ func (r *Releaser) add(c store.Claim, p *pendingRelease) {
 		r.pending[c] = p
 	}
 	if r.running {
-		if from.Before(r.next) { // otherwise run would scan all pending releases for each new one
+		if from.Before(r.next) { // else run need not scan all pending releases now
 			background.Notify(r.added)
 		}
 		return
@@ -104,24 +104,24 @@ func (r *Releaser) add(c store.Claim, p *pendingRelease) {
 	r.group.Go(r.run)
 }
 
-// alone reports whether the row stays taken for a minimum time, which only a statement for this
-// row can write.
+// alone reports whether the row must stay taken for a minimum time. Such a release needs a
+// statement of its own.
 func (p *pendingRelease) alone() bool { return p.minHold != store.MinHold{} }
 
-// Pending returns how many releases have an unknown outcome.
+// Pending returns the number of releases whose outcome is unknown.
 func (r *Releaser) Pending() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.pending)
 }
 
-// Close ends the releases in the background. Drain serves those that are still pending.
+// Close stops the background goroutines. Drain then sends the releases that are still pending.
 func (r *Releaser) Close() {
 	r.group.Stop()
 	r.group.Wait()
 }
 
-// run releases until nothing is pending.
+// run sends releases until nothing is pending.
 func (r *Releaser) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -133,7 +133,7 @@ func (r *Releaser) run() {
 			}
 		}
 		if len(due) > 0 {
-			continue // time has passed
+			continue // others may be due by now
 		}
 		if next.IsZero() {
 			return
@@ -148,17 +148,17 @@ func (r *Releaser) run() {
 	}
 }
 
-// releaseBackoff has the delays between the releases of one acquisition. The last delay is
-// repeated. The first ones are short because a release can overtake the acquiring statement.
+// releaseBackoff has the delays between the releases of one acquisition; the last one is repeated.
+// The first ones are short, because a release may have overtaken the acquiring statement.
 var releaseBackoff = []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second}
 
-// minPending is the minimum time for which releases are repeated after the first reply. A
-// statement that was cut off may reach a busy server late, and a short lease ends late if the
-// database's clock is set back.
+// minPending is how long, at least, a release is repeated after the first reply. A statement that
+// was cut off may reach a busy server late; and if the database's clock is set back, even a short
+// lease ends late.
 const minPending = 5 * time.Second
 
-// due returns the releases that are due, and when the next one will be. If nothing is
-// pending, next is zero and the goroutine must end.
+// due returns the releases that are due now, and the time when the next one is. If nothing is
+// pending, next is zero, and the goroutine must end.
 func (r *Releaser) due() (due []store.Claim, next time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -189,8 +189,8 @@ func (r *Releaser) due() (due []store.Claim, next time.Time) {
 	return due, next
 }
 
-// release releases claims in one statement. It returns the claims that still own their rows,
-// because transactions have these locked.
+// release releases claims with one statement. It returns the claims that still own their rows
+// because transactions have those rows locked.
 func (r *Releaser) release(ctx context.Context, claims []store.Claim) (skipped []store.Claim, err error) {
 	ctx, cancel := store.WithRetryLimit(ctx, r.timeout)
 	defer cancel()
@@ -205,8 +205,8 @@ func (r *Releaser) release(ctx context.Context, claims []store.Claim) (skipped [
 	return skipped, err
 }
 
-// record updates the pending releases after a statement that released all of claims or
-// skipped some.
+// record updates the pending releases after a statement that should release claims. It has
+// released all of them, or has skipped some because their rows were locked.
 func (r *Releaser) record(claims, skipped []store.Claim, all bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -228,8 +228,8 @@ func (r *Releaser) record(claims, skipped []store.Claim, all bool, err error) {
 	}
 }
 
-// releaseSingly releases rows one by one, by statements that wait for the row lock: a row for
-// which many callers compete may always be locked.
+// releaseSingly releases rows with one statement each, which waits for the row lock: a row for
+// which many callers compete may be locked whenever a batch tries to release it.
 func (r *Releaser) releaseSingly(claims []store.Claim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -240,7 +240,8 @@ func (r *Releaser) releaseSingly(claims []store.Claim) {
 	}
 }
 
-// startSingle releases one row, unless that is in flight or too many are. The caller holds mu.
+// startSingle releases one row in the background, unless that is in flight already, or too many
+// such releases are. The caller holds mu.
 func (r *Releaser) startSingle(c store.Claim, p *pendingRelease) {
 	if p.single || r.single == maxSingle || r.group.Ctx.Err() != nil {
 		return
@@ -258,7 +259,7 @@ func (r *Releaser) startSingle(c store.Claim, p *pendingRelease) {
 	})
 }
 
-// releaseSingle releases one row by a statement that waits for it.
+// releaseSingle releases one row with a statement that waits for the row lock.
 func (r *Releaser) releaseSingle(ctx context.Context, c store.Claim, p *pendingRelease) error {
 	freed, next, err := p.send(ctx, r.repo, c)
 	done := err == nil && freed
@@ -286,9 +287,9 @@ func (p *pendingRelease) send(ctx context.Context, repo Repository, c store.Clai
 	return repo.Release(ctx, c)
 }
 
-// Drain releases everything that is pending, and retries until ctx ends: a transaction may
-// have a row locked, and a connection may be dead. It returns the name of an acquisition
-// that may still be granted, or "".
+// Drain sends all pending releases. It retries until ctx ends, because a transaction may have a row
+// locked, or a connection may be dead. It returns the name of an acquisition that may still be
+// granted, or "".
 func (r *Releaser) Drain(ctx context.Context) (mayBeGranted string, err error) {
 	for pause := firstPause; ; {
 		claims, alone := r.all()
@@ -318,7 +319,7 @@ func (r *Releaser) Drain(ctx context.Context) (mayBeGranted string, err error) {
 	}
 }
 
-// all returns the pending releases: those that statements may share, and the others.
+// all returns the pending releases: those that can share a statement, and those that cannot.
 func (r *Releaser) all() (claims []store.Claim, alone map[store.Claim]*pendingRelease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -348,8 +349,8 @@ func (r *Releaser) drainBatch(ctx context.Context, claims []store.Claim) error {
 	return err
 }
 
-// left returns the name of an acquisition that may still be granted, and of one that owns
-// its row.
+// left returns the name of a pending acquisition that may still be granted, and the name of one
+// that owns its row; each is "" if there is none.
 func (r *Releaser) left() (mayBeGranted, held string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

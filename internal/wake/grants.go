@@ -9,14 +9,14 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// grants has what releases of other processes have granted to this one. To find a grant changes
-// nothing in its row, so the process remembers each one that it has found: a grant is taken by one
-// head, or given back, and never found again.
+// grants has the grants that releases of other processes have made to this one. Finding a grant
+// changes nothing in its row, so the process remembers each grant that it has found. That way, each
+// is taken by one head or given back, and then never found again.
 type grants struct {
 	mu      sync.Mutex             // protects following fields
-	ready   map[string]store.Grant // by name: found, and not taken yet
-	found   map[string]foundGrant  // by name: the last one
-	sweepAt int                    // the size of found at which old ones are forgotten
+	ready   map[string]store.Grant // by name: the grants that are found but not taken yet
+	found   map[string]foundGrant  // by name: the grant that was found last
+	sweepAt int                    // the size at which old entries are removed from found
 }
 
 type foundGrant struct {
@@ -25,8 +25,8 @@ type foundGrant struct {
 }
 
 const (
-	// rememberGrants is how long a grant is remembered at least. After GrantLease, no statement
-	// reports it, unless the database's clock was set back.
+	// rememberGrants is how long, at least, a grant is remembered. No statement reports it after
+	// GrantLease, unless the database's clock was set back.
 	rememberGrants = time.Minute
 	minSweep       = 1024
 )
@@ -35,7 +35,8 @@ func newGrants() *grants {
 	return &grants{ready: map[string]store.Grant{}, found: map[string]foundGrant{}, sweepAt: minSweep}
 }
 
-// remember records that a grant was found, and reports whether that is new. The caller holds mu.
+// remember records that a grant was found, and reports whether it was found for the first time. The
+// caller holds mu.
 func (g *grants) remember(c store.Claim) bool {
 	if g.found[c.Name].owner == c.Owner {
 		return false
@@ -63,7 +64,7 @@ func (g *grants) put(grant store.Grant) bool {
 	return true
 }
 
-// take returns the grant of a name that is ready, if there is one.
+// take takes the grant that is ready for a name, if there is one.
 func (g *grants) take(name string) (grant store.Grant, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -80,8 +81,8 @@ func (g *grants) takeAll() []store.Grant {
 	return all
 }
 
-// claim takes a grant that the caller has found in its row. mine is false if it was taken before.
-// wasReady means that it was found before, but not taken.
+// claim takes a grant that the caller has found in its row. mine is false if the grant was taken
+// before. wasReady means that the listener has found it before, and nobody has taken it.
 func (g *grants) claim(c store.Claim) (mine, wasReady bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

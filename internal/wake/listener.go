@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// MaxListen limits a Listen, which blocks ALTER TABLE.
+	// MaxListen limits a Listen, because the statement blocks ALTER TABLE while it sleeps.
 	MaxListen = 5 * time.Second
-	// StopTimeout limits the end of a Listen after its signal.
+	// StopTimeout is how long Close waits for a Listen to end after it has signalled it.
 	StopTimeout = 300 * time.Millisecond
-	// minListenBackoff is the delay after the second failure in a row to listen. It doubles, up
-	// to maxListenBackoff, until Listen succeeds.
+	// minListenBackoff is the delay after the second failure in succession. It doubles, up to
+	// maxListenBackoff, until Listen succeeds.
 	minListenBackoff = time.Second
 	maxListenBackoff = time.Minute
-	// falseWakeBackoff is the delay after MaxFalseWakes wake-ups, and one for each wait queue,
-	// without a grant: a proxy may send the listener to a replica.
+	// falseWakeBackoff is the delay after more than MaxFalseWakes wake-ups, plus one for each wait
+	// queue, without a grant: a proxy may have sent the listener to a replica.
 	falseWakeBackoff = 10 * time.Second
 	MaxFalseWakes    = 20
 )
@@ -33,29 +33,29 @@ type listenStore interface {
 	HoldEnded()
 }
 
-// A listener waits for signals on a connection of its own, if it is enabled. Only the
-// poller's goroutine calls listen, granted and close.
+// A listener waits for signals on its own connection, if it is enabled. Only the poller's goroutine
+// calls listen, granted and close.
 type listener struct {
 	repo    listenStore
 	queues  Queues
 	enabled bool
 	forced  func()
-	ctx     context.Context // of Listen; ends at most StopTimeout after Waker.Close
+	ctx     context.Context // of Listen; ends within StopTimeout after Waker.Close
 
-	// Only listen and close use the following.
-	timedOut bool // the last Listen ended by itself
+	// Only listen and close use the following fields.
+	timedOut bool // the last Listen ended without a wake-up
 	backoff  background.Backoff
 
 	mu         sync.Mutex // protects following fields
 	open       bool       // this process can be signalled
-	works      bool       // a signal has arrived
+	works      bool       // a signal has arrived, and none was missed since
 	falseWakes int        // wake-ups since the last grant
-	retryAt    time.Time  // no Listen before
+	retryAt    time.Time  // no Listen begins before this time
 }
 
 var errFalseWakes = errors.New("many wake-ups without a grant")
 
-// canListen reports whether this process expects signals.
+// canListen reports whether this process listens for signals while it waits.
 func (l *listener) canListen() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,14 +68,15 @@ func (l *listener) isOpen() bool {
 	return l.open
 }
 
-// signalWorks reports whether a signal has arrived, and no release since was found without one.
+// signalWorks reports whether a signal has arrived, and every release that was found since then came
+// with a signal.
 func (l *listener) signalWorks() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.works
 }
 
-// acquired records a grant: the wake-ups before it were not false.
+// acquired records a grant, which shows that the wake-ups before it were not all false.
 func (l *listener) acquired() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,8 +115,8 @@ func (l *listener) listen(names []string, d time.Duration) (store.Wakeup, error)
 	return wakeup, err
 }
 
-// granted finds what releases have granted to this process, makes new grants ready for the heads,
-// and returns their names.
+// granted reads which of the names releases have granted to this process. It makes new grants ready
+// for the heads of these names, and returns the names.
 func (l *listener) granted(names []string, g *grants) (ready []string) {
 	ctx, cancel := context.WithTimeout(l.ctx, signalTimeout)
 	defer cancel()
@@ -130,8 +131,8 @@ func (l *listener) granted(names []string, g *grants) (ready []string) {
 	return ready
 }
 
-// failed sets the delay until the next Listen. A first failure has none, unless the pool lacks
-// connections. The caller holds mu.
+// failed sets the delay until the next Listen after an error. There is no delay after a first failure,
+// unless the pool lacks connections. The caller holds mu.
 func (l *listener) failed(err error) {
 	pause := maxListenBackoff
 	switch first := l.backoff.Delay == 0; {
@@ -159,8 +160,8 @@ func (l *listener) close() {
 	l.open = false
 }
 
-// stop stops the group before its poller can close the listener, and reports whether the
-// listener is open.
+// stop stops the group, and reports whether the listener was open then. It holds mu, so the poller
+// cannot close the listener in between.
 func (l *listener) stop(group *background.Group) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

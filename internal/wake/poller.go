@@ -22,7 +22,7 @@ const (
 	IdleTimeout = 3 * time.Second
 )
 
-// A poller looks at the rows of heads that sleep, and listens for signals meanwhile.
+// A poller reads the rows for which heads sleep, at intervals. In between, it listens for signals.
 type poller struct {
 	repo      looker
 	queues    Queues
@@ -35,9 +35,9 @@ type poller struct {
 
 	mu       sync.Mutex // protects following fields
 	watched  map[string]*watch
-	running  bool               // run runs; it ends when nothing is watched
-	nextLook time.Time          // of run
-	pause    background.Backoff // between the looks after nextLook
+	running  bool               // the goroutine run exists; it ends when nothing is watched
+	nextLook time.Time          // when run reads the rows next
+	pause    background.Backoff // the interval after nextLook
 	expiries int                // leases that have ended since lookAgain began; 0 if it does not run
 }
 
@@ -45,7 +45,7 @@ type looker interface {
 	Look(ctx context.Context, names []string) (rows map[string]store.Row, sent time.Time, err error)
 }
 
-// A watch is a name whose head sleeps until the row may be free.
+// A watch represents a name whose head sleeps until the row may be free.
 type watch struct {
 	expiry *time.Timer     // fires when the holder's lease ends
 	looked func(err error) // called after each look, with mu held
@@ -89,7 +89,8 @@ func (p *poller) forget(name string) bool {
 	return ok
 }
 
-// found wakes a head whose row may be free. The caller holds mu.
+// found wakes the head of a name whose row may be free. It returns false if the name is not watched.
+// The caller holds mu.
 func (p *poller) found(name string) (watched bool) {
 	if watched = p.forget(name); watched {
 		p.queues.Wake(name)
@@ -97,8 +98,8 @@ func (p *poller) found(name string) (watched bool) {
 	return watched
 }
 
-// expired is called when a holder's lease ends, unless it was renewed. It wakes a single head
-// at once. For several, one look finds the rows that are free.
+// expired is called when the lease of a row's holder ends by what the last read has shown. If only
+// one name is watched, expired wakes its head. If several are, one read finds the rows that are free.
 func (p *poller) expired(name string, w *watch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,7 +114,8 @@ func (p *poller) expired(name string, w *watch) {
 	}
 }
 
-// lookAgain looks until no lease has ended meanwhile: leases that end together need one look.
+// lookAgain reads the rows until no further lease has ended meanwhile, so that leases that end at the
+// same time need only one read.
 func (p *poller) lookAgain() {
 	p.mu.Lock()
 	for seen := 0; seen < p.expiries; {
@@ -129,9 +131,9 @@ func (p *poller) lookAgain() {
 	p.mu.Unlock()
 }
 
-// run listens for signals if it can, or sleeps until the next look. It ends when nothing is
-// watched. Once stop has returned true, another run may begin and listen, so this one must
-// not close the listener after that.
+// run listens for signals if it can, or sleeps until the next look. It ends when nothing is watched.
+// After stop has returned true, another run may begin and listen, so this one must close the
+// listener before.
 func (p *poller) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -169,7 +171,7 @@ func (p *poller) run() {
 	p.listener.close() // running stays set: after Waker.Close no other poller starts
 }
 
-// plan returns the names that are watched, at most a batch, and the time to the next look.
+// plan returns up to a batch of the watched names, and the time until the next look.
 func (p *poller) plan() (names []string, sleep time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,7 +191,7 @@ func (p *poller) stop() bool {
 	return !p.running
 }
 
-// lookDue schedules the look after the one that is due.
+// lookDue schedules the next look, when one is due now.
 func (p *poller) lookDue() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,7 +199,7 @@ func (p *poller) lookDue() {
 	p.nextLook = time.Now().Add(p.pause.Delay)
 }
 
-// lookSoon schedules the next look as if signals did not arrive.
+// lookSoon schedules the next look after the short interval for when signals do not arrive.
 func (p *poller) lookSoon() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -240,8 +242,8 @@ func (p *poller) listen(names []string, sleep time.Duration) {
 	}
 }
 
-// wake wakes the heads for whose rows listen has returned, and those to which releases have
-// granted rows. It reports whether a signal may be for one of several names.
+// wake wakes the heads that a wake-up concerns, and those to which releases have granted rows. It
+// reports whether the wake-up may concern one of several names.
 func (p *poller) wake(wakeup store.Wakeup, granted []string) (unexplained bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -303,8 +305,8 @@ func (p *poller) lookAt(names []string, watched map[string]*watch, signalled boo
 		case signalled && strings.HasPrefix(row.Owner, p.signaller.self.String()):
 			p.found(name) // this process has claimed it, and the last shared hold may have ended
 		case err != nil, !ok, row.Remaining <= 0, row.Grantee == p.signaller.self, p.listener.enabled && !row.Waiting:
-			// The row is free, or granted to this process, or this process is not in its wait
-			// queue any more, or the waiter's own statement will return the error.
+			// The row is free or granted to this process, or no longer lists this process in its
+			// wait queue; or the head's own statement will return the error.
 			p.found(name)
 		default:
 			w.expiry.Reset(row.Remaining)

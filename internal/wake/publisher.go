@@ -26,7 +26,7 @@ type publisher struct {
 	ctx        context.Context // of Publish; ends at most 1 s after Waker.Close
 	outbox     chan string     // names to publish
 	subscribed sync.Once
-	lastWarned warned // for errors of Publish; used by the goroutine that serves outbox, then by drain
+	lastWarned warned // about errors of Publish; used by the goroutine of serve, and then by drain
 }
 
 // publish announces that names were released.
@@ -45,7 +45,7 @@ func (p *publisher) publish(names []string) {
 	}
 }
 
-// subscribe starts the goroutines that serve the notifier.
+// subscribe starts the goroutines that receive from and publish to the notifier, once.
 func (p *publisher) subscribe() {
 	if p.notifier != nil {
 		p.subscribed.Do(func() {
@@ -68,7 +68,8 @@ func (p *publisher) receive() {
 	}
 }
 
-// released wakes the heads of both wait queues of a name: a notifier carries only names.
+// released wakes the heads of both wait queues of a name: those of its lock and of its semaphore. A
+// notifier carries only names.
 func (p *publisher) released(name string) {
 	p.queues.Wake(name)
 	p.queues.Wake(store.QueueName(store.Permit, name))
@@ -85,7 +86,7 @@ func (p *publisher) serve() {
 	}
 }
 
-// drain publishes the names that serve has left in outbox.
+// drain publishes the names that are still in outbox after serve has ended.
 func (p *publisher) drain() {
 	for {
 		select {
@@ -105,9 +106,10 @@ func (p *publisher) send(name string) {
 	}
 }
 
-// warned is the time of the last warning. Within a minute of it, level returns debug.
+// warned is the time of the last warning.
 type warned time.Time
 
+// level returns the level for another failure: warn, but at most once a minute; otherwise debug.
 func (w *warned) level() slog.Level {
 	if now := time.Now(); now.Sub(time.Time(*w)) >= time.Minute {
 		*w = warned(now)

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// signalTimeout limits a signaller's statement, and the read of grants.
+	// signalTimeout limits each statement of a signaller, and the listener's read of grants.
 	signalTimeout = 2 * time.Second
 	// maxContended limits the names in signaller.contended.
 	maxContended = 1024
 )
 
-// removeBackoff has the delays between tries to leave wait queues, or to give back a grant.
+// removeBackoff has the delays between attempts to leave wait queues or to give back a grant.
 var removeBackoff = background.Backoff{Delay: 10 * time.Millisecond, Max: time.Second}
 
 type signalStore interface {
@@ -30,8 +30,8 @@ type signalStore interface {
 	RemoveWaiter(ctx context.Context, names []string, p store.Process) (next store.Process, all bool, err error)
 }
 
-// A signaller leaves wait queues in which this process no longer waits, gives back grants that no head
-// takes, and signals the processes that are next for released rows.
+// A signaller signals the processes that are next for released rows. It also removes this process
+// from wait queues in which it no longer waits, and gives back grants that no head takes.
 type signaller struct {
 	repo     signalStore
 	queues   Queues
@@ -43,16 +43,16 @@ type signaller struct {
 	ctx      context.Context // of statements; ended by Waker.Close
 
 	mu        sync.Mutex          // protects following fields
-	contended map[string]struct{} // names that were refused recently
+	contended map[string]struct{} // names for which a statement was refused recently
 	listed    map[string]bool     // names whose rows may list this process; true while a statement that lists it is in flight
-	direct    map[string]struct{} // those of listed whose rows a release may grant to this process
-	expected  bool                // expectGrant was called
-	leaving   map[string]struct{} // names whose rows list this process although it has no waiters
-	removing  bool                // removeWaiters runs
+	direct    map[string]struct{} // the names in listed whose rows a release may grant to this process
+	expected  bool                // expectGrant was called at least once
+	leaving   map[string]struct{} // names whose rows list this process although it has no waiters for them
+	removing  bool                // removeWaiters is running
 }
 
-// enlist implements Waker.Enlist. It returns 0 unless the statement was refused before, or
-// the name was contended recently.
+// enlist implements Waker.Enlist. It returns 0 unless an earlier statement was refused, or the name
+// was contended recently.
 func (s *signaller) enlist(name string, again bool) store.Process {
 	as := s.self
 	if !s.listener.canListen() {
@@ -67,7 +67,7 @@ func (s *signaller) enlist(name string, again bool) store.Process {
 	return as
 }
 
-// unlist records that the row does not list this process, which was granted it.
+// unlist records that the row does not list this process, because the row was granted to it.
 func (s *signaller) unlist(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *signaller) unlist(name string) {
 	delete(s.direct, name)
 }
 
-// expectGrant records that a release may grant the row to this process.
+// expectGrant records that a release may from now on grant the row to this process.
 func (s *signaller) expectGrant(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +119,8 @@ func (s *signaller) isContended(name string) bool {
 	return contended
 }
 
-// wakeRequesting wakes the heads whose statements, which may join a wait queue, are in flight.
+// wakeRequesting wakes the heads that have a statement in flight that may join a wait queue: the
+// signal may have been for one of them.
 func (s *signaller) wakeRequesting() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,14 +143,14 @@ func (s *signaller) leave(name string) {
 	}
 }
 
-// stillWaiting reports whether this process has waiters for a name, and if so, records that the row
-// lists it. The caller holds mu.
+// stillWaiting reports whether this process has waiters for a name. If it has, stillWaiting records
+// that the row may list it. The caller holds mu.
 func (s *signaller) stillWaiting(name string) bool {
 	if !s.queues.Has(name) {
 		return false
 	}
 	if _, ok := s.listed[name]; !ok {
-		s.listed[name] = false // for leave: the head may be the holder, about to leave
+		s.listed[name] = false // so that leave removes it: the head may be a holder that is about to leave
 	}
 	return true
 }
@@ -166,15 +167,15 @@ func (s *signaller) leaveWaitQueue(name string) {
 	}
 }
 
-// signalNext signals the processes that are next for the rows; one of them is known.
+// signalNext signals the processes that are next for the rows. One of them is known already: next.
 func (s *signaller) signalNext(names []string, next store.Process) {
 	if len(names) == 1 || !s.signalFree(names) {
 		s.signalWaiters(names, next)
 	}
 }
 
-// signalFree signals the processes that are next for those of the rows that are free, and those to
-// which releases have granted rows. It returns false if it cannot read them.
+// signalFree reads rows, and signals the processes that are next for those that are free, and those
+// to which releases have granted a row. It returns false if it cannot read the rows.
 func (s *signaller) signalFree(names []string) bool {
 	ctx, cancel := context.WithTimeout(s.ctx, signalTimeout)
 	rows, _, err := s.repo.Look(ctx, names)
@@ -187,7 +188,7 @@ func (s *signaller) signalFree(names []string) bool {
 	for name, row := range rows {
 		next := row.Next
 		if row.Grantee != 0 {
-			next = row.Grantee.Direct() // it may not have been signalled
+			next = row.Grantee.Direct() // perhaps it was not signalled yet
 		}
 		if row.Remaining <= 0 || row.Grantee != 0 {
 			byProcess[next] = append(byProcess[next], name)
@@ -199,8 +200,9 @@ func (s *signaller) signalFree(names []string) bool {
 	return true
 }
 
-// signalWaiters signals p, the head of the rows' wait queues. If p does not listen, it removes p and
-// signals the next one, unless the rows were granted to p, which may have found that already.
+// signalWaiters signals p, the head of the rows' wait queues. If p does not listen, signalWaiters
+// removes p from the queues and signals the next process; but not if the rows were granted to p,
+// which may have found that already.
 func (s *signaller) signalWaiters(names []string, p store.Process) {
 	switch {
 	case p == 0:
@@ -232,7 +234,8 @@ func (s *signaller) signalWaiters(names []string, p store.Process) {
 	}
 }
 
-// wakeSelf wakes the heads of rows for which this process is next.
+// wakeSelf wakes the heads in this process, which is next for the rows. It leaves the wait queues of
+// rows for which it has no waiters.
 func (s *signaller) wakeSelf(names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,8 +248,9 @@ func (s *signaller) wakeSelf(names []string) {
 	}
 }
 
-// removeWaiters serves leaveWaitQueue until no name is left. Its statements skip locked rows, which
-// it tries again: one that waited for them would stay in the server.
+// removeWaiters removes this process from the wait queues of the names in leaving, until none is
+// left. Its statements skip locked rows and are repeated, because a statement that waits for a row
+// would stay in the server.
 func (s *signaller) removeWaiters() {
 	pause := removeBackoff
 	for {
@@ -269,13 +273,13 @@ func (s *signaller) removeWaiters() {
 		}
 		s.mu.Unlock()
 		if !pause.Wait(s.group.Ctx) {
-			return // removing stays set: no goroutine starts any more
+			return // removing stays set: the group has stopped
 		}
 	}
 }
 
-// abandoned returns up to a batch of names whose rows list this process although it has no
-// waiters. If there are none, removeWaiters must end.
+// abandoned returns up to a batch of names whose rows list this process although it has no waiters
+// for them. If there are none, removeWaiters must end.
 func (s *signaller) abandoned() (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -292,8 +296,8 @@ func (s *signaller) abandoned() (names []string) {
 	return names
 }
 
-// remove removes this process from the wait queues of rows, and signals those that are next. It
-// returns the names of the rows that may still list it.
+// remove removes this process from the wait queues of rows, and signals the processes that are then
+// next. It returns the names of the rows that may still list this process.
 func (s *signaller) remove(names []string) (left []string, err error) {
 	left, next, err := s.removeFrom(names)
 	for _, name := range names {
@@ -305,8 +309,8 @@ func (s *signaller) remove(names []string) (left []string, err error) {
 	return left, err
 }
 
-// removeFrom is remove, but returns the next process of one of the rows. It also gives back rows that
-// were granted to this process.
+// removeFrom is remove, except that it returns a process that is next, and signals none. It also gives
+// back rows that were granted to this process.
 func (s *signaller) removeFrom(names []string) (left []string, next store.Process, err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, signalTimeout)
 	defer cancel()
@@ -329,18 +333,18 @@ func (s *signaller) removeFrom(names []string) (left []string, next store.Proces
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !rows[name].Listed }), next, nil
 }
 
-// maxDrainPause is the longest pause before drain tries rows again that others have locked.
+// maxDrainPause is the longest pause before drain tries locked rows again.
 const maxDrainPause = 200 * time.Millisecond
 
-// drain removes this process from the wait queues that still list it, and gives back what was
-// granted to it. The listener is closed, so no release grants it more.
+// drain removes this process from the wait queues that still list it, and gives back the rows that
+// were granted to it. The listener is closed, so no release grants it more.
 func (s *signaller) drain() {
 	s.mu.Lock()
 	names := slices.AppendSeq(slices.Collect(maps.Keys(s.leaving)), maps.Keys(s.listed))
 	expected := s.expected
 	s.mu.Unlock()
 	if !expected {
-		return // a process that cannot signal this one removes it
+		return // other processes remove it from the queues when they cannot signal it
 	}
 	for _, g := range s.grants.takeAll() {
 		s.giveBackGrant(g)
@@ -357,9 +361,9 @@ func (s *signaller) drain() {
 	}
 }
 
-// giveBack releases a row that was granted to this process after its last waiter had left. A waiter
-// that has joined since takes the grant, unless it leaves before it has found it, such as one without
-// a wait. Then leave serves the row again.
+// giveBack releases a row that was granted to this process after its last waiter had left. But if a
+// waiter has joined since, that one takes the grant. If it leaves before it has found the grant, such
+// as a call without a wait, leave serves the row again.
 func (s *signaller) giveBack(c store.Claim) {
 	s.mu.Lock()
 	waits := s.stillWaiting(c.Name)
@@ -375,7 +379,7 @@ func (s *signaller) giveBack(c store.Claim) {
 	}
 }
 
-// giveBackGrant releases the row of a grant that was ready, and so counts as a hold.
+// giveBackGrant releases the row of a grant that the listener has found, and that counts as a hold.
 func (s *signaller) giveBackGrant(g store.Grant) {
 	s.release(g.Claim)
 	s.repo.HoldEnded()

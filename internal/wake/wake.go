@@ -1,6 +1,6 @@
-// Package wake wakes the heads of a process's wait queues: after a release in this process, on
-// a signal or a message from another one, when the holder's lease ends, and when the poller
-// finds the row free. A wake-up is a hint: the row is the truth.
+// Package wake wakes the heads of a process's wait queues: after a release in this process, after a
+// signal or a message from another process, when the holder's lease ends, and when the poller finds
+// the row free. A wake-up is only a hint: the head must then check the row.
 package wake
 
 import (
@@ -13,15 +13,15 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// Queues are the wait queues of this process. Their methods do not block and call nothing
-// back, so they are called under the mutexes of this package.
+// Queues are the wait queues of this process. Their methods neither block nor call back, so this
+// package may call them while it holds a mutex.
 type Queues interface {
 	Wake(name string) // the head of name's queue, if there is one
 	Has(name string) bool
-	Len() int // names that have a queue
+	Len() int // the number of names that have a queue
 }
 
-// A Repository is what a Waker needs of the store, which documents the methods.
+// A Repository has the methods of package store that a Waker needs; their comments are there.
 type Repository interface {
 	listenStore
 	signalStore
@@ -31,7 +31,7 @@ type Repository interface {
 type Config struct {
 	Self     store.Process
 	Interval time.Duration // of the poller
-	Signal   bool          // join wait queues in rows, and signal other processes
+	Signal   bool          // whether to join the wait queues of rows, and to signal other processes
 	Notifier Notifier      // may be nil
 	Forced   func()        // called when the listener finds that a lock of this process was freed by force
 	Log      *slog.Logger
@@ -94,7 +94,8 @@ func (w *Waker) Close() {
 func (w *Waker) Signals() bool { return w.listener.enabled }
 
 // Enlist returns the id under which the next statement of name's head joins the row's wait queue if
-// it is refused, or 0 if it does not join. again is set if an earlier one was refused.
+// the statement is refused, or 0 if it must not join. again means that an earlier statement of the
+// head was refused.
 func (w *Waker) Enlist(name string, again bool) store.Process {
 	if !w.Signals() {
 		return 0
@@ -102,26 +103,26 @@ func (w *Waker) Enlist(name string, again bool) store.Process {
 	return w.signaller.enlist(name, again)
 }
 
-// Contended reports whether a statement for name was refused lately.
+// Contended reports whether a statement of this process for name was refused lately.
 func (w *Waker) Contended(name string) bool { return w.signaller.isContended(name) }
 
-// Signalled reports whether the last signals to this process, as far as it knows, have arrived.
+// Signalled reports whether signals reach this process, as far as it knows.
 func (w *Waker) Signalled() bool { return w.listener.signalWorks() }
 
-// ExpectGrant must be called before that statement is sent if it lists this process by the id that
-// takes grants.
+// ExpectGrant must be called before name's head sends a statement that joins the wait queue under an
+// id that takes grants (see Process.Direct in package store).
 func (w *Waker) ExpectGrant(name string) { w.signaller.expectGrant(name) }
 
-// TakeGrant returns what a release of another process has granted to this one for its head of a
-// name, if there is something. The caller must call Granted if the grant still holds, because the row
-// may list this process again otherwise; and turn it into a hold, or give it back.
+// TakeGrant returns the grant that a release of another process has made to this one for name, if the
+// listener has found one. The caller must turn it into a hold, or give it back. If the grant's lease
+// still runs, it must also call Granted; otherwise the row may list this process again.
 func (w *Waker) TakeGrant(name string) (store.Grant, bool) {
 	return w.signaller.grants.take(name)
 }
 
-// ClaimGrant is TakeGrant for a grant that the head has found in the row. It returns false if the
-// grant was taken before. The caller must replace its owner, or give it back; it is not counted as
-// a hold.
+// ClaimGrant is TakeGrant for a grant that the head itself has found in the row. It returns false if
+// the grant was taken before. Otherwise the caller must replace the owner in the row, or call
+// GiveBack. Unlike a grant of TakeGrant, this one needs no HoldEnded.
 func (w *Waker) ClaimGrant(c store.Claim) bool {
 	mine, wasReady := w.signaller.grants.claim(c)
 	if wasReady {
@@ -133,17 +134,17 @@ func (w *Waker) ClaimGrant(c store.Claim) bool {
 	return mine
 }
 
-// GiveBack releases, in the background, a row that was claimed by ClaimGrant.
+// GiveBack releases, in the background, the row of a grant that ClaimGrant has claimed.
 func (w *Waker) GiveBack(c store.Claim) {
 	w.group.Go(func() { w.signaller.release(c) })
 }
 
-// Granted records the reply to that statement: the row does not list this process. It must
-// be called before name can have another head.
+// Granted records that the head was granted the row, which therefore does not list this process. It
+// must be called before name can have another head.
 func (w *Waker) Granted(name string) { w.signaller.unlist(name) }
 
-// Answered records that the statements of a head were granted or refused. again is set if
-// an earlier one was refused.
+// Answered records that a statement of name's head was granted or refused. again means that an
+// earlier one was refused.
 func (w *Waker) Answered(name string, granted, again bool) {
 	if granted {
 		w.listener.acquired()
@@ -151,9 +152,9 @@ func (w *Waker) Answered(name string, granted, again bool) {
 	w.signaller.answered(name, granted, again)
 }
 
-// Watch makes the poller look at the row of name, whose head was refused, until Unwatch. The
-// poller wakes the head when it finds the row free, or when left has passed. It calls looked
-// with the error, or nil, of each look.
+// Watch makes the poller read the row of name, whose head was refused, until Unwatch. The poller
+// wakes the head when it finds the row free, or when left has passed. After each read, it calls
+// looked with the error or nil.
 func (w *Waker) Watch(name string, left time.Duration, looked func(err error)) {
 	w.publisher.subscribe()
 	w.poller.watch(name, left, looked)
@@ -162,11 +163,11 @@ func (w *Waker) Watch(name string, left time.Duration, looked func(err error)) {
 // Unwatch ends Watch.
 func (w *Waker) Unwatch(name string) { w.poller.unwatch(name) }
 
-// Leave must be called when the last waiter for a name has left.
+// Leave must be called when the last waiter for a name has left its queue.
 func (w *Waker) Leave(name string) { w.signaller.leave(name) }
 
-// Released publishes releases of rows, and signals the processes that are next in their wait
-// queues; one of them is known.
+// Released announces that rows were released: it publishes their names, and signals the processes
+// that are next in their wait queues. The release has returned one of these, next.
 func (w *Waker) Released(rows []string, next store.Process) {
 	names := w.queueNames(rows)
 	w.publisher.publish(names)
@@ -175,8 +176,8 @@ func (w *Waker) Released(rows []string, next store.Process) {
 	}
 }
 
-// queueNames returns the names of the rows' wait queues, and wakes the heads of those whose
-// holders were not the heads themselves: the holders of shared locks and of permits.
+// queueNames returns the names of the rows' wait queues. It also wakes their heads after the release
+// of shared locks and permits, whose holders are not the heads themselves.
 func (w *Waker) queueNames(rows []string) []string {
 	part := func(row string) bool { return store.ModeOf(row) != store.Exclusive }
 	if !slices.ContainsFunc(rows, part) {
@@ -200,8 +201,8 @@ func (w *Waker) WakeNext(name string) {
 	}
 }
 
-// Freed is Released for rows that were released in the background or by force. It also wakes
-// waiters of this process.
+// Freed is Released for rows that were released in the background or by force. It also wakes the
+// heads in this process.
 func (w *Waker) Freed(rows []string, next store.Process) {
 	for _, row := range rows {
 		w.queues.Wake(store.QueueOf(row))

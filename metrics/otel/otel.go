@@ -1,5 +1,4 @@
-// Package otelmysqllock makes OpenTelemetry spans and metrics of a
-// mysqllock.Locker:
+// Package otelmysqllock provides OpenTelemetry spans and metrics for a mysqllock.Locker:
 //
 //	observer, err := otelmysqllock.NewObserver()
 //	...
@@ -7,8 +6,7 @@
 //	...
 //	registration, err := otelmysqllock.RegisterStats(locker)
 //
-// Both use the global providers unless an option says otherwise, and neither needs
-// the other.
+// Both use the global providers unless an option sets another, and neither needs the other.
 package otelmysqllock
 
 import (
@@ -75,7 +73,7 @@ func WithAttributes(attributes ...attribute.KeyValue) Option {
 // there are too many.
 func WithLockName() Option { return func(c *config) { c.names = true } }
 
-// observer is what hooks use.
+// observer has what the functions of the Observer use.
 type observer struct {
 	tracer        trace.Tracer
 	acquire, hold metric.Float64Histogram
@@ -83,17 +81,15 @@ type observer struct {
 	names         bool
 }
 
-// NewObserver returns what makes a span of each acquire, mysqllock.acquire, and
-// histograms of how long acquires and holds took, mysqllock.acquire.duration and
-// mysqllock.hold.duration. It is for [mysqllock.WithObserver], and may serve
-// several Lockers.
+// NewObserver returns an Observer for [mysqllock.WithObserver], which several Lockers may share. It
+// creates a span mysqllock.acquire for each acquire, and the histograms mysqllock.acquire.duration and
+// mysqllock.hold.duration. It returns the error of the meter provider.
 //
-// The span is a child of the span in the context of TryLock, and the parent of the
-// acquiring statements, where the database is traced too. It has the mode, the
-// outcome, the token, how long the call waited, and whether the lock was passed on inside the
-// process. Its status is an error for the outcomes "error" and "unavailable". If the
-// lock is lost later, the span in the context of TryLock gets the event mysqllock.lost, unless
-// it has ended.
+// The span is a child of the span in the context of TryLock and, if the database is traced too, the
+// parent of the acquiring statements. It has the mode, the outcome, the token, the duration of the call,
+// and whether the lock was handed over inside the process. Its status is an error for the outcomes
+// "error" and "unavailable". If the lock is lost later, the span in the context of TryLock gets the event
+// mysqllock.lost, unless that span has ended.
 func NewObserver(opts ...Option) (mysqllock.Observer, error) {
 	c := configured(opts)
 	meter := c.meters.Meter(scope)
@@ -193,10 +189,9 @@ func errorType(err error) string {
 	}
 }
 
-// RegisterStats makes metrics of the Stats of locker, in the manner of
-// otelsql.RegisterDBStatsMetrics. Collecting them sends nothing to the database.
-// They go on until Unregister of what it returns, or the end of the provider. It
-// returns the error of the provider.
+// RegisterStats registers metrics for the Stats of locker, similar to otelsql.RegisterDBStatsMetrics.
+// Collecting them sends nothing to the database. They are collected until Unregister is called on the
+// returned Registration, or the provider ends. RegisterStats returns the error of the provider.
 func RegisterStats(locker *mysqllock.Locker, opts ...Option) (metric.Registration, error) {
 	c := configured(opts)
 	i := instruments{meter: c.meters.Meter(scope), attributes: metric.WithAttributeSet(attribute.NewSet(c.attributes...))}

@@ -1,12 +1,12 @@
-// Package prommysqllock makes Prometheus metrics of a mysqllock.Locker:
+// Package prommysqllock provides Prometheus metrics for a mysqllock.Locker:
 //
 //	durations := prommysqllock.NewDurations("mysqllock")
 //	locker, err := mysqllock.New(db, mysqllock.WithObserver(durations.Observer()))
 //	...
 //	registry.MustRegister(prommysqllock.NewCollector(locker, "mysqllock"), durations)
 //
-// Durations are optional. Each metric has the label table, which tells Lockers of
-// one process apart. No metric has the name of a lock: names are too many.
+// Durations are optional. Each metric has the label table, which distinguishes the Lockers of a process.
+// No metric has the name of a lock, because there are too many names.
 package prommysqllock
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// A stat is a metric made of a field of [mysqllock.Stats].
+// A stat is a metric for one field of [mysqllock.Stats].
 type stat struct {
 	name, help string
 	kind       prometheus.ValueType
@@ -49,10 +49,9 @@ type collector struct {
 	descs  []*prometheus.Desc // of stats
 }
 
-// NewCollector returns a collector of locker's Stats, in the manner of
-// collectors.NewDBStatsCollector. table is the value of the label: the Locker's
-// table, or whatever tells it apart from others in the registry. A scrape sends
-// nothing to the database.
+// NewCollector returns a collector of locker's Stats, similar to collectors.NewDBStatsCollector. table is
+// the value of the label: the Locker's table, or another text that distinguishes the Locker from others
+// in the registry. A scrape sends nothing to the database.
 func NewCollector(locker *mysqllock.Locker, table string) prometheus.Collector {
 	c := &collector{locker: locker}
 	for _, s := range stats {
@@ -74,14 +73,14 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// Durations are histograms of how long calls took to acquire, and how long locks
-// were held, by mode and outcome. They are both classic and native.
+// Durations are histograms of the duration of calls that acquire, and of the time for which locks were
+// held, by mode and outcome. They are both classic and native histograms.
 type Durations struct {
 	acquire, hold *prometheus.HistogramVec
 }
 
-// NewDurations returns histograms for the Locker that gets their Observer. table
-// is the value of the label, as in [NewCollector].
+// NewDurations returns histograms for the Locker to which their Observer is passed. table is the value of
+// the label, as in [NewCollector].
 func NewDurations(table string) *Durations {
 	return &Durations{
 		acquire: histogram(table, "acquire_duration_seconds", "How long calls took to acquire a lock, or to give up.",
@@ -93,11 +92,11 @@ func NewDurations(table string) *Durations {
 	}
 }
 
-// modes are those of mysqllock.AcquireInfo.
+// modes are the values of mysqllock.AcquireInfo.Mode.
 var modes = []string{"exclusive", "shared", "permit"}
 
-// histogram returns one that has a series for each mode and outcome from the start,
-// so that the first event of a kind appears as a rise.
+// histogram returns a histogram that has a series for each mode and outcome from the start, so that the
+// first event of a kind appears as an increase.
 func histogram(table, name, help string, buckets []float64, outcomes ...string) *prometheus.HistogramVec {
 	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "mysqllock_" + name, Help: help, ConstLabels: prometheus.Labels{"table": table},
@@ -112,7 +111,7 @@ func histogram(table, name, help string, buckets []float64, outcomes ...string) 
 	return h
 }
 
-// Observer is what fills the histograms; give it to one Locker, by
+// Observer returns the Observer that fills the histograms. Pass it to one Locker, with
 // [mysqllock.WithObserver].
 func (d *Durations) Observer() mysqllock.Observer {
 	return mysqllock.Observer{
@@ -125,13 +124,13 @@ func (d *Durations) Observer() mysqllock.Observer {
 	}
 }
 
-// Describe is that of a [prometheus.Collector].
+// Describe implements [prometheus.Collector].
 func (d *Durations) Describe(descs chan<- *prometheus.Desc) {
 	d.acquire.Describe(descs)
 	d.hold.Describe(descs)
 }
 
-// Collect is that of a [prometheus.Collector].
+// Collect implements [prometheus.Collector].
 func (d *Durations) Collect(metrics chan<- prometheus.Metric) {
 	d.acquire.Collect(metrics)
 	d.hold.Collect(metrics)

@@ -5,8 +5,7 @@
 //	...
 //	locker, err := mysqllock.New(db, mysqllock.WithNotifier(notifier))
 //
-// No lock depends on it: while NATS is down, waiters see releases by polling the
-// database.
+// No lock depends on NATS: while it is down, waiters find releases by polling the database.
 package natsnotify
 
 import (
@@ -39,9 +38,8 @@ var _ mysqllock.Notifier = (*Notifier)(nil)
 // Option changes a setting of [New].
 type Option func(*Notifier) error
 
-// WithSubject sets the subject: tokens separated by dots, without white space and
-// wildcards. Lockers of different tables may share one, at the price of messages
-// that do not concern them.
+// WithSubject sets the subject: tokens separated by dots, without white space or wildcards. Lockers with
+// different tables may share a subject, but then get messages that do not concern them.
 func WithSubject(subject string) Option {
 	return func(n *Notifier) error {
 		tokens := strings.Split(subject, ".")
@@ -53,10 +51,9 @@ func WithSubject(subject string) Option {
 	}
 }
 
-// New returns a Notifier on conn. It sends nothing. The Notifier never closes conn.
-// A conn that gives up after some attempts to reconnect, as it does by default
-// after two minutes, stays closed: set nats.MaxReconnects(-1). New returns an error if conn is
-// nil or an option is invalid.
+// New returns a Notifier on conn. It sends nothing. It returns an error if conn is nil or an option is
+// invalid. The Notifier never closes conn, and does not reopen it: by default, a conn gives up after two
+// minutes of attempts to reconnect, so set nats.MaxReconnects(-1).
 func New(conn *nats.Conn, opts ...Option) (*Notifier, error) {
 	if conn == nil {
 		return nil, errors.New("natsnotify: nil connection")
@@ -70,8 +67,8 @@ func New(conn *nats.Conn, opts ...Option) (*Notifier, error) {
 	return n, nil
 }
 
-// Publish sends name and returns when the server has it, or ctx ends. It is an
-// error if there is no connection at the moment.
+// Publish sends name, and returns when the server has received it or ctx ends. It returns an error if
+// there is no connection at the moment.
 func (n *Notifier) Publish(ctx context.Context, name string) error {
 	// Without a connection the message would go to conn's buffer, as a success, and
 	// out in a burst of old news when the server is back.
@@ -88,9 +85,9 @@ func (n *Notifier) Publish(ctx context.Context, name string) error {
 	return n.conn.FlushWithContext(ctx)
 }
 
-// Subscribe calls released for every name that is published, until ctx ends, and
-// then returns its cause. It outlives losses of the connection, which conn repairs;
-// what is published meanwhile is lost. It returns an error if conn is closed.
+// Subscribe calls released for every name that is published, until ctx ends, and then returns its cause.
+// If the connection is lost, conn reconnects, and Subscribe continues; names published meanwhile are
+// lost. Subscribe returns an error if conn is closed.
 func (n *Notifier) Subscribe(ctx context.Context, released func(name string)) error {
 	// Read here, not by a handler: that one may be called after Unsubscribe.
 	sub, err := n.conn.SubscribeSync(n.subject)

@@ -5,8 +5,8 @@
 //	...
 //	locker, err := mysqllock.New(db, mysqllock.WithNotifier(notifier))
 //
-// Redis keeps nothing of this, and no lock depends on it: while it is down,
-// waiters see releases by polling the database.
+// Redis stores nothing, and no lock depends on it: while it is down, waiters find releases by polling
+// the database.
 package redisnotify
 
 import (
@@ -43,9 +43,9 @@ var _ mysqllock.Notifier = (*Notifier)(nil)
 // Option changes a setting of [New].
 type Option func(*Notifier) error
 
-// WithChannel sets the channel. Its name must not be empty. Redis shares channels
-// among all its databases; Lockers of different tables may share one too, at the
-// price of messages that do not concern them.
+// WithChannel sets the name of the channel, which must not be empty. In Redis, all databases of a server
+// share the same channels. Lockers with different tables may share a channel, too, but then get messages
+// that do not concern them.
 func WithChannel(name string) Option {
 	return func(n *Notifier) error {
 		if name == "" {
@@ -56,10 +56,10 @@ func WithChannel(name string) Option {
 	}
 }
 
-// New returns a Notifier on client, which may be of one server, of Sentinel's, of
-// a cluster (where each node passes PUBLISH on to all others) or a ring. It sends
-// nothing. The Notifier never closes client. While it subscribes it keeps one
-// connection besides client's pool. It returns an error if client is nil or an option is invalid.
+// New returns a Notifier on client, which may be the client of a server, of Sentinel, of a cluster (where
+// each node forwards PUBLISH to all others) or of a ring. New sends nothing. It returns an error if client
+// is nil or an option is invalid. The Notifier never closes client. While it is subscribed, it uses one
+// connection in addition to client's pool.
 func New(client redis.UniversalClient, opts ...Option) (*Notifier, error) {
 	if client == nil {
 		return nil, errors.New("redisnotify: nil client")
@@ -73,15 +73,14 @@ func New(client redis.UniversalClient, opts ...Option) (*Notifier, error) {
 	return n, nil
 }
 
-// Publish sends name and returns when the server has it, or the error of client or ctx.
+// Publish sends name, and returns when the server has received it. It returns the error of client or ctx.
 func (n *Notifier) Publish(ctx context.Context, name string) error {
 	return within(ctx, func() error { return n.client.Publish(ctx, n.channel, name).Err() })
 }
 
-// Subscribe calls released for every name that is published, until ctx ends, and
-// then returns its cause. It returns sooner, with an error, if the connection is
-// lost or the server gives no sign of life for 6 s: the Locker logs that and
-// subscribes anew. What is published in between is lost.
+// Subscribe calls released for every name that is published, until ctx ends, and then returns its cause.
+// It returns an error before that if the connection is lost, or if nothing arrives from the server for
+// 6 s. The Locker logs the error and subscribes again; names published in between are lost.
 func (n *Notifier) Subscribe(ctx context.Context, released func(name string)) error {
 	return within(ctx, func() error { return n.listen(ctx, released) })
 }

@@ -1,4 +1,4 @@
-// Package gocronlock lets one of many hosts run each job of gocron, by a lock of
+// Package gocronlock makes only one of many hosts run each job of gocron, by means of a lock of
 // mysqllock:
 //
 //	locker, err := mysqllock.New(db)
@@ -6,18 +6,17 @@
 //	scheduler, err := gocron.NewScheduler(
 //		gocron.WithDistributedLocker(gocronlock.New(locker, 10*time.Second)))
 //
-// gocron asks for the lock of a job's name when the job is due, passes over the
-// run if it does not get it, and gives it back when the job returns. With that
-// alone, a job that takes 50 ms runs once on each host whose clock is 50 ms behind
-// that of the last: each finds the lock free again. So the lock stays held for some
-// time from the start of the run ([mysqllock.Lock.UnlockAfter]), even if the job
-// returns, or its process ends, sooner; see [New].
+// When a job is due, gocron requests the lock of the job's name. If it does not get the lock, it skips
+// the run; otherwise it releases the lock when the job returns. That alone is not enough: if a job takes
+// 50 ms, a host whose clock is more than 50 ms behind would find the lock free again and repeat the run.
+// So the lock stays held for some time from the start of the run ([mysqllock.Lock.UnlockAfter]), even if
+// the job returns, or its process ends, before that; see [New].
 //
-// A job may take longer than that, and longer than the lease: the lock is renewed
-// while the process lives. If it is lost all the same (the database could not be
-// reached), another host may run the job; gocron has no way to tell the job. One
-// that must not go on then, or must leave a trace that outlives processes, takes a
-// lock of its own with [mysqllock.Locker.Do], or follows examples/daily.
+// A job may take longer than that time, and longer than the lease, because the lock is renewed while the
+// process lives. If the lock is lost nevertheless, because the database was unreachable, another host may
+// run the job, and gocron cannot notify the first one. If a job must stop in that case, or must leave a
+// record that outlives its process, acquire a lock in the job itself with [mysqllock.Locker.Do], or
+// follow examples/daily.
 package gocronlock
 
 import (
@@ -29,7 +28,7 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// prefix keeps a job's lock apart from the locks that the job takes itself.
+// prefix distinguishes a job's lock from locks that the job acquires itself.
 const prefix = "gocron:"
 
 // Locker is a [gocron.Locker].
@@ -40,33 +39,32 @@ type Locker struct {
 
 var _ gocron.Locker = (*Locker)(nil)
 
-// New returns a Locker for [gocron.WithDistributedLocker], or for single jobs for
+// New returns a Locker for [gocron.WithDistributedLocker], or, for single jobs, for
 // [gocron.WithDistributedJobLocker].
 //
-// Two runs of a job get its lock at least hold apart, on whatever hosts, whatever
-// their clocks say. Choose it longer than what lies between the moments at which the
-// hosts take the same run to be due (what their clocks differ, and what a busy host
-// is late), and shorter than the time between two runs less that: a run that is due
-// sooner is passed over. Ten seconds suit jobs that run each minute or less often
-// on hosts with NTP. A [gocron.DurationJob] is due at other moments on each host,
-// unless [gocron.WithStartAt] says when it starts: a hold that is a little shorter
-// than its interval keeps it to about one run in that time.
+// There are at least hold between two acquisitions of a job's lock, on all hosts together, and whatever
+// their clocks show. hold must be longer than the time by which hosts may differ about when the same run
+// is due: the difference of their clocks, plus the delay of a busy host. It must be shorter than the time
+// between two runs less that difference, because a run that is due sooner is skipped. For jobs that run
+// once a minute or less often, on hosts with NTP, ten seconds are suitable. A [gocron.DurationJob] is due
+// at different times on each host, unless [gocron.WithStartAt] sets its start. A hold a little shorter
+// than its interval limits it to about one run per interval.
 //
-// The database measures hold from when it granted the lock. Once the job has returned,
-// the lock stays held for that time even if the process ends or closes the Locker. If the
-// process dies under the job, its lease ends; if it closes the Locker under the job, the
-// lock is given back at once. With hold <= 0 the lock is given back when the job returns.
+// The database measures hold from the time when it granted the lock. After the job has returned, the lock
+// stays held until then, even if the process ends or closes the Locker. If the process dies during the
+// job, the lock is free when its lease ends; if it closes the Locker during the job, the lock is released
+// at once. With hold <= 0, the lock is released when the job returns.
 func New(locker *mysqllock.Locker, hold time.Duration) *Locker {
 	return &Locker{locker, hold}
 }
 
-// Lock takes the lock "gocron:" and the job's name, without waiting for another
-// host: who waited would run the job a second time. Its errors are those of
-// [mysqllock.Locker.TryLock], and are passed to [gocron.AfterLockError]:
-// [mysqllock.ErrNotAcquired] tells that another run is under way, or holds on. Any
-// other error is trouble: if each host meets it, nobody runs the job.
+// Lock acquires the lock whose name is "gocron:" and the job's name. It does not wait for another host,
+// because a host that waited would run the job a second time. It returns the errors of
+// [mysqllock.Locker.TryLock], which gocron passes to [gocron.AfterLockError].
+// [mysqllock.ErrNotAcquired] means that another run is in progress, or that its lock still stays held. Any
+// other error is a fault: if all hosts get it, none runs the job.
 func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
-	// The owner is none that ctx may bring: runs exclude each other in any case.
+	// A new owner, so that runs exclude each other even if ctx already has one.
 	lock, err := l.locker.TryLock(mysqllock.WithOwner(ctx), prefix+job, 0, mysqllock.AutoRenew)
 	if err != nil {
 		return nil, err
@@ -80,7 +78,7 @@ type held struct {
 	hold time.Duration
 }
 
-// Unlock gives the lock back when hold has passed since it was acquired. It sends one
-// statement and does not wait for that time. It works when ctx is over, as it is when the
-// scheduler shuts down.
+// Unlock releases the lock as of the time when hold has passed since it was acquired. It sends one
+// statement, and does not wait for that time. It works even if ctx has ended, as when the scheduler shuts
+// down. It returns the errors of [mysqllock.Lock.UnlockAfter].
 func (h *held) Unlock(context.Context) error { return h.lock.UnlockAfter(h.hold) }

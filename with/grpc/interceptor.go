@@ -4,16 +4,15 @@
 //		grpc.ChainUnaryInterceptor(grpcowner.Unary),
 //		grpc.ChainStreamInterceptor(grpcowner.Stream))
 //
-// Whatever is called with the context of a unary call, or of a stream, can then
-// re-enter the locks that the call holds. The goroutines of a call share its locks,
-// and do not exclude each other. A lock is not released by the end of its call, only
-// its context ends: unlock it.
+// Functions that are called with the context of a unary call, or of a stream, can then re-enter the
+// locks that the call holds. The goroutines of a call share its locks, and do not exclude each other.
+// The end of a call ends the contexts of its locks, but does not release them: unlock each.
 //
 // Return codes.Aborted for [mysqllock.ErrNotAcquired], codes.Unavailable for
 // [mysqllock.ErrUnavailable], and codes.Internal for other errors of an acquire.
 //
-// Put the interceptors before those that take locks. After them they would start
-// another owner, for whom their locks are those of somebody else.
+// Put these interceptors before those that acquire locks. After them, they would start another owner,
+// which cannot re-enter the locks of the first one.
 package grpcowner
 
 import (
@@ -29,19 +28,19 @@ var (
 	_ grpc.StreamServerInterceptor = Stream
 )
 
-// Unary is a [grpc.UnaryServerInterceptor]: the context of each call starts an
-// owner. It returns the response and the error of the handler.
+// Unary is a [grpc.UnaryServerInterceptor] that gives the context of each call a new owner. It returns
+// the response and the error of the handler.
 func Unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	return handle(mysqllock.WithOwner(ctx), request)
 }
 
-// Stream is a [grpc.StreamServerInterceptor]: the context of each stream starts an
-// owner, for all of its messages. It returns the error of the handler.
+// Stream is a [grpc.StreamServerInterceptor] that gives the context of each stream a new owner, for all
+// of its messages. It returns the error of the handler.
 func Stream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	return handle(service, owned{stream, mysqllock.WithOwner(stream.Context())})
 }
 
-// owned is a stream with another context, always the same.
+// owned is a stream with another context.
 type owned struct {
 	grpc.ServerStream
 	ctx context.Context

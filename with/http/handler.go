@@ -2,8 +2,8 @@
 //
 //	server := &http.Server{Handler: httpowner.Handler(mux)}
 //
-// Whatever is called with the request's context can then re-enter the locks that
-// the request holds.
+// Functions that are called with the request's context can then re-enter the locks that the request
+// holds.
 package httpowner
 
 import (
@@ -12,16 +12,16 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// Handler returns a handler that calls next with a request whose context starts an
-// owner, and with w as it is: it may still be flushed, hijacked or upgraded. The
-// goroutines of a request share its locks, and do not exclude each other. A lock
-// is not released by the end of its request, only its context ends: unlock it.
+// Handler returns a handler that calls next with a request whose context has a new owner. It does not
+// wrap the ResponseWriter, which can still be flushed, hijacked or upgraded. The goroutines of a request
+// share its locks, and do not exclude each other. The end of a request ends the contexts of its locks,
+// but does not release them: unlock each.
 //
-// Answer 409 for [mysqllock.ErrNotAcquired], 503 for [mysqllock.ErrUnavailable], and
-// 500 for other errors of an acquire, as examples/http does.
+// Reply with 409 to [mysqllock.ErrNotAcquired], with 503 to [mysqllock.ErrUnavailable], and with 500 to
+// other errors of an acquire, as examples/http does.
 //
-// Put it outside of handlers that take locks. Within them it would start another
-// owner, for whom their locks are those of somebody else.
+// Handler must wrap all handlers that acquire locks. Inside such a handler, it would start another
+// owner, which cannot re-enter the locks of the outer one.
 func Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r.WithContext(mysqllock.WithOwner(r.Context())))

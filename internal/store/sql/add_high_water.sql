@@ -1,4 +1,4 @@
--- Adds the high-water row, whose token is the highest that Purge deleted.
+-- Adds the high-water row, which keeps the highest token that Purge has deleted.
 --
 -- | high-water row | written               |
 -- |----------------|-----------------------|

@@ -1,6 +1,6 @@
--- Admits a request to hold a name shared, so that join may add the row of its hold; or else adds
--- the process to the wait queue. The first request after an exclusive hold opens a shared phase,
--- whose holds all have the same token. {skip} is empty, or SKIP LOCKED.
+-- Admits a request to share a name, so that join may then add the row of its hold. If the request is
+-- refused, the statement adds the process to the wait queue. The first request after an exclusive hold
+-- opens a shared phase, whose holds all have the same token. {skip} is empty, or SKIP LOCKED.
 --
 -- | row                                  | written                               | answer       |
 -- |--------------------------------------|---------------------------------------|--------------|
@@ -12,12 +12,13 @@
 -- | locked, with SKIP LOCKED             | nothing                               | 0            |
 -- | missing, or autocommit is off        | nothing                               | 0            |
 --
--- The new owner id, which no acquisition has, ends the last hold for good; while it is there, join
--- knows that nobody has claimed the name. A new token waits for the guards of exclusive holders.
--- The row is reserved for the head of the wait queue, as after a release; and its lease, which has
--- ended, does not run again if the clock is set back. A read of the guard index would lock an entry
--- even if the rest of the condition fails; a key of NULL prevents that. An UPDATE of two tables may
--- assign in any order, so mine has what depends on other columns.
+-- The new owner id belongs to no acquisition, so the last hold can never be extended. While the row has
+-- it, join knows that nobody has claimed the name. A new token waits for the guards of exclusive
+-- holders. Setting released_at reserves the row for the head of the wait queue, as after a release.
+-- Setting expires_at prevents the expired lease from running again if the clock is set back. A read of
+-- the guard index would lock an entry even if the rest of the condition fails; a key of NULL prevents
+-- that. An UPDATE of two tables may assign in any order, so values that depend on other columns come
+-- from mine.
 {>no_safe_updates} UPDATE (
   SELECT
     p.name, p.mode = 1 AS phase,

@@ -1,5 +1,5 @@
--- Takes a row from a ticket. The token does not change: the hold goes on. {skip} is empty, or
--- SKIP LOCKED.
+-- Makes {owner} the owner of a ticket's row. The token does not change, because the hold continues.
+-- {skip} is empty, or SKIP LOCKED.
 --
 -- | row                                    | written                                    | answer    |
 -- |----------------------------------------|--------------------------------------------|-----------|
@@ -10,8 +10,8 @@
 -- | locked, with SKIP LOCKED               | nothing                                    | 0         |
 -- | any, while autocommit is off           | nothing                                    | 0         |
 --
--- A row of a ticket is bound to no session. An UPDATE of two tables may assign in any order, so
--- mine has what depends on owner.
+-- A ticket's row is bound to no session. An UPDATE of two tables may assign in any order, so values
+-- that depend on owner come from mine.
 {>no_safe_updates} UPDATE (
   SELECT name, owner = {owner} AS copied, owner = {owner} OR expires_at > {>now} AS granted
   FROM {t} FORCE INDEX (PRIMARY)

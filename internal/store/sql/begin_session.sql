@@ -1,5 +1,5 @@
--- Begins a session of this process. A session begins once, and only after every earlier one of
--- its process: a duplicate that arrives late changes nothing.
+-- Begins a session of this process. A session begins only once, and only if its number is above those
+-- of all earlier sessions of the process. So a duplicate that arrives late changes nothing.
 --
 -- | row of the process's session    | written        | answer |
 -- |---------------------------------|----------------|--------|
@@ -10,8 +10,8 @@
 -- | of a later session              | only the label | 1      |
 -- | any, while autocommit is off    | nothing        | 0      |
 --
--- The token is the process, above those of all locks: on MariaDB, a guard of the lowest token
--- has the gap below it locked, and an index entry there would wait for it.
+-- The token is the id of the process, which is above the tokens of all locks. On MariaDB, the guard of
+-- the lowest token also locks the gap below it, and a new index entry in that gap would wait for it.
 INSERT INTO {t} (name, holder, token, session, expires_at)
 SELECT {session}, {label}, {process}, LAST_INSERT_ID({id}), {>new_lease}
 FROM (SELECT @@autocommit AS trusted) AS s WHERE s.trusted

@@ -1,6 +1,6 @@
--- Claims, for an exclusive request, a name that may be held shared: all other requests are refused
--- until promote has granted it. A name of mode 0 is granted at once. {skip} is empty, or SKIP
--- LOCKED.
+-- Claims a name that may be held shared, for an exclusive request. From then on, all other requests are
+-- refused until promote has granted the name. A name of mode 0 is granted at once. {skip} is empty, or
+-- SKIP LOCKED.
 --
 -- | row                                           | written                                 | answer        |
 -- |-----------------------------------------------|-----------------------------------------|---------------|
@@ -13,9 +13,9 @@
 -- | locked, with SKIP LOCKED                      | nothing                                 | 0             |
 -- | missing, or autocommit is off                 | nothing                                 | 0             |
 --
--- A claim does not change the token, so it waits for no guard. An UPDATE of two tables may
--- assign in any order, so mine has what depends on other columns. A key of NULL reads no entry
--- of the guard index, and so locks none.
+-- A claim does not change the token, so it waits for no guard. An UPDATE of two tables may assign in
+-- any order, so values that depend on other columns come from mine. A key of NULL reads no entry of
+-- the guard index, and so locks none.
 {>no_safe_updates} UPDATE (
   SELECT
     p.name,

@@ -1,6 +1,6 @@
--- Deletes rows, skipping locked ones. A plain DELETE of many names scans the whole table, and
--- waits for every locked row. Deleting by an alias needs a default database. A table cannot
--- have the name of the derived one, which contains a space.
+-- Deletes rows, skipping locked ones. A plain DELETE of many names would scan the whole table, and wait
+-- for every locked row. A DELETE by an alias would need a default database. The name of the derived
+-- table contains a space, so that it differs from every valid {t}.
 --
 -- | row                                   | deleted |
 -- |---------------------------------------|---------|

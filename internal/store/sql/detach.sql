@@ -1,6 +1,6 @@
--- Gives a row to a ticket: an owner id that no process has, and that one process may replace. {age}
--- is the microseconds since the lock was acquired, if no statement acquired it; otherwise 0.
--- {skip} is empty, or SKIP LOCKED.
+-- Makes a ticket the owner of a row: an owner id that no process has, and that one process may replace.
+-- {age} is the number of microseconds since the lock was acquired, if no statement acquired it;
+-- otherwise 0. {skip} is empty, or SKIP LOCKED.
 --
 -- | row                                         | written                                     | answer                       |
 -- |---------------------------------------------|---------------------------------------------|------------------------------|
@@ -11,9 +11,9 @@
 -- | locked, with SKIP LOCKED                    | nothing                                     | 0                            |
 -- | any, while autocommit is off                | nothing                                     | 0                            |
 --
--- The head is signalled: it learns how long the row stays taken. A row that a release has granted
--- gets the label of this process. An UPDATE of two tables may assign in any order, so mine has what
--- depends on owner.
+-- The head of the wait queue is signalled, and learns how long the row stays taken. A row that a
+-- release has granted gets the label of this process. An UPDATE of two tables may assign in any order,
+-- so values that depend on owner come from mine.
 {>no_safe_updates} UPDATE (
   SELECT name, owner = {ticket} AS copied
   FROM {t} FORCE INDEX (PRIMARY)

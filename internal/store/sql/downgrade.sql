@@ -1,4 +1,4 @@
--- Ends an exclusive hold, and opens a shared phase of the name with {token}, which the owner's
+-- Ends an exclusive hold, and opens a shared phase of the name. The phase has {token}, which the owner's
 -- shared hold already has. {skip} is empty, or SKIP LOCKED.
 --
 -- | row                                     | written                      | answer                         |

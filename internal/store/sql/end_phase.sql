@@ -1,6 +1,6 @@
--- Resets to 0 the mode of a name that nobody holds shared any more, so that Purge may delete its
--- row. It invalidates the owner id of a claim whose process was paused: that process would mistake
--- mode 0 for its grant.
+-- Resets the mode of a name to 0 if nobody holds it shared any more, so that Purge may delete its row.
+-- It also changes the owner id. Otherwise a process that had claimed the name, and was paused since,
+-- would mistake mode 0 for its grant.
 --
 -- | row                                | written | answer |
 -- |------------------------------------|---------|--------|

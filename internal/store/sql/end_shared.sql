@@ -1,5 +1,5 @@
--- Ends a shared hold whose lease is over, as is its session {id}, if it has one, so that its owner
--- can no longer extend it.
+-- Ends a shared hold whose lease has expired, so that its owner can no longer extend it. If the row is
+-- bound to the session {id}, that is dead, too.
 --
 -- | row                                   | written                         | answer |
 -- |---------------------------------------|---------------------------------|--------|

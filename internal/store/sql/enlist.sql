@@ -1,4 +1,4 @@
--- Joins the wait queue of a row without waiting for a lock on it.
+-- Joins the wait queue of a row, without waiting for a lock on the row.
 --
 -- | row                                    | written                               |
 -- |----------------------------------------|---------------------------------------|

@@ -1,5 +1,5 @@
--- Reads whether the server executes a statement with the owner id. An account sees its own
--- statements without the PROCESS privilege.
+-- Reads whether the server is executing a statement that contains the owner id. Without the PROCESS
+-- privilege, an account sees only its own statements, which is enough.
 --
 -- | another connection of the account executes it | executes |
 -- |-----------------------------------------------|----------|

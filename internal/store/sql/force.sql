@@ -1,8 +1,8 @@
--- Frees a row whose entry seize has locked, whatever its owner. The token changes, so that
--- every later guard fails, also of those that hold the name shared. The owner id is marked with
--- another byte than by a release. The new token is that of a grant: on MariaDB, a guard under
--- REPEATABLE READ also locks the gap before its entry, where a token only a range above the last
--- one may belong.
+-- Frees a row, whoever owns it, after seize has locked its index entry. The token changes, so that every
+-- later guard fails, including those of shared holds. The first byte of the owner id differs from that
+-- after a release. The new token is computed as for a grant, and not just as the last one + 256: on
+-- MariaDB, a guard under REPEATABLE READ also locks the gap before its entry, and such a token might
+-- belong in that gap.
 --
 -- | row                                       | written                 | rows | answer                       |
 -- |-------------------------------------------|-------------------------|------|------------------------------|

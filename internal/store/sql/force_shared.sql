@@ -1,5 +1,5 @@
--- Frees shared holds by force, skipping locked rows. They have the tokens of a phase that force
--- has ended.
+-- Frees shared holds by force, skipping locked rows. Their tokens are those of a phase that force has
+-- already ended.
 --
 -- | row                        | written                           | counted |
 -- |----------------------------|-----------------------------------|---------|

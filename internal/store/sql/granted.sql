@@ -1,6 +1,6 @@
--- Reads, without a lock, which of the rows a release has lately granted to this process. It runs on
--- a listener's connection where a signal has arrived, so it reads the server on which the grant was
--- made. It is short, because it delays the handoff.
+-- Reads, without a lock, which of the rows releases have lately granted to this process. It runs on the
+-- listener's connection after a signal has arrived there, so it reads from the server that made the
+-- grant. It is short, because it delays the handoff.
 --
 -- | row                            | result                                     |
 -- |--------------------------------|--------------------------------------------|

@@ -1,6 +1,6 @@
--- Guards a token like guard, but also one that is newer than the snapshot of the transaction.
--- It reads only the index, so it locks only the index entry: a change of owner waits for it,
--- and a renewal does not.
+-- Guards a token like guard, but also finds one that is newer than the snapshot of the transaction. It
+-- reads only the index, so it locks only the index entry: a change of owner waits for that, but a
+-- renewal does not.
 --
 -- | entry of the token | locked                                     | result    |
 -- |--------------------|--------------------------------------------|-----------|

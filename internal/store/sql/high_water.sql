@@ -1,4 +1,4 @@
--- Reads the high-water row in a transaction of Purge, and locks it: first grants of names wait.
+-- Reads and locks the high-water row in a transaction of Purge. First grants of names then wait.
 --
 -- | high-water row | result                       |
 -- |----------------|------------------------------|

@@ -1,4 +1,4 @@
--- Reads the row of a name, and its shared holds, for force.
+-- Reads the row of a name and the rows of its shared holds, for ForceUnlock.
 --
 -- | row                                       | result       |
 -- |-------------------------------------------|--------------|

@@ -1,6 +1,5 @@
--- Locks, in a transaction of Purge, those of the found rows that are still idle. It uses the
--- guard index, to skip rows that a guard has locked. An explicit LIMIT overrides
--- sql_select_limit.
+-- Locks those of the rows found that are still idle, in a transaction of Purge. It uses the guard index,
+-- so that it skips rows that a guard has locked. An explicit LIMIT overrides sql_select_limit.
 --
 -- | row with one of {tokens}                | result                       |
 -- |-----------------------------------------|------------------------------|

@@ -1,4 +1,4 @@
--- Reads, without a lock, the idle locks that follow {name}: Purge walks the primary key.
+-- Reads, without a lock, the next idle locks after {name}, in the order of the primary key.
 --
 -- | row after {name}            | found |
 -- |-----------------------------|-------|

@@ -1,4 +1,4 @@
--- Reads, without a lock, the names that follow {name}, may be held shared, and to which nobody
+-- Reads, without a lock, the next names after {name} that may be held shared, but to which no request
 -- was admitted within {idle}.
 --
 -- | row after {name}                     | found |

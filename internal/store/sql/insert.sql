@@ -6,9 +6,9 @@
 -- | added meanwhile              | as in set_take_or_enlist | as in set_take_or_enlist           |
 -- | any, while autocommit is off | nothing                  | 0                                  |
 --
--- The shared lock on the high-water row makes this statement and Purge wait for each other:
--- otherwise a token could be below one that was deleted meanwhile. A table cannot have the name
--- of the alias, which contains a space.
+-- The shared lock on the high-water row makes this statement and Purge wait for each other. Otherwise
+-- the new token could be below one that Purge deletes meanwhile. The name of the alias contains a
+-- space, so that it differs from every valid {t}.
 INSERT INTO {t} (name, owner, holder, holds, token, acquired_at, expires_at)
 SELECT {name}, {owner}, {label}, 1,
   LAST_INSERT_ID(GREATEST(COALESCE(`high water`.token, 0) + 256, {>now_micros})),

@@ -1,6 +1,6 @@
--- Takes names of which some have no row yet. {rows} selects all names; {name} has the {count} names
--- that had a row a moment ago. It does not wait for locks on those rows, but waits for other
--- statements that add a row, and for Purge: see insert.
+-- Takes several names, some of which have no row yet. {rows} selects all names; {name} has the {count}
+-- names that had a row a moment ago. The statement does not wait for locks on those rows, but waits for
+-- other statements that add a row, and for Purge: see insert.
 --
 -- | rows                              | written                           | answer           |
 -- |-----------------------------------|-----------------------------------|------------------|
@@ -10,9 +10,9 @@
 -- | granted to a copy                 | the grant, again: the same token  | 1                |
 -- | some of {name} not picked         | nothing                           | 0                |
 --
--- A locking read of a missing row would lock the gap: two statements that add a row there
--- would end in a deadlock. The LIMIT keeps the token from being computed again for each row,
--- which would hide an answer of 1.
+-- A locking read of a missing row would lock the gap, and two statements that add rows in that gap
+-- would deadlock. The LIMIT prevents the server from computing the token again for each row, which
+-- would hide an answer of 1.
 INSERT INTO {t} (owner, name, holder, holds, token, acquired_at, expires_at)
 SELECT {owner}, k.name, {label}, 1, s.token, {>now}, {>new_lease}
 FROM (

@@ -1,4 +1,4 @@
--- Takes a name that has no row yet shared: adds its row, in a phase, and the row {key} of the
+-- Shares a name that has no row yet: adds the name's row, in a shared phase, and the row {key} of the
 -- hold.
 --
 -- | rows                         | written                          | answer                             |

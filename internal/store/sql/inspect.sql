@@ -1,5 +1,5 @@
--- Reads the state of one lock, and of each hold of those that hold it shared, for operators. The
--- keys of shared holds lie between {first} and {last}.
+-- Reads the state of one lock, and of each of its shared holds, for operators. The keys of shared holds
+-- lie between {first} and {last}.
 --
 -- | row                                      | micros    |
 -- |------------------------------------------|-----------|

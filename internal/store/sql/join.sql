@@ -1,5 +1,5 @@
--- Takes the row {key} of a shared hold, acquired at {acquired}, if {condition} allows it for the
--- row h of the name. {lock} is LOCK IN SHARE MODE, or FOR UPDATE SKIP LOCKED.
+-- Takes the row {key} of a shared hold, which counts as acquired at {acquired}, if {condition} holds for
+-- the name's row, h. {lock} is LOCK IN SHARE MODE, or FOR UPDATE SKIP LOCKED.
 --
 -- | row {key}                           | {condition} | written                        | answer    |
 -- |-------------------------------------|-------------|--------------------------------|-----------|
@@ -11,9 +11,9 @@
 -- | any; h is locked, with SKIP LOCKED  |             | nothing                        | 0         |
 -- | any, while autocommit is off        |             | nothing                        | 0         |
 --
--- The lock on h makes this statement, and those that claim or promote, wait for each other. A
--- column is assigned after everything that depends on it. The token is written with bit 62 set:
--- among those of locks, the new entry of the guard index could be right before one that a guard has
+-- The lock on h makes this statement and the statements claim and promote wait for each other. A column
+-- is assigned after everything that depends on it. The token is written with bit 62 set: among the
+-- entries of locks, the new entry of the guard index could be right before one that a guard has
 -- locked, together with the gap before it (MariaDB under REPEATABLE READ).
 INSERT INTO {t} (name, owner, holder, holds, token, acquired_at, expires_at)
 SELECT {key}, {owner}, {label}, 1, LAST_INSERT_ID({token}) | 4611686018427387904, {acquired}, {>new_lease}

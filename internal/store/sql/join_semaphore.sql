@@ -1,4 +1,5 @@
--- Joins the wait queue of a semaphore, and waits while a transaction has its row locked.
+-- Joins the wait queue of a semaphore. The statement waits while a transaction has the queue's row
+-- locked.
 --
 -- | row                                      | written                                  | answer |
 -- |------------------------------------------|------------------------------------------|--------|
@@ -8,9 +9,9 @@
 -- | the queue is full                        | expiry                                   | 2      |
 -- | any, while autocommit is off             | nothing                                  | 0      |
 --
--- Nobody holds the row. It expires, for Purge, a month after it was last used, and until then
--- no statement takes it for a free lock. Its token is as high as those of new grants: on
--- MariaDB, a guard of the lowest token has the gap below it locked.
+-- Nobody holds the row. Its lease lasts until a month after it was last used, so that until then Purge
+-- does not delete it, and no statement mistakes it for a free lock. Its token is as high as those of
+-- new grants, because on MariaDB the guard of the lowest token also locks the gap below it.
 INSERT INTO {t} (name, token, expires_at, waiters)
 SELECT {name}, {>now_micros} + 0 * LAST_INSERT_ID(1), {>now} + INTERVAL 30 DAY, {enlist}
 FROM (SELECT @@autocommit AS trusted) AS s WHERE s.trusted

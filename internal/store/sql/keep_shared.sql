@@ -1,7 +1,7 @@
--- Adds the row {key}, which keeps a name shared although it belongs to nobody: until {held}
--- after the hold {part} was acquired, or for {left} from now if that ends later. A clock
--- that was set back since then does not prolong it. The two
--- comments in the statement, for MariaDB and for MySQL, limit each wait for a lock to a second.
+-- Adds the row {key}, which keeps a name shared although it belongs to nobody: until {held} has passed
+-- since the hold {part} was acquired, or for {left} from now, whichever ends later. If the clock was set
+-- back since then, that does not prolong it. The two comments in the statement, for MariaDB and for
+-- MySQL, limit each wait for a lock to a second.
 --
 -- | row {part}                     | row {key}                           | written             | answer |
 -- |--------------------------------|-------------------------------------|---------------------|--------|

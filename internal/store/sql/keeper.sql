@@ -1,4 +1,4 @@
--- Reads, without a lock, the session {id} that may keep the row of another process.
+-- Reads, without a lock, the session {id}, which may keep the row of another process held.
 --
 -- | row                           | session           | name      | micros    |
 -- |-------------------------------|-------------------|-----------|-----------|

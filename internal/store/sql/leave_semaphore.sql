@@ -1,6 +1,6 @@
--- Removes this process, which has a permit, from the wait queue of a semaphore, and waits while
--- a transaction has its row locked. A head {overdue}, unless that is empty, did not take a free
--- slot in time, and is removed as by waiters_after_take.
+-- Removes this process, which now has a permit, from the wait queue of a semaphore. The statement waits
+-- while a transaction has the queue's row locked. If {overdue} is not empty, it is a head that did not
+-- take a free slot in time; if that is still the head, it is removed as in waiters_after_take.
 --
 -- | wait queue                   | written                          | answer                 |
 -- |------------------------------|----------------------------------|------------------------|

@@ -1,6 +1,5 @@
--- Reads the state of every row that is held, and of those for which processes wait, for
--- operators. The names of sessions, and of the high-water row, are below x'01'. An explicit LIMIT
--- overrides sql_select_limit.
+-- Reads the state of every row that is held, or for which processes wait, for operators. The keys of
+-- sessions, and of the high-water row, are below x'01'. An explicit LIMIT overrides sql_select_limit.
 --
 -- | row                                    | in the list |
 -- |----------------------------------------|-------------|

@@ -1,5 +1,5 @@
--- Checks the rows, and sleeps if none of them needs attention. One statement does both, so that
--- no signal arrives in between. Only a signal ends the sleep early, or makes it fail.
+-- Checks the rows, and sleeps if none of them needs attention. One statement does both, so that no
+-- signal can arrive in between. A signal ends the sleep early, or makes the statement fail.
 --
 -- | state                                                            | hit      | ended     |
 -- |------------------------------------------------------------------|----------|-----------|

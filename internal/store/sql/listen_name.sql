@@ -1,6 +1,6 @@
--- Takes the name under which the listener's connection is signalled. That connection holds the
--- name, so a signal reaches it and no other. It waits for up to a second, because the server may
--- not have closed the last listener's connection yet. On MariaDB, it also takes mysqllock:sleeper, if that
+-- Takes the name by which the listener's connection is signalled. Only the connection that holds the
+-- name is interrupted by a signal. The statement waits for up to a second, because the server may not
+-- have closed the last listener's connection yet. On MariaDB, it also takes mysqllock:sleeper, if that
 -- is free: see sleep.
 --
 -- | name                       | answer |

@@ -8,9 +8,9 @@
 -- | wait queue empty      |           |                                              | 0        |
 -- | missing               | no result |                                              |          |
 --
--- granted is set if a release has lately granted the row, for as long as that lasts. An explicit
--- LIMIT overrides sql_select_limit. No bare column is selected, because columnsWithAlias would
--- prefix its name with the table.
+-- granted is set while the lease of a grant by a release runs. An explicit LIMIT overrides
+-- sql_select_limit. No bare column is selected, because the DSN option columnsWithAlias would prefix
+-- its name with the table.
 {>select_unlimited}
   CAST(l.name AS BINARY) AS name,
   CAST(l.owner AS BINARY) AS owner,

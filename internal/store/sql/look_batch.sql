@@ -1,4 +1,4 @@
--- Reads, without a lock, what became of the rows of a batch that took rows, or released them.
+-- Reads, without a lock, the rows of a batch of acquires or of releases, after its statement.
 --
 -- | row                                  | owner           | token      | micros                 | released            | next     |
 -- |--------------------------------------|-----------------|------------|------------------------|---------------------|----------|

@@ -1,5 +1,5 @@
--- Marks an expired session of another process dead, before a contender takes one of its rows:
--- the session must stay dead even if the clock is set back.
+-- Marks an expired session of another process as dead, before this process takes one of its rows,
+-- because the session must stay dead even if the clock is set back.
 --
 -- | session {id} in the row {keeper} | written         | answer |
 -- |----------------------------------|-----------------|--------|

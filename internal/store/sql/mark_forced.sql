@@ -1,5 +1,5 @@
--- Records, in the session's row of a process, that one of its locks is freed by force. The time
--- always changes, and the process notices that.
+-- Records in the session row of a process that one of its locks is freed by force. The recorded time
+-- always changes, which the process notices.
 --
 -- | row {keeper}                                      | written: released_at |
 -- |---------------------------------------------------|----------------------|
@@ -8,7 +8,7 @@
 -- | last noted now, or later (the clock was set back) | a microsecond later  |
 -- | any, while autocommit is off                      | nothing              |
 --
--- Without autocommit, the statement would leave the session's row locked. The token is as in
+-- With autocommit off, the statement would leave the session's row locked. The token is as in
 -- begin_session.
 INSERT INTO {t} (name, token, released_at)
 SELECT {keeper}, {process}, {>now} FROM (SELECT @@autocommit AS trusted) AS s WHERE s.trusted

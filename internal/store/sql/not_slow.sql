@@ -1,5 +1,5 @@
--- Keeps the listener's connection out of the slow query log: a sleeping listener is no slow
--- query. On MySQL, slow_query_log is global only, so the comment is for MariaDB alone.
+-- Keeps the listener's connection out of the slow query log, because a sleeping listener is not a slow
+-- query. On MySQL, slow_query_log is only global, so the comment in the statement is for MariaDB alone.
 --
 -- | server  | effect                                          |
 -- |---------|-------------------------------------------------|

@@ -1,4 +1,4 @@
--- Reads which permits of a semaphore are held, by slot, and the row {name} of its wait queue, for
+-- Reads the permits of a semaphore that are held, by slot, and the row {name} of its wait queue, for
 -- operators. An explicit LIMIT overrides sql_select_limit.
 --
 -- | row                                    | in the list |

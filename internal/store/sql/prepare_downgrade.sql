@@ -1,6 +1,6 @@
--- Records in the mode of a name that its exclusive holder may also have a row that holds it shared.
--- If the holder crashes before downgrade, the next exclusive request then looks for that row.
--- {skip} is empty, or SKIP LOCKED.
+-- Records in the mode of a name that its exclusive holder may also have the row of a shared hold. If the
+-- holder crashes before downgrade, the next exclusive request then looks for that row. {skip} is empty,
+-- or SKIP LOCKED.
 --
 -- | row                                      | written | answer |
 -- |------------------------------------------|---------|--------|

@@ -12,9 +12,9 @@
 -- | a shared hold's row is locked       | nothing                                           | an error      |
 -- | any, while autocommit is off        | nothing                                           | 0             |
 --
--- p is locked first, as in every statement that locks it and rows of shared holds. The grant does
--- not wait for guards, because it would keep these locks while it waits. Since the claim, nobody
--- has joined, and a row whose hold has ended cannot become a hold again. An earlier copy may have
+-- Like every statement that locks both p and rows of shared holds, this one locks p first. The grant
+-- does not wait for guards, because it would keep these locks while it waits. Since the claim, nobody
+-- can have joined, and a shared hold that has ended cannot become one again. An earlier copy may have
 -- been granted before this one was sent, so this one extends the lease.
 {>no_safe_updates} UPDATE {>no_rewrite} (
   SELECT

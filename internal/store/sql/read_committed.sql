@@ -1,5 +1,5 @@
--- Makes the next statement read what is committed. It applies to the next transaction, which
--- is the next statement.
+-- Makes the next statement read only committed data. It applies to the next transaction, which is the
+-- next statement.
 --
 -- | connection             | answer     |
 -- |------------------------|------------|

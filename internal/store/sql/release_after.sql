@@ -1,6 +1,6 @@
--- Ends a hold whose row stays taken for a minimum time: until {held} after it was acquired, or
--- for {left} from now if that ends later. A clock that was set back since then does not prolong
--- it. {skip} is empty, or SKIP LOCKED.
+-- Ends a hold whose row stays taken for a minimum time: until {held} has passed since it was acquired,
+-- or for {left} from now, whichever ends later. If the clock was set back since then, that does not
+-- prolong it. {skip} is empty, or SKIP LOCKED.
 --
 -- | row                                               | written                            | answer                       |
 -- |---------------------------------------------------|------------------------------------|------------------------------|
@@ -12,10 +12,10 @@
 -- | locked, with SKIP LOCKED                          | nothing                            | 0                            |
 -- | any, while autocommit is off                      | nothing                            | 0                            |
 --
--- The head of the wait queue is signalled even if the row stays taken: it learns for how long.
--- The first byte of the owner id is marked, so that no release or renewal of the claim matches
--- the row. A row that a release has granted gets the label of this process. An UPDATE of two
--- tables may assign in any order, so mine has what depends on owner.
+-- The head of the wait queue must be signalled even if the row stays taken, so that it learns for how
+-- long. The first byte of the owner id changes, so that no release or renewal of the claim matches the
+-- row. A row that a release has granted gets the label of this process. An UPDATE of two tables may
+-- assign in any order, so values that depend on owner come from mine.
 {>no_safe_updates} UPDATE (
   SELECT
     name,

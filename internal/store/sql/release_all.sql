@@ -1,5 +1,5 @@
--- Frees many rows, skipping locked ones. {owned} also has the ids that the release gives to the
--- rows, for copies of the statement, as in release.
+-- Frees many rows, skipping locked ones. {owned} also has the owner ids that the release writes, so that
+-- a copy of the statement matches, as in release.
 --
 -- | row                        | written | counted | answer                               |
 -- |----------------------------|---------|---------|--------------------------------------|

@@ -1,5 +1,5 @@
--- Frees a shared hold or a permit. It waits while a transaction has its row, or the row {queue},
--- which has its wait queue, locked.
+-- Frees a shared hold or a permit. The statement waits while a transaction has its row locked, or the
+-- row {queue}, which has its wait queue.
 --
 -- | row                                         | written      | rows | answer                         |
 -- |---------------------------------------------|--------------|------|--------------------------------|
@@ -8,9 +8,9 @@
 -- | freed by force, another owner's, or missing | nothing      | 0    | 0                              |
 -- | any, while autocommit is off                | nothing      | 0    | 0                              |
 --
--- The lock on {queue} makes a process that joins the queue wait; when it then looks, it finds the
--- hold or the permit free. {queue} is locked first, as in all statements that lock both rows, which
--- is why {name} comes from the derived table. The LIMIT prevents MySQL from merging that table.
+-- The lock on {queue} makes a process wait that joins the queue meanwhile; its next read then finds the
+-- hold or permit free. Like every statement that locks both rows, this one locks {queue} first, which is
+-- why {name} comes from the derived table. The LIMIT prevents MySQL from merging that table.
 {>no_safe_updates} UPDATE (
   SELECT part.name AS name, COALESCE(q.waiters, x'') AS waiters
   FROM (SELECT {name} AS name) AS part

@@ -1,6 +1,6 @@
--- Frees one row like release, or, if the head of its wait queue takes grants, makes that process the
--- owner. The new owner id is that of the process, an equals sign, which shows that a release has made
--- it, and {grant}. The lease is GrantLease until the process extends it.
+-- Frees one row like release; or, if the head of its wait queue takes grants, makes that process the new
+-- owner. The new owner id consists of the id of the process, an equals sign, which shows that a release
+-- has made the grant, and {grant}. The lease is GrantLease until the process extends it.
 --
 -- | row                                         | head of the wait queue                        | written              | rows | answer         |
 -- |---------------------------------------------|-----------------------------------------------|----------------------|------|----------------|
@@ -10,11 +10,12 @@
 -- | freed by force, another owner's, or missing |                                               | nothing              | 0    | 0              |
 -- | any, while autocommit is off                |                                               | nothing              | 0    | 0              |
 --
--- The ids of processes that take grants begin with 7 or 8, all others with less. A process listens if
--- a connection of it has the name of listen_name on this server. One that does not could not be
--- signalled, and would hold up the others. A grant changes the token, so the statement would wait for
--- a guard: it is sent only if there can be none. MySQL optimizes the statement anew for each
--- execution, so what it repeats is short. waiters is assigned after everything that depends on it.
+-- In the wait queue, the ids of processes that take grants begin with 7 or 8, all others with a lower
+-- digit. A process listens if one of its connections holds the name of listen_name on this server; any
+-- other could not be signalled, and would delay the processes behind it. A grant changes the token, so
+-- it would wait for a guard; therefore the statement is sent only if there can be none. The statement is
+-- short, because MySQL optimizes it again for each execution. waiters is assigned after everything that
+-- depends on it.
 UPDATE {t} SET
   token = IF(waiters < _ascii'7', token, {>next_token}),
   owner = IF(waiters < _ascii'7', INSERT(owner, 1, 1, _ascii'-'), CONCAT({>grantee}, _ascii'=', {grant})),

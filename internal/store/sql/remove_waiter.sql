@@ -1,5 +1,4 @@
--- Removes a process, by each of its ids, from the wait queues of rows. It picks the rows as
--- pick_owned does.
+-- Removes all ids of a process from the wait queues of rows. It picks the rows in the way of pick_owned.
 --
 -- | row                                        | written                       | answer                 |
 -- |--------------------------------------------|-------------------------------|------------------------|
@@ -9,8 +8,7 @@
 -- | locked, or the process is not in its queue | nothing                       | 0                      |
 -- | any, while autocommit is off               | nothing                       | 0                      |
 --
--- The row of a semaphore is the one whose name ends in x'0073'. It does not show whether slots
--- are free.
+-- The key of the wait queue of a semaphore ends in x'0073'. Its row does not show whether slots are free.
 {>no_safe_updates} UPDATE (
   SELECT name FROM {t} FORCE INDEX (PRIMARY)
   WHERE name IN ({names}) AND (LOCATE({process}, waiters) > 0 OR LOCATE({pollingID}, waiters) > 0 OR LOCATE({directID}, waiters) > 0) AND @@autocommit

@@ -1,6 +1,6 @@
--- One owner of this process takes over from another. The token changes, so the statement waits
--- for an open guard. In mode 1, a late copy of an old claim may have restored the owner beside
--- shared holds.
+-- Replaces an owner of this process by another one. The token changes, so the statement waits for an
+-- open guard. It excludes mode 1, because a late copy of an old claim may have restored the owner while
+-- the name is held shared.
 --
 -- | row                                 | written                                            | answer        |
 -- |-------------------------------------|----------------------------------------------------|---------------|

@@ -1,6 +1,6 @@
--- Locks the index entry of a token, before force changes it. It waits for open guards at the
--- index, where it delays no renewal. Later guards wait behind it, even if its caller has given
--- up, so the server ends it after a second. The first comment is for MariaDB, the second for
+-- Locks the index entry of a token before force changes it. It waits for open guards only at the index
+-- entry, so it delays no renewal. Later guards wait behind it, even if its caller has given up, so the
+-- server ends it after a second. The first comment in the statement is for MariaDB, the second for
 -- MySQL.
 --
 -- | entry of the token             | result                         |

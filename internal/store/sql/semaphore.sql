@@ -1,5 +1,5 @@
--- Reads rows of a semaphore, without a lock. Each result has 32 slots as the bits of a word, the
--- lowest first. MariaDB would mistake the highest bit of a word of 64 for its sign.
+-- Reads rows of a semaphore, without a lock. Each result row has 32 slots as the bits of a word, the
+-- lowest slot first. With 64 slots, MariaDB would mistake the highest bit for a sign.
 --
 -- | slot                                      | present | live | open |
 -- |-------------------------------------------|---------|------|------|
@@ -9,9 +9,9 @@
 -- | free, and not reserved for another        | 1       | 0    | 1    |
 -- | 0: the row of the wait queue              | 1       | 0    | 0    |
 --
--- until is the microseconds until the first of the live slots may be free. beyond is set if a slot
--- above the limit was used within an hour: another process has a greater one. The other columns
--- are about the wait queue, as in look.
+-- until is the number of microseconds until the first of the live slots may be free. beyond is set if a
+-- slot above the limit was used within the last hour, so another process has a higher limit. The other
+-- columns describe the wait queue, as in look.
 {>select_unlimited}
   r.slot DIV 32 AS word,
   BIT_OR(1 << (r.slot & 31)) AS present,

@@ -1,5 +1,5 @@
--- Reads those settings of the connection that can make the statements wrong, and the server's
--- version. It is sent twice, because one reading does not reveal a fixed clock.
+-- Reads the settings of the database session that can make the statements wrong, and the server's
+-- version. It is sent twice, because a single read does not reveal a fixed clock.
 --
 -- | answer                 | meaning                                          |
 -- |------------------------|--------------------------------------------------|
@@ -7,9 +7,9 @@
 -- | the same instant twice | refused: the session has a fixed timestamp       |
 -- | version too old        | refused: it lacks SKIP LOCKED                    |
 -- | chained = 1            | every use of a connection begins with commit     |
--- | wide = 1               | nothing is prepared                              |
--- | dirty = 1              | no grant of a release is found by a read alone   |
--- | logged = 1             | no release grants the row                        |
+-- | wide = 1               | no statement is prepared                         |
+-- | dirty = 1              | this process accepts no grants of releases       |
+-- | logged = 1             | no release grants the row to another process     |
 {>select_unlimited}
   @@autocommit AS autocommit,
   @@completion_type = 'CHAIN' AS chained,

@@ -1,5 +1,5 @@
--- Reads, without a lock, the shared holds of a name, and those that have ended without a
--- release: their owners may still extend them.
+-- Reads, without a lock, the shared holds of a name. That includes holds that have expired without a
+-- release, because their owners may still extend them.
 --
 -- | row of a shared hold                           | micros    |
 -- |------------------------------------------------|-----------|

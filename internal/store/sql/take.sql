@@ -1,4 +1,4 @@
--- Takes a free row for which no process waits: the common case.
+-- Takes a free row for which no process waits, which is the common case.
 --
 -- | row                                  | written                        | answer                                  |
 -- |--------------------------------------|--------------------------------|-----------------------------------------|
@@ -10,10 +10,10 @@
 -- | expired, its session may be alive    | nothing                        | the number of the session               |
 -- | missing, or autocommit is off        | nothing                        | 0                                       |
 --
--- With autocommit off, nobody else would see the grant, so then no row matches. A proxy that
--- lost the reply may send the statement again, so an acquiring statement recognizes its own
--- grant. The condition is as short as can be: MySQL optimizes it anew for each execution, which
--- takes longer than to evaluate it.
+-- With autocommit off, nobody else would see the grant, so no row matches. A proxy that lost the reply
+-- may send the statement again, so each acquiring statement recognizes its own grant. The condition is
+-- as short as possible, because MySQL optimizes it again for each execution, which takes longer than
+-- evaluating it.
 UPDATE {t} SET
   owner = {owner},
   holder = {label},

@@ -1,5 +1,5 @@
--- Takes many rows, skipping locked ones. All get the same new token, so that one answer is enough,
--- unless a copy of this statement has taken some of them before.
+-- Takes many rows, skipping locked ones. All get the same new token, so that one answer is enough; but
+-- rows that a copy of this statement has taken before keep theirs.
 --
 -- | row                                 | written                                                    | counted | answer                      |
 -- |-------------------------------------|------------------------------------------------------------|---------|-----------------------------|

@@ -1,4 +1,4 @@
--- Takes a row, or joins its wait queue: the general case, which observes the wait queue.
+-- Takes a row, or joins its wait queue. This is the general case, in which other processes may wait.
 --
 -- | row                           | written                               | answer       |
 -- |-------------------------------|---------------------------------------|--------------|

@@ -1,5 +1,5 @@
--- Takes a row without waiting for a lock on it: without a slot in rowWaits, no statement may
--- wait for a row.
+-- Takes a row without waiting for a lock on it. It is for callers without a slot in rowWaits, whose
+-- statements must not wait for a row.
 --
 -- | row                                     | written                                            | answer        |
 -- |-----------------------------------------|----------------------------------------------------|---------------|
@@ -9,7 +9,7 @@
 -- | locked, or its entry in the guard index | nothing                                            | 0             |
 -- | any, while autocommit is off            | nothing                                            | 0             |
 --
--- why_refused finds out why the answer is 0.
+-- If the answer is 0, why_refused finds out why.
 {>no_safe_updates} UPDATE (
   SELECT p.name, p.owner = {owner} AS copied FROM {>unlocked} AND {available} AND @@autocommit
   LIMIT 1 FOR UPDATE SKIP LOCKED

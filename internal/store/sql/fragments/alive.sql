@@ -1,5 +1,5 @@
--- Whether the row is that of session {id} of this process, and the session is alive. An
--- expired session stays dead: a contender may have taken one of its locks.
+-- Whether the row is that of session {id} of this process, and the session is alive. An expired session
+-- stays dead, because another process may have taken one of its locks.
 --
 -- | row of this process's session | its lease | alive |
 -- |-------------------------------|-----------|-------|

@@ -1,7 +1,7 @@
--- Whether nobody holds the name of the row p shared. The caller must have locked p. The rows of
--- shared holds are locked from the last to the first: beyond them, InnoDB locks p, and not the
--- name that follows. The condition on p prevents a server from reading them before p. They are
--- not waited for: on MariaDB, NOWAIT applies to p as well.
+-- Whether nobody holds the name of the row p shared. The statement must have locked p. This locks the
+-- rows of shared holds from the last to the first, so that the next row that InnoDB locks is p, and not
+-- that of the following name. The condition on p prevents a server from reading them before p. The
+-- statement does not wait for their locks. On MariaDB, NOWAIT also applies to p.
 --
 -- | row of a shared hold                 | own lease | nobody holds the name |
 -- |--------------------------------------|-----------|-----------------------|

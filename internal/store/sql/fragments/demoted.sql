@@ -1,6 +1,6 @@
--- Whether the server is read-only. The rows of a demoted primary are out of date. It refuses
--- writes, but a connection that only reads would never leave it. The variable is a number, or,
--- from MariaDB 12 on, a word.
+-- Whether the server is read-only. A demoted primary refuses writes, but a connection that only reads
+-- would never notice, and would read outdated rows. The variable is a number or, from MariaDB 12 on, a
+-- word.
 --
 -- | @@global.read_only  | demoted |
 -- |---------------------|---------|

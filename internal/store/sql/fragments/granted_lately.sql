@@ -1,5 +1,5 @@
--- Whether a release has granted the row to the process that its owner id names, which may not know
--- it yet: the lease of that grant (GrantLease) still runs.
+-- Whether a release has lately granted the row to the process in its owner id, so that the lease of that
+-- grant (GrantLease) still runs. The process may not know of the grant yet.
 --
 -- | owner id | acquired            | granted lately |
 -- |----------|---------------------|----------------|

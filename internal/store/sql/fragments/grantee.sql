@@ -1,4 +1,4 @@
--- The head of the wait queue, which takes grants, by the id under which it listens.
+-- The id under which the head of the wait queue listens, if the head takes grants.
 --
 -- | first digit | answer                     |
 -- |-------------|----------------------------|

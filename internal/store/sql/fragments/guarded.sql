@@ -1,4 +1,4 @@
--- Whether a transaction has the row p under Guard. If none has, this locks the entry of p.
+-- Whether a transaction has the row p under Guard. If none has, this locks the index entry of p.
 --
 -- | entry of p in the guard index | guarded |
 -- |-------------------------------|---------|

@@ -1,4 +1,4 @@
--- The answer to an acquire that is refused because another owner's lease runs.
+-- The answer to an acquire that is refused because the lease of another owner runs.
 --
 -- | row                             | answer                                      |
 -- |---------------------------------|---------------------------------------------|
@@ -6,7 +6,7 @@
 -- | granted lately, to another      | answerHandedOff, less the microseconds left |
 -- | any other                       | the microseconds left, as a negative number |
 --
--- The lease of a grant is short, and its holder extends it: it says little about when the row will be
--- free.
+-- The lease of such a grant is short, and its holder extends it, so it says little about when the row
+-- will be free.
 IF({>granted_to_self}, -4611686018427387900,
   -GREATEST(1, TIMESTAMPDIFF(MICROSECOND, {>now}, {r}expires_at)) - IF({>granted_lately}, 1152921504606846976, 0))

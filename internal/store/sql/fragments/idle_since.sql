@@ -1,4 +1,4 @@
--- Whether nobody has held the row, by its own lease, for {idle} microseconds.
+-- Whether nobody has held the row by its own lease for the last {idle} microseconds.
 --
 -- | own lease ended | last release  | idle |
 -- |-----------------|---------------|------|

@@ -1,4 +1,4 @@
--- Whether a statement takes the row of a shared hold. Once owner is assigned, it alone decides.
+-- Whether a statement takes the row of a shared hold. After owner was assigned, only owner decides.
 --
 -- | owner                                        | own lease | session       | taken |
 -- |----------------------------------------------|-----------|---------------|-------|

@@ -1,3 +1,3 @@
--- For MySQL alone: with subquery_to_derived in optimizer_switch, it turns a subquery with a LIMIT
--- into a derived table, and the statement fails with error 1242.
+-- Only for MySQL. If optimizer_switch has subquery_to_derived, MySQL turns a subquery with a LIMIT into a
+-- derived table, and the statement fails with error 1242.
 /*+ SET_VAR(optimizer_switch = 'subquery_to_derived=off') */

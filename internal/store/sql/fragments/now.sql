@@ -1,3 +1,3 @@
--- The instant of the statement, by the database's clock. It is one instant within a
--- statement, also of one that waits for a row lock, and independent of the time zone.
+-- The time of the statement, by the database's clock. It is the same instant throughout a statement, even
+-- if that waits for a row lock, and does not depend on the time zone.
 UTC_TIMESTAMP(6)

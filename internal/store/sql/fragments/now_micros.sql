@@ -1,4 +1,3 @@
--- The clock in microseconds. A new token is above the range of the last holder, and above
--- every token that this clock granted on a server from which the last grants were not
--- replicated.
+-- The clock in microseconds. A new token is at least that, so it is above every token granted before a
+-- failover that lost the last grants.
 TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {>now})

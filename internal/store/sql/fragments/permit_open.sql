@@ -1,5 +1,5 @@
--- Whether a process with the limit {permits} may take a slot. No slot has a row if nothing was
--- read.
+-- Whether a process with the limit {permits} may take a slot. COALESCE is for the case that no slot has a
+-- row.
 --
 -- | live slots          | slots up to the limit                       | open |
 -- |---------------------|---------------------------------------------|------|

@@ -1,8 +1,8 @@
--- The beginning of an UPDATE of the rows, as l, that the claims of this process own. The
--- derived table picks and locks the rows, and skips those that are locked. MySQL would merge
--- it without the LIMIT, and both servers would scan, and lock, the whole of a small table
--- without FORCE INDEX. {owned} has each name followed by its owner id: the claims of a batch of
--- acquires have one owner, which may hold another of {names} by another claim.
+-- The beginning of an UPDATE of the rows, as l, that claims of this process own. The derived table picks
+-- and locks the rows, and skips those that are locked. Without the LIMIT, MySQL would merge it. Without
+-- FORCE INDEX, both servers would scan and lock the whole of a small table. {owned} has each name followed
+-- by its owner id, because the claims of a batch of acquires have the same owner id, so the owner id alone
+-- does not identify a claim.
 --
 -- | row                            | picked |
 -- |--------------------------------|--------|

@@ -1,6 +1,6 @@
--- Picks and locks the rows {name} that a batch may take. An owner id in {owners} belongs to one of
--- the names, or to all. i is the position of the row in {name}, if anything depends on it. Rows
--- granted to a copy come last, so that the answer of take_all is theirs if there are any.
+-- Picks and locks those of the rows {name} that a batch may take. {owners} has an owner id for each name,
+-- or one for all. i is the position of the row in {name}, if anything depends on it. Rows granted to a
+-- copy come last, so that take_all answers for one of them if there are any.
 --
 -- | row                                          | picked |
 -- |----------------------------------------------|--------|

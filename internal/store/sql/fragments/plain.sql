@@ -1,6 +1,5 @@
--- Whether a batch may take the row: it is free, no other request comes first, no session need be
--- read, and the clock is high enough to be its next token. Any other row needs a request of its
--- own.
+-- Whether a batch may take the row: it is free, no other request comes first, no session must be read,
+-- and the clock can be its next token. Any other row needs a request of its own.
 --
 -- | own lease | session       | wait queue | mode | token              | plain |
 -- |-----------|---------------|------------|------|--------------------|-------|

@@ -1,6 +1,6 @@
--- Whether the row is reserved for the head of its wait queue, if it has one (see ReservedFor).
--- A listening process, whose id begins with 4 or more, takes the row in milliseconds; one that
--- only polls needs longer.
+-- Whether the row is reserved for the head of its wait queue, if there is one (see ReservedFor). A process
+-- that listens, whose id begins with 4 or more, takes the row within milliseconds; one that only polls
+-- needs longer.
 --
 -- | free for     | head listens | head polls   |
 -- |--------------|--------------|--------------|

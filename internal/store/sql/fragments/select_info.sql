@@ -1,6 +1,6 @@
--- What operators see of the rows l. A row that a release has granted has no label until it is
--- renewed, so the row p of the process's session has it. No bare column is selected, because columnsWithAlias
--- would prefix its name with the table.
+-- What operators see of the rows l. A row that a release has granted has no label until it is renewed;
+-- the label is in p, the session row of the process. No bare column is selected, because the DSN option
+-- columnsWithAlias would prefix its name with the table.
 {>select_unlimited}
   CAST(l.name AS BINARY) AS name,
   CAST(l.owner AS BINARY) AS owner,

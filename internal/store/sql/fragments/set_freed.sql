@@ -1,5 +1,5 @@
--- Assignments that end the lease and unbind the row. The token, whose index entry a guard may
--- have locked, is unchanged.
+-- Assignments that end the lease and unbind the row. The token does not change, because a guard may have
+-- locked its index entry.
 --
 -- | wait queue | answer                                  |
 -- |------------|-----------------------------------------|

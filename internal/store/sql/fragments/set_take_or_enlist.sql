@@ -1,5 +1,5 @@
--- Assignments that take the row, or else append {enlist}, unless that is empty, to its wait
--- queue.
+-- Assignments that take the row; or, if that is refused, append {enlist}, unless that is empty, to the
+-- wait queue.
 --
 -- | row                                                    | written                                            | answer        |
 -- |--------------------------------------------------------|----------------------------------------------------|---------------|

@@ -1,7 +1,7 @@
--- Sleeps until a signal, for at most {seconds}. On MariaDB, all connections in SLEEP share a mutex,
--- and a KILL QUERY that meets it locked can block them all for 2 s. So only one listener of a
--- server sleeps: the one whose connection has the name mysqllock:sleeper. The others wait for
--- that name, each with a mutex of its own.
+-- Sleeps until a signal, for at most {seconds}. On MariaDB, all connections in SLEEP share a mutex, and a
+-- KILL QUERY that finds it locked can block them all for 2 s. So only one listener of a server uses SLEEP:
+-- the one whose connection holds the name mysqllock:sleeper. The others wait for that name, each with its
+-- own mutex.
 --
 -- | server  | mysqllock:sleeper            | ends by                     | answer           |
 -- |---------|------------------------------|-----------------------------|------------------|

@@ -1,5 +1,5 @@
--- Some rows of a semaphore as r, each with its slot and the processes that wait: the row {queue}
--- of the wait queue, which is slot 0, the slots up to {window}, and those from {limit} to {last}.
+-- Some rows of a semaphore as r, each with the number of its slot and the processes that wait. They are
+-- the row {queue} of the wait queue, as slot 0; the slots up to {window}; and those from {limit} to {last}.
 (
   SELECT
     CAST(CONCAT(_ascii'0', SUBSTRING(l.name, {digits})) AS UNSIGNED) AS slot,

@@ -1,4 +1,4 @@
--- Whether the statement takes the row. Once owner is assigned, it alone decides.
+-- Whether the statement takes the row. After owner was assigned, only owner decides.
 --
 -- | mode | owner                                        | row is available | taken             |
 -- |------|----------------------------------------------|------------------|-------------------|

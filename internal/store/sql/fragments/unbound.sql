@@ -1,6 +1,6 @@
--- Whether no session can keep the row. A statement that acquires does not read the row of a
--- session: a locking read would delay the session's renewal. It knows one dead session, and
--- answers with the number of any other to which an expired row is bound.
+-- Whether no session can keep the row held. An acquiring statement does not read the row of a session,
+-- because a locking read would delay the session's renewal. Instead it is given the number of one dead
+-- session. If an expired row is bound to any other session, it answers with the number of that.
 --
 -- | session of the row | unbound             |
 -- |--------------------|---------------------|

@@ -1,5 +1,5 @@
--- The rows {name}, one or several, and their entries in the guard index. With FOR UPDATE SKIP
--- LOCKED, both are locked, and both skipped if either is locked already.
+-- The rows {name}, one or several, with their entries in the guard index. FOR UPDATE SKIP LOCKED locks
+-- both, and skips both if either is already locked.
 --
 -- | row    | its entry in the guard index | found |
 -- |--------|------------------------------|-------|

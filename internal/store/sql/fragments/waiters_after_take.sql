@@ -1,7 +1,6 @@
--- The wait queue after this process took the row. A process that takes the row leaves the
--- queue. A head that did not take the row in time is removed: a dead one would delay every
--- handoff. A row that is held, or reserved for another, was taken by an earlier copy of the same
--- statement.
+-- The wait queue after this process has taken the row. The process leaves the queue. Another head, which
+-- did not take the row in time, is removed, because a dead one would delay every handoff. If the row is
+-- held, or reserved for another process, an earlier copy of the same statement has taken it.
 --
 -- | wait queue                | row                     | afterwards                             |
 -- |---------------------------|-------------------------|----------------------------------------|

@@ -1,5 +1,5 @@
--- The wait queue, which lists this process, with its id replaced in place if its request has changed
--- so that it takes grants, or no longer does.
+-- The wait queue if it already lists this process. If the new request takes grants and the last one did
+-- not, or the reverse, the id of the process is replaced in its place.
 --
 -- | id in the queue | {enlist}  | afterwards |
 -- |-----------------|-----------|------------|
