@@ -12,9 +12,9 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// ForceUnlock frees the row of a name, whoever owns it, and the rows of its shared holds. The name may
-// also be the key of a semaphore's slot. ForceUnlock returns the claims that it freed: none if the
-// name was free. It waits, until ctx ends, while a transaction has one of the rows locked or under
+// ForceUnlock frees the row of a name, regardless of its owner, and the rows of its shared holds. The
+// name may also be the key of a semaphore's slot. ForceUnlock returns the claims that it freed: none
+// if the name was free. It waits, until ctx ends, while a transaction has one of the rows locked or under
 // Guard.
 func (s *Store) ForceUnlock(ctx context.Context, name string) (freed []Claim, next Process, err error) {
 	f := force{Store: s, name: name}

@@ -1,4 +1,4 @@
--- Frees a row, whoever owns it, after seize has locked its index entry. The token changes, so that every
+-- Frees a row, regardless of its owner, after seize has locked its index entry. The token changes, so that every
 -- later guard fails, including those of shared holds. The first byte of the owner id differs from that
 -- after a release. The new token is computed as for a grant, and not just as the last one + 256: on
 -- MariaDB, a guard under REPEATABLE READ also locks the gap before its entry, and such a token might
