@@ -115,15 +115,26 @@ failover:
 	@scripts/servers.sh && scripts/galera.sh && { scripts/proxies.sh || [ $$? = 3 ]; } && \
 	MYSQLLOCK_FAILOVER=1 $(GO) test -race -count=1 -v ./failover
 
-# The tests of what matters most, or MATRIXTESTS=. for all of the root package, on servers with each of
-# SETTINGS, one after the other. make test has them in TestServerSettings, a few tests for all.
+# The root package and the store on MariaDB 11.8; failover; the tests of what matters most, or MATRIXTESTS=.
+# for all of the root package, on servers with each of SETTINGS. make test has these in
+# TestServerSettings, a few tests for all. make matrix/ansi is one of them.
 SETTINGS ?= $(shell sed -n 's/^\([a-z][^ ]*\) .*/\1/p' scripts/settings.txt)
 MATRIXTESTS ?= ^Test(AcquireAndRelease|Attach|Close|Contention|Detach|DirectHandoff|Do|Extend|FixedLease|ForceUnlock|Guard|LossIsLearnt|MutualExclusion|Names|Purge|Reentry|RowLocks|Semaphore|Shared|Signal|TimeLimit|Tokens|TryLockAll|UnlockAfter|Wait)
 matrix:
-	@scripts/servers.sh && failed=; for setting in $(SETTINGS); do \
-	options=$$(sed -n "s/^$$setting  *//p" scripts/settings.txt); echo "$$setting: $$options"; \
-	MYSQLLOCK_SERVER_OPTIONS="$$options" $(GO) test -count=1 -parallel 4 -timeout 20m $(TESTFLAGS) -run '$(MATRIXTESTS)' . || failed="$$failed $$setting"; done; \
+	@failed=; for part in mariadb-11.8 failover $(SETTINGS); do $(MAKE) --no-print-directory matrix/$$part || failed="$$failed $$part"; done; \
 	[ -z "$$failed" ] || { echo "FAILED:$$failed" >&2; exit 1; }
+
+matrix/mariadb-11.8:
+	@scripts/mariadb-11.8.sh
+	MYSQLLOCK_TEST_MARIADB=11.8 $(GO) test -count=1 -p 1 -parallel 4 -timeout 20m $(TESTFLAGS) -skip /mysql . ./internal/store
+
+matrix/failover: failover ;
+
+matrix/%:
+	@grep -q '^$* ' scripts/settings.txt || { echo "no setting $* in scripts/settings.txt" >&2; exit 1; }
+	@scripts/servers.sh
+	MYSQLLOCK_SERVER_OPTIONS="$$(sed -n 's/^$*  *//p' scripts/settings.txt)" \
+	$(GO) test -count=1 -parallel 4 -timeout 20m $(TESTFLAGS) -run '$(MATRIXTESTS)' .
 
 # Mutual exclusion for a minute, and with a process killed every few seconds.
 soak:

@@ -148,7 +148,7 @@ func TestReleaseOfABoundRow(t *testing.T) {
 		k, other := f.acquired(l, bg, "x", AutoRenew), f.acquired(l, bg, "other", AutoRenew)
 		f.until(15 * time.Second)
 		unblock := f.block("x")
-		f.meet(fails(errDenied), "release")
+		f.meet(fails(errDenied), "release", "bound") // a comparison of the rows would find the row, too
 		require.Error(t, k.Unlock())
 		f.until(5 * time.Minute)
 		require.Positive(t, f.left("x"), "the session keeps it")
@@ -172,7 +172,7 @@ func TestReleaseOfARowBoundByALostReply(t *testing.T) {
 				f.until(11 * time.Second)
 				k := f.acquired(l, bg, "x", AutoRenew)
 				f.meet(first(2, mute, hangs), "renew") // that of the session at 20 s, and the binding at 21 s
-				f.meet(fails(errDenied), "release")
+				f.meet(fails(errDenied), "release", "bound") // as above
 				f.until(22 * time.Second)
 				require.NotZero(t, f.row("x").session)
 				unblock := f.block("x")

@@ -337,18 +337,14 @@ func TestRepeatedClaimOfALockedRow(t *testing.T) {
 	})
 }
 
-// The guard of one lock does not delay those who share another, unless MariaDB locks the gap before
-// its entry.
+// The guard of one lock does not delay those who share another, although MariaDB also locks the gap
+// before its entry.
 func TestSharedBesideAGuardOfAnother(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {
-		levels := []sql.IsolationLevel{sql.LevelReadCommitted}
-		if e.server.Kind == "mysql" {
-			levels = append(levels, sql.LevelRepeatableRead)
-		}
 		a, b := e.locker(t), e.locker(t)
 		rlock(t, a, "y", auto)
-		other := acquire(t, b, "x", auto) // its entry is right behind that of y
-		for _, level := range levels {
+		other := acquire(t, b, "x", auto) // the entry of x is right behind that of y
+		for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable, sql.LevelReadCommitted} {
 			tx, err := e.db(t, "").BeginTx(ctx, &sql.TxOptions{Isolation: level})
 			require.NoError(t, err)
 			require.NoError(t, other.Guard(ctx, tx))

@@ -93,6 +93,26 @@ var shared = []mutation{
 		"TestContract/./a_repeated_shared_request",
 	},
 	{
+		"the index entry of a shared hold is out of the way of guards", "internal/store/sql/join.sql",
+		"LAST_INSERT_ID({token}) | 4611686018427387904", "LAST_INSERT_ID({token})",
+		"TestSharedBesideAGuardOfAnother",
+	},
+	{
+		"Purge raises the high-water row to tokens, not to the column of a shared hold", "internal/store/purge.go",
+		"f.Token&maxToken", "f.Token",
+		"TestPurgeOfSharedHolds",
+	},
+	{
+		"an attached shared hold has its token", "internal/store/sql/attach.sql",
+		"CAST({>fencing_token} AS SIGNED)", "CAST(l.token AS SIGNED)",
+		"TestContract/./operators",
+	},
+	{
+		"operators see the token of a shared hold", "internal/store/sql/fragments/select_info.sql",
+		"{>fencing_token} AS token", "l.token + 0 AS token",
+		"TestContract/./operators",
+	},
+	{
 		"a first shared hold has a token above those that were purged", "internal/store/sql/insert_shared.sql",
 		"GREATEST(COALESCE(`high water`.token, 0) + 256, {>now_micros})", "{>now_micros}",
 		"TestFirstGrantsWaitForPurge",

@@ -139,7 +139,7 @@ func (s *Store) deleteIdle(ctx context.Context, found []idleRow, idle time.Durat
 				continue // another shared hold with the same token, which a session may keep
 			}
 			names = append(names, f.Name)
-			highest = max(highest, f.Token)
+			highest = max(highest, f.Token&maxToken)
 		}
 		if len(names) == 0 {
 			return nil

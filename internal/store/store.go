@@ -199,6 +199,9 @@ const GrantLease = 4 * time.Second
 // number.
 const TokenRange = 256
 
+// maxToken is above all tokens. In the row of a shared hold, the token has the next bit set: see join.sql.
+const maxToken = 1<<62 - 1
+
 // holdsBegan counts n grants, for each of which HoldEnded must be called.
 func (s *Store) holdsBegan(n int) {
 	s.mu.Lock()

@@ -20,6 +20,17 @@ var sharedHolds = []clause{
 		require.Equal(t, a.Token, third.share("x", long).Token, "one of them still holds it")
 		require.Equal(t, a.Token, p.share("x", long).Token)
 	}},
+	{"operators, and who attaches it, see the token of a shared hold", func(t *testing.T, newProcess func() *process) {
+		p, other := newProcess(), newProcess()
+		g := p.share("x", long)
+		holders := other.inspect("x").Holders
+		require.Len(t, holders, 1)
+		require.Equal(t, g.Token, holders[0].Token)
+		ticket := store.NewTicketID(p.self)
+		require.True(t, p.detach(g.Claim, ticket, long))
+		req := store.AttachRequest{Claim: store.Claim{Name: g.Claim.Name, Owner: other.claim("x").Owner}, Ticket: ticket, Lease: long}
+		require.Equal(t, g.Token, other.attach(req).Token)
+	}},
 	{"a shared hold has a row of its own, and its own lease", func(t *testing.T, newProcess func() *process) {
 		p, other := newProcess(), newProcess()
 		a, b := p.share("x", long), other.share("x", time.Minute)

@@ -20,7 +20,7 @@
 ) AS mine
 STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
 SET
-  l.holds = IF(mine.granted, 1, l.holds) + 0 * LAST_INSERT_ID(IF(mine.granted, CAST(l.token AS SIGNED), -1)),
+  l.holds = IF(mine.granted, 1, l.holds) + 0 * LAST_INSERT_ID(IF(mine.granted, CAST({>fencing_token} AS SIGNED), -1)),
   l.holder = IF(mine.granted, {label}, l.holder),
   l.owner = IF(mine.granted, {owner}, l.owner),
   l.expires_at = IF(mine.granted, GREATEST(IF(mine.copied, l.expires_at, {>now}), {>new_lease}), l.expires_at)

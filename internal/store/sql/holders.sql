@@ -11,7 +11,7 @@
   CAST(l.name AS BINARY) AS name,
   CAST(l.owner AS BINARY) AS owner,
   l.mode + 0 AS mode,
-  l.token + 0 AS token,
+  {>fencing_token} AS token,
   (l.expires_at > {>now} OR s.name IS NOT NULL) + 0 AS held
 FROM {>kept}
 WHERE l.name = {name} OR l.name > {first} AND l.name < {last} AND (l.expires_at > {>now} OR s.name IS NOT NULL)

@@ -7,7 +7,7 @@
   CAST(IF(SUBSTRING(l.owner, 20, 1) = _ascii'=' AND l.holder = x'', COALESCE(p.holder, x''), l.holder) AS BINARY) AS holder,
   l.mode + 0 AS mode,
   l.holds + 0 AS holds,
-  l.token + 0 AS token,
+  {>fencing_token} AS token,
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', l.acquired_at) AS acquired,
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {>kept_until}) AS expires,
   TIMESTAMPDIFF(MICROSECOND, {>now}, {>kept_until}) AS micros,
