@@ -35,7 +35,7 @@ type attempt struct {
 	inFlight // unused if inline
 }
 
-// inFlight is a statement that goes on if its caller returns before the reply.
+// inFlight is a statement that continues if its caller returns before the reply.
 type inFlight struct {
 	done chan struct{} // closed by replied
 

@@ -21,8 +21,8 @@ const handoverTimeout = unlockTimeout
 // process that uses the same table. End transactions that are under [Lock.Guard] first: the lock
 // keeps its token, so Attach does not wait for them.
 //
-// Detach blocks for one round trip, and at the latest until ctx ends or 3 s have passed. It
-// returns an error and changes nothing if
+// Detach blocks for one round trip, for at most 3 s, or until ctx ends. It returns an error and
+// changes nothing if
 //   - lease is too short ([ErrInvalidLease]), or ctx has ended,
 //   - the handle was unlocked ([ErrNotHeld]), or the Locker closed ([ErrClosed]),
 //   - the owner has other handles of the lock, or other owners in this process share it,
@@ -169,8 +169,8 @@ func (l *Locker) isClosed() bool {
 // to [Lock.Detach] has expired. lease is the new lease, as for [Locker.TryLock]. The owner is that
 // of ctx, or a new one, and ctx is the parent of [Lock.Context].
 //
-// Attach does not wait for other owners. It blocks for one round trip, and at the latest until ctx
-// ends or 3 s have passed. It returns [ErrLost] if the lease has expired, if the lock was
+// Attach does not wait for other owners. It blocks for one round trip, for at most 3 s, or until ctx
+// ends. It returns [ErrLost] if the lease has expired, if the lock was
 // attached before or taken by force, or if the owner has lost a lock of this name and not unlocked
 // it yet; [ErrNotAcquired] if a transaction has the row locked; [ErrUnavailable], with the
 // database's error, if the database did not reply. If ctx has ended, either of these two also

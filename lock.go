@@ -26,14 +26,14 @@ import (
 // names the lock. [Lock.Err] and the cause of [Lock.Context] are these values themselves.
 var (
 	ErrNotAcquired  = errors.New("not acquired")          // another owner held the lock for the whole wait, or a transaction had its row locked
-	ErrUnavailable  = errors.New("unavailable")           // the database could not be asked, or did not answer, until the wait ran out
+	ErrUnavailable  = errors.New("unavailable")           // until the wait ran out, the database was unreachable or did not reply, or the pool had no free connection
 	ErrLost         = errors.New("lock lost")             // the lease ended, or was taken away, before Unlock
 	ErrNotHeld      = errors.New("lock not held")         // this handle was unlocked before
 	ErrClosed       = errors.New("locker closed")         // Locker.Close was called
 	ErrInvalidName  = errors.New("invalid name")          // not 1 to 255 bytes of UTF-8 without control characters
 	ErrInvalidLease = errors.New("invalid lease")         // negative, or shorter than 10 ms
 	ErrInvalidLimit = errors.New("invalid limit")         // of a semaphore: not 1 to 10,000
-	ErrUpgrade      = errors.New("owner holds it shared") // TryLock for an owner that holds the lock only shared
+	ErrUpgrade      = errors.New("owner holds it shared") // TryLock was called by an owner that holds the lock only shared
 	ErrNoTable      = store.ErrNoTable                    // the table was not created
 )
 
@@ -143,8 +143,8 @@ type ownerKey struct{}
 
 // WithOwner returns a context with a new owner. Locks acquired with that context, or with one
 // derived from it, belong to the owner, which re-enters the locks that it holds. Typically, a
-// middleware calls WithOwner once per request. Goroutines that share an owner share its locks,
-// which therefore do not exclude them from each other.
+// middleware calls WithOwner once per request. Goroutines that share an owner share its locks, so
+// the locks do not exclude these goroutines from each other.
 func WithOwner(ctx context.Context) context.Context {
 	return context.WithValue(ctx, ownerKey{}, new(owner))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// ended returns why the call must end, or nil if it may go on.
+// ended returns why the call must end, or nil if it may continue.
 func (c *call) ended() error {
 	select {
 	case <-c.ctx.Done():

@@ -19,7 +19,7 @@ CREATE TABLE IF NOT EXISTS mysqllock (
   holds       INT UNSIGNED    NOT NULL DEFAULT 0
               COMMENT 'open handles of the acquisition when the row was last written',
   token       BIGINT UNSIGNED NOT NULL DEFAULT 0
-              COMMENT 'fencing token, the first of 256 that the process may use while it hands the lock over internally; rises with every change of owner and never falls; of a shared hold: the token of its name, with bit 62 set; of a session: the id of the process',
+              COMMENT 'fencing token, the first of 256 that the process may use while it hands the lock over internally; rises with every change of owner and never falls; of a shared hold: the token of its name with bit 62 set; of a session: the id of the process',
   acquired_at DATETIME(6)     NOT NULL DEFAULT '1970-01-01'
               COMMENT 'UTC, by the clock of this server, like expires_at and released_at',
   session     BIGINT UNSIGNED NOT NULL DEFAULT 0

@@ -12,9 +12,11 @@
 -- | any, while autocommit is off        |             | nothing                        | 0         |
 --
 -- The lock on h makes this statement and the statements claim and promote wait for each other. A column
--- is assigned after everything that depends on it. The token is written with bit 62 set: among the
--- entries of locks, the new entry of the guard index could be right before one that a guard has
--- locked, together with the gap before it (MariaDB under REPEATABLE READ).
+-- is assigned after everything that depends on it.
+--
+-- The token is written with bit 62 set. Otherwise the new entry in the guard index could be right before
+-- the entry of a lock that a guard has locked, together with the gap before it (MariaDB under REPEATABLE
+-- READ).
 INSERT INTO {t} (name, owner, holder, holds, token, acquired_at, expires_at)
 SELECT {key}, {owner}, {label}, 1, LAST_INSERT_ID({token}) | 4611686018427387904, {acquired}, {>new_lease}
 FROM {t} AS h FORCE INDEX (PRIMARY)
