@@ -40,8 +40,11 @@ func (f *fakeRepo) ReleaseAfter(ctx context.Context, c store.Claim, m store.MinH
 }
 
 func (f *fakeRepo) Detach(ctx context.Context, req store.DetachRequest) (bool, store.Process, time.Time, error) {
-	var next store.Process
-	detached, sent, err := send(ctx, f, "detach", []string{req.Name}, func(now time.Time) bool {
+	type answer struct {
+		detached bool
+		next     store.Process
+	}
+	a, sent, err := send(ctx, f, "detach", []string{req.Name}, func(now time.Time) (a answer) {
 		r := f.rows[req.Name]
 		switch {
 		case r.owner == req.Owner:
@@ -52,12 +55,12 @@ func (f *fakeRepo) Detach(ctx context.Context, req store.DetachRequest) (bool, s
 		case r.owner == req.Ticket && r.expires.After(now):
 			r.expires = now.Add(req.Lease)
 		default:
-			return false
+			return a
 		}
-		f.rows[req.Name], next = r, r.nextWaiter()
-		return true
+		f.rows[req.Name] = r
+		return answer{true, r.nextWaiter()}
 	})
-	return detached, next, sent, err
+	return a.detached, a.next, sent, err
 }
 
 func (f *fakeRepo) Attach(ctx context.Context, req store.AttachRequest) (store.Grant, error) {
