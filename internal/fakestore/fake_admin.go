@@ -141,7 +141,7 @@ func (s *Store) Purge(ctx context.Context, idle time.Duration) (deleted int64, e
 	_, err = s.execute(ctx, func(now time.Time) {
 		for name, r := range s.table.rows {
 			used := later(r.expires, r.released)
-			if used.After(now.Add(-idle)) || s.table.keptUntil(r).After(now) || r.guards > 0 || r.mode != neverShared && s.table.heldShared(name, now) {
+			if used.After(now.Add(-idle)) || s.table.keptUntil(r).After(now) || r.guards > 0 || r.reserved(now) || r.mode != neverShared && s.table.heldShared(name, now) {
 				continue
 			}
 			delete(s.table.rows, name)

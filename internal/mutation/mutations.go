@@ -64,6 +64,11 @@ var general = []mutation{
 		"TestTokens|TestPurge",
 	},
 	{
+		"Purge leaves a row that is reserved for a waiter", "internal/store/sql/fragments/idle.sql",
+		" AND ({r}waiters = x'' OR NOT ({>reserved}))", "",
+		"TestContract/./a_purge_leaves_a_row",
+	},
+	{
 		"high-water row raised by Purge", "internal/store/sql/raise.sql",
 		"SET token = GREATEST(token, {token}) WHERE name = x''", "SET token = token WHERE {token} AND name = x''",
 		"TestTokens|TestPurge",

@@ -122,6 +122,24 @@ var operations = []clause{
 		require.Contains(t, rows, "held")
 		require.Contains(t, rows, "kept")
 	}},
+	{"a purge leaves a row that is reserved for a waiter", func(t *testing.T, newProcess func() *process) {
+		p, other := newProcess(), newProcess()
+		c := p.take("x", long)
+		other.waits("x")
+		start := time.Now()
+		p.release(c)
+		n, err := p.Purge(ctx, 0)
+		require.NoError(t, err)
+		if time.Since(start) < store.ReservedFor {
+			require.Zero(t, n)
+			require.Equal(t, 1, p.inspect("x").Waiters)
+		}
+		time.Sleep(store.ReservedFor + time.Millisecond)
+		n, err = p.Purge(ctx, 0)
+		require.NoError(t, err)
+		require.LessOrEqual(t, n, int64(1))
+		require.Zero(t, p.inspect("x").Waiters)
+	}},
 	{"a purge leaves a name that is held shared", func(t *testing.T, newProcess func() *process) {
 		p, other, writer := newProcess(), newProcess(), newProcess()
 		a := p.share("x", long)
