@@ -113,6 +113,11 @@ var directHandoffs = []mutation{
 		"TestWaiterLeavesDuringDirectHandoff|TestDirectHandoffFaults",
 	},
 	{
+		"a grant that a call without a wait does not take is given back", "internal/wake/signaller.go",
+		"waits := s.stillWaiting(c.Name)", "waits := s.queues.Has(c.Name)",
+		"TestNoWaitDuringDirectHandoff",
+	},
+	{
 		"a grant that was found is not found again", "internal/wake/grants.go",
 		"if g.found[c.Name].owner == c.Owner {", "if false {",
 		"TestGrantIsFoundOnce",

@@ -433,6 +433,11 @@ var shared = []mutation{
 		"TestSharedHeldBack",
 	},
 	{
+		"a shared hold joins only one with its label", "share.go",
+		"s == nil || s.holder != c.holder || l.closed", "s == nil || l.closed",
+		"TestWithHolderOfSharedHolds",
+	},
+	{
 		"a shared hold does not pass the waiters of its process", "share.go",
 		" || !head && l.queues.Has(c.name) {", " || !head && l.queues == nil {",
 		"TestShareBehindAWaiterOfItsProcess",
@@ -899,6 +904,11 @@ var batches = []mutation{
 		"a set that was not acquired releases what it acquired", "multi.go",
 		"\t\tl.undo(func() { l.releaseAll(held) })", "\t\t_ = held",
 		"TestTryLockAllFails",
+	},
+	{
+		"a call that fails waits for the release of what it acquired", "acquire.go",
+		"case <-time.After(overrun):", "case <-time.After(0):",
+		"TestFailedSetHoldsNothing|TestSharedAfterAWriterThatGaveUp",
 	},
 	{
 		"a batch passes no waiter of its process", "multi.go",

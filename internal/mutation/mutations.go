@@ -834,6 +834,11 @@ var general = []mutation{
 		"TestAttachGivenUp",
 	},
 	{
+		"an Attach that was cut off behind a locked row is no outage", "detach.go",
+		"if ctx.Err() != nil && store.Transient(err) && l.rowLocked(c) {", "if ctx.Err() != nil && store.Transient(err) && l.rowLocked(c) && false {",
+		"TestErrorsOfAttach",
+	},
+	{
 		"a Detach with unknown outcome is undone", "detach.go",
 		"if maybe {\n\t\t\tl.releaser.Add(store.Claim", "if false {\n\t\t\tl.releaser.Add(store.Claim",
 		"TestDetachWithUnknownOutcome",
