@@ -907,7 +907,7 @@ var batches = []mutation{
 	},
 	{
 		"a call that fails waits for the release of what it acquired", "acquire.go",
-		"case <-time.After(overrun):", "case <-time.After(0):",
+		"case <-time.After(maxOverrun):", "case <-time.After(0):",
 		"TestFailedSetHoldsNothing|TestSharedAfterAWriterThatGaveUp",
 	},
 	{
