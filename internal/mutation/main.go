@@ -67,10 +67,12 @@ func mutate() (survivors int, err error) {
 		}
 		start := time.Now()
 		failed, err := m.test(work)
-		if err != nil {
-			return survivors, fmt.Errorf("%s: %w", m.what, err)
-		}
-		if failed == "" {
+		switch {
+		case err != nil:
+			fmt.Fprintf(os.Stderr, "%s: %v\n", m.what, err)
+			survivors++
+			failed = "**not run**"
+		case failed == "":
 			survivors++
 			failed = "**none**"
 		}
