@@ -340,6 +340,25 @@ func TestCloseDuringDirectHandoff(t *testing.T) {
 	})
 }
 
+// A process that closes leaves the wait queue, so that no release grants the lock to it, even if a
+// transaction has the row locked for a moment.
+func TestCloseLeavesALockedWaitQueue(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		a, b := e.locker(t), e.locker(t)
+		warm(t, "x", a, b)
+		k := acquire(t, a, "x", mysqllock.AutoRenew)
+		got := waiting(t, b, "x", 1)
+		tx, err := e.db(t, "").Begin()
+		require.NoError(t, err)
+		require.NoError(t, tx.QueryRow("SELECT name FROM mysqllock WHERE name = 'x' FOR UPDATE").Scan(new(string)))
+		time.AfterFunc(60*time.Millisecond, func() { tx.Rollback() })
+		require.NoError(t, b.Close())
+		<-got
+		require.Zero(t, requireHeld(t, a, "x", true).Waiters)
+		require.NoError(t, k.Unlock())
+	})
+}
+
 // Calls of all kinds that share the processes with waiters for grants exclude each other.
 func TestDirectHandoffsBesideOtherRequests(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {

@@ -50,7 +50,7 @@ var directHandoffs = []mutation{
 	{
 		"a hold that has ended is no grant of a release", "internal/store/sql/fragments/granted_lately.sql",
 		"({r}owner BETWEEN _ascii'5' AND _ascii'7' AND SUBSTRING", "(SUBSTRING",
-		"TestContract/./a_release_grants_the_row",
+		"TestContract/./a_grant_of_a_release_has_the_label",
 	},
 	{
 		"a request learns that the row was granted to its process", "internal/store/sql/fragments/held_answer.sql",
@@ -125,6 +125,6 @@ var directHandoffs = []mutation{
 	{
 		"a process that closes leaves the wait queues that list it", "internal/wake/wake.go",
 		"w.signaller.drain()", "",
-		"TestCloseDuringDirectHandoff",
+		"TestCloseLeavesALockedWaitQueue",
 	},
 }
