@@ -51,11 +51,11 @@ func (h *hold) downgrade() {
 	if !again.Shared() || again.Token() != h.event.Token {
 		h.c.wrong(h.l.holder, h.event.Name, fmt.Sprintf("shared re-entry of token %d: shared %t, token %d", h.event.Token, again.Shared(), again.Token()))
 	}
-	end := h.ending()
-	err = h.k.Unlock()
-	end.Ret = now()
+	end, exclusive := h.ending(), h.k
 	h.k = again
-	h.watch()
+	h.watch() // its Context may end while the downgrade lasts
+	err = exclusive.Unlock()
+	end.Ret = now()
 	if err != nil { // the hold is lost, for both handles
 		h.tell("shorten", now(), 0, 0)
 		return
