@@ -75,10 +75,8 @@ func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error)
 	l.leaveShareLocked(h)
 	l.working.Add(1) // safe: Close ends all handles before it waits for working
 	defer l.working.Done()
-	ls, minHold := h.lease.Load(), h.minHold
-	if m := h.rowMinimum(); m != (store.MinHold{}) { // also of a hold that shared the row before, and could not keep it
-		minHold = max(minHold, m.Held, m.Until.Sub(h.began))
-	}
+	ls, m := h.lease.Load(), h.rowMinimum()
+	minHold := max(h.minHold, m.Held, m.Until.Sub(h.began)) // also of a hold that shared the row before, and could not keep it
 	l.mu.Unlock()
 
 	req := store.DetachRequest{Claim: ls.Claim, Ticket: store.NewTicketID(l.process), Lease: length}

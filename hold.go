@@ -319,12 +319,9 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 				return err
 			}
 			return ErrLost
-		case ctx.Err() != nil:
-			return fmt.Errorf("%w: %w", context.Cause(ctx), outage.Describe(err))
-		case !store.Transient(err) || unmatched == 5:
+		case ctx.Err() == nil && (!store.Transient(err) || unmatched == 5):
 			return err
-		}
-		if !pause.Wait(ctx) {
+		case !pause.Wait(ctx):
 			return fmt.Errorf("%w: %w", context.Cause(ctx), outage.Describe(err))
 		}
 	}

@@ -51,19 +51,26 @@ func (l *Locker) enterShare(h *hold, s *share) {
 	l.shareChanged(h)
 }
 
+// joinableShare returns the share of this process whose row has the label of the call, or nil. The
+// caller holds mu.
+func (c *call) joinableShare() *share {
+	if s := c.l.shares[c.name]; s != nil && s.holder == c.holder {
+		return s
+	}
+	return nil
+}
+
 // joinShare adds a hold to the share of this process, without a statement. It returns nil if the
-// joinShare adds a hold to the share of this process, without a statement. It returns nil if the
-// process has no share that can be trusted for long enough, if the row of the share has another
-// label, if the last check for exclusive requests is too old, or if other requests of the process
-// wait. If head is set, the call is the head of the queue, and the requests behind it do not matter.
+// process has no joinable share that can be trusted for long enough, if the last check for exclusive
+// requests is too old, or if other requests of the process wait. If head is set, the call is the head of the queue, and the requests behind it do not matter.
 func (c *call) joinShare(head bool) *Lock {
 	if c.mode != store.Shared {
 		return nil
 	}
 	l := c.l
 	l.mu.Lock()
-	s, now := l.shares[c.name], time.Now()
-	if s == nil || s.holder != c.holder || l.closed || s.lease.Remaining() < c.minRemaining() || now.Sub(s.looked) > lookInterval ||
+	s, now := c.joinableShare(), time.Now()
+	if s == nil || l.closed || s.lease.Remaining() < c.minRemaining() || now.Sub(s.looked) > lookInterval ||
 		c.ctx.Err() != nil || l.holds[c.key()] != nil || !head && l.queues.Has(c.name) {
 		l.mu.Unlock()
 		return nil
@@ -91,8 +98,8 @@ func (c *call) lookForRequests() error {
 	}
 	l := c.l
 	l.mu.Lock()
-	s := l.shares[c.name]
-	fresh := s == nil || s.holder != c.holder || time.Since(s.looked) <= lookInterval
+	s := c.joinableShare()
+	fresh := s == nil || time.Since(s.looked) <= lookInterval
 	l.mu.Unlock()
 	if fresh {
 		return nil

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -134,18 +133,9 @@ func after(now time.Time, lease time.Duration) time.Time {
 	return now.Add(lease.Truncate(time.Microsecond))
 }
 
-// processOf returns the process of an owner id, 0 if the row was freed.
-func processOf(owner string) store.Process {
-	if len(owner) < 20 {
-		return 0
-	}
-	p, _ := strconv.ParseUint(owner[:19], 10, 64)
-	return store.Process(p)
-}
-
 // keptUntil returns when neither its own lease nor a session keeps the row. The caller holds mu.
 func (t *Table) keptUntil(r *row) time.Time {
-	if s := t.sessions[processOf(r.owner)]; s != nil && r.session != 0 && s.id == r.session {
+	if s := t.sessions[store.ProcessOf(r.owner)]; s != nil && r.session != 0 && s.id == r.session {
 		return later(r.expires, s.expires)
 	}
 	return r.expires
@@ -405,7 +395,7 @@ func (s *Store) ReleaseToNext(ctx context.Context, c store.Claim, grant string) 
 // grantee returns the process to which a release has lately granted the row, or 0.
 func (r *row) grantee(now time.Time) store.Process {
 	if store.Granted(r.owner) && now.Sub(r.acquired) < store.GrantLease {
-		return processOf(r.owner)
+		return store.ProcessOf(r.owner)
 	}
 	return 0
 }

@@ -29,7 +29,7 @@ func (t *Table) info(key string, r *row, now time.Time) store.Info {
 	if until := t.keptUntil(r); until.After(now) && !claimed && !hidden && !isSemaphore(key) {
 		info.Held = true
 		info.Holder, info.Owner, info.Holds = r.holder, r.owner, r.holds
-		if s := t.sessions[processOf(r.owner)]; s != nil && r.holder == "" && store.Granted(r.owner) {
+		if s := t.sessions[store.ProcessOf(r.owner)]; s != nil && r.holder == "" && store.Granted(r.owner) {
 			info.Holder = s.label
 		}
 		info.AcquiredAt = r.acquired.UTC().Truncate(time.Microsecond)
@@ -127,7 +127,7 @@ func (s *Store) forceAll(name string, now time.Time) (freed []store.Claim, next 
 
 // force frees a row that is held, and informs its holder. The caller holds mu.
 func (s *Store) force(r *row, now time.Time) {
-	p := processOf(r.owner)
+	p := store.ProcessOf(r.owner)
 	r.token = nextToken(r, now)
 	r.free(now, "!")
 	if p != 0 && p != s.self {

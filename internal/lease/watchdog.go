@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"math"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -329,7 +328,7 @@ func (d *Watchdog) OwnerChanged(c store.Claim) {
 			d.remove(ls)
 		}
 	}
-	if lost == nil && strings.HasPrefix(c.Owner, d.self.String()) {
+	if lost == nil && store.ProcessOf(c.Owner) == d.self {
 		maps.DeleteFunc(d.gone, func(_ store.Claim, at time.Time) bool { return time.Since(at) > rememberGone })
 		d.gone[c] = time.Now()
 	}

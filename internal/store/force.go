@@ -195,7 +195,7 @@ func (f *force) markForced(ctx context.Context, cs []Claim) error {
 // processes returns the other processes of claims, each once.
 func (f *force) processes(cs []Claim) (ps []Process) {
 	for _, c := range cs {
-		if p := processOf(c.Owner); p != 0 && p != f.self && !slices.Contains(ps, p) {
+		if p := ProcessOf(c.Owner); p != 0 && p != f.self && !slices.Contains(ps, p) {
 			ps = append(ps, p)
 		}
 	}

@@ -224,7 +224,7 @@ func (s *Store) lookOn(ctx context.Context, conn *sqlx.Conn, names []string) (ro
 	for _, f := range found {
 		row := Row{Owner: f.Owner, Lease: duration(f.Lease), Remaining: duration(f.Micros), Next: f.Next.Listening(), Listed: f.Listed, Waiting: f.Waiting}
 		if f.Granted {
-			row.Grantee = processOf(f.Owner)
+			row.Grantee = ProcessOf(f.Owner)
 		}
 		if isSemaphore(f.Name) {
 			row.Remaining = 0

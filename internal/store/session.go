@@ -193,8 +193,8 @@ func (s *Store) markForced(ctx context.Context, p Process) error {
 	return err
 }
 
-// processOf returns the process of an owner id, or 0.
-func processOf(owner string) Process {
+// ProcessOf returns the process of an owner id, or 0 if the row is not held by an acquisition.
+func ProcessOf(owner string) Process {
 	if len(owner) < 20 {
 		return 0
 	}

@@ -199,7 +199,7 @@ const GrantLease = 4 * time.Second
 // number.
 const TokenRange = 256
 
-// maxToken is above all tokens. In the row of a shared hold, the token has the next bit set: see join.sql.
+// maxToken is above all tokens. In the row of a shared hold, the token has the next bit set: see shared_bit.sql.
 const maxToken = 1<<62 - 1
 
 // holdsBegan counts n grants, for each of which HoldEnded must be called.

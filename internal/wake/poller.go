@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -302,7 +301,7 @@ func (p *poller) lookAt(names []string, watched map[string]*watch, signalled boo
 			// The next look tries again.
 		case signalled && ok && row.Remaining <= 0 && !(p.signaller.self.Is(row.Next) && store.ModeOf(name) == store.Exclusive):
 			// It may be reserved for another, or is a semaphore: the next listen statement decides.
-		case signalled && strings.HasPrefix(row.Owner, p.signaller.self.String()):
+		case signalled && store.ProcessOf(row.Owner) == p.signaller.self:
 			p.found(name) // this process has claimed it, and the last shared hold may have ended
 		case err != nil, !ok, row.Remaining <= 0, row.Grantee == p.signaller.self, p.listener.enabled && !row.Waiting:
 			// The row is free or granted to this process, or no longer lists this process in its

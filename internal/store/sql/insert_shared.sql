@@ -11,7 +11,7 @@
 INSERT INTO {t} (name, mode, owner, holder, holds, token, acquired_at, expires_at, released_at)
 SELECT
   r.name, r.mode, r.owner, {label}, 1 - r.mode,
-  LAST_INSERT_ID(GREATEST(COALESCE(`high water`.token, 0) + 256, {>now_micros})) | IF(r.mode = 1, 0, 4611686018427387904),
+  LAST_INSERT_ID(GREATEST(COALESCE(`high water`.token, 0) + 256, {>now_micros})) | IF(r.mode = 1, 0, {>shared_bit}),
   {>now},
   IF(r.mode = 1, TIMESTAMP'1970-01-01 00:00:00', {>new_lease}),
   IF(r.mode = 1, {>now}, TIMESTAMP'1970-01-01 00:00:00')

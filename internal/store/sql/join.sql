@@ -13,12 +13,8 @@
 --
 -- The lock on h makes this statement and the statements claim and promote wait for each other. A column
 -- is assigned after everything that depends on it.
---
--- The token is written with bit 62 set. Otherwise the new entry in the guard index could be right before
--- the entry of a lock that a guard has locked, together with the gap before it (MariaDB under REPEATABLE
--- READ).
 INSERT INTO {t} (name, owner, holder, holds, token, acquired_at, expires_at)
-SELECT {key}, {owner}, {label}, 1, LAST_INSERT_ID({token}) | 4611686018427387904, {acquired}, {>new_lease}
+SELECT {key}, {owner}, {label}, 1, LAST_INSERT_ID({token}) | {>shared_bit}, {acquired}, {>new_lease}
 FROM {t} AS h FORCE INDEX (PRIMARY)
 WHERE h.name = {name} AND {condition} AND @@autocommit
 {lock}
@@ -26,7 +22,7 @@ ON DUPLICATE KEY UPDATE
   holds = IF({>joins}, 1, {t}.holds + 0 * LAST_INSERT_ID(-1)),
   holder = IF({>joins}, {label}, {t}.holder),
   acquired_at = IF({>joins}, {acquired}, {t}.acquired_at),
-  token = IF({>joins}, LAST_INSERT_ID(IF({t}.owner = {owner}, {t}.token & 4611686018427387903, {token})) | 4611686018427387904, {t}.token),
+  token = IF({>joins}, LAST_INSERT_ID(IF({t}.owner = {owner}, {t}.token & ({>shared_bit} - 1), {token})) | {>shared_bit}, {t}.token),
   session = IF({>joins} AND {t}.owner <> {owner}, 0, {t}.session),
   owner = IF({>joins}, {owner}, {t}.owner),
   expires_at = IF({>joins}, GREATEST({t}.expires_at, {>new_lease}), {t}.expires_at)

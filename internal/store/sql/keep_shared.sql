@@ -18,7 +18,7 @@
 SELECT {key}, {owner}, {label}, k.token + 0 * LAST_INSERT_ID(1), k.acquired_at,
   GREATEST(LEAST(k.acquired_at, {>now}) + INTERVAL {held} MICROSECOND, {>now} + INTERVAL {left} MICROSECOND)
 FROM {t} AS h FORCE INDEX (PRIMARY)
-STRAIGHT_JOIN {t} AS k FORCE INDEX (PRIMARY) ON k.name = {part} AND k.token = h.token | 4611686018427387904
+STRAIGHT_JOIN {t} AS k FORCE INDEX (PRIMARY) ON k.name = {part} AND k.token = h.token | {>shared_bit}
 WHERE h.name = {name} AND h.mode = 1 AND k.owner = {part owner} AND @@autocommit
 LOCK IN SHARE MODE
 ON DUPLICATE KEY UPDATE

@@ -1,2 +1,2 @@
--- The fencing token of the row l. That of a shared hold has bit 62 set in its row (see join).
-(l.token & 4611686018427387903)
+-- The fencing token of the row l, without the shared_bit that the row of a shared hold has.
+(l.token & ({>shared_bit} - 1))
