@@ -24,7 +24,8 @@ type Info struct {
 	Holders               []Info // from Inspect: one for each process that holds the lock shared
 }
 
-// CreateTable creates the table, if it does not exist, and its high-water row.
+// CreateTable creates the table, if it does not exist, and its high-water row. An account that may
+// only create tables leaves that row to Purge, which needs it.
 func (s *Store) CreateTable(ctx context.Context) error {
 	const head = "CREATE TABLE IF NOT EXISTS "
 	schema := strings.Replace(s.schema, head+"mysqllock", head+s.name, 1)
@@ -32,7 +33,11 @@ func (s *Store) CreateTable(ctx context.Context) error {
 		if err := s.retryDeadlocks(ctx, conn, schema); err != nil {
 			return err
 		}
-		return s.retryDeadlocks(ctx, conn, s.query(sqlAddHighWater))
+		err := s.retryDeadlocks(ctx, conn, s.query(sqlAddHighWater))
+		if errorNumber(err) == 1142 {
+			return nil
+		}
+		return err
 	})
 }
 
