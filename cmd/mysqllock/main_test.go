@@ -53,6 +53,7 @@ func TestScripts(t *testing.T) {
 					"sql":      execSQL,
 					"apply":    applySQL,
 					"hold":     hold,
+					"guard":    guard,
 					"lacks":    lacks,
 					"notables": noTables,
 				},
@@ -172,6 +173,32 @@ func hold(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	_, err = acquire(l, texts[0])
 	ts.Check(err)
+	ts.Defer(func() {
+		l.Close()
+		db.Close()
+	})
+}
+
+// guard NAME PERIOD takes a lock, and has it under Guard for that time.
+func guard(ts *testscript.TestScript, _ bool, args []string) {
+	period, err := time.ParseDuration(args[1])
+	ts.Check(err)
+	db := open(ts)
+	l, err := mysqllock.New(db)
+	ts.Check(err)
+	guarded, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- l.DoTx(context.Background(), args[0], 0, mysqllock.AutoRenew, nil, func(context.Context, *sql.Tx) error {
+			close(guarded)
+			time.Sleep(period)
+			return nil
+		})
+	}()
+	select {
+	case <-guarded:
+	case err := <-done:
+		ts.Fatalf("guard: %v", err)
+	}
 	ts.Defer(func() {
 		l.Close()
 		db.Close()
