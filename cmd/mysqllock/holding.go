@@ -144,12 +144,19 @@ func (t target) free(ctx context.Context, l *mysqllock.Locker) (bool, error) {
 	return l.ForceUnlock(ctx, t.name)
 }
 
+// kept reports whether a lock is unlocked, and its name stays taken: --at-least, UnlockAfter.
+func kept(i mysqllock.Info) bool { return strings.HasPrefix(i.Owner, "+") }
+
 // listed describes holders in a line, the first few of many.
 func listed(holders []mysqllock.Info) string {
 	const most = 3
 	var parts []string
 	for _, i := range holders[:min(len(holders), most)] {
-		parts = append(parts, fmt.Sprintf("%s since %s", shown(i.Holder), i.AcquiredAt.Format("2006-01-02 15:04:05Z")))
+		part := fmt.Sprintf("%s since %s", shown(i.Holder), i.AcquiredAt.Format("2006-01-02 15:04:05Z"))
+		if kept(i) {
+			part += i.ExpiresAt.Format(", kept until 2006-01-02 15:04:05Z")
+		}
+		parts = append(parts, part)
 	}
 	if more := len(holders) - most; more > 0 {
 		parts = append(parts, fmt.Sprintf("%d more", more))

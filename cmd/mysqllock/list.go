@@ -357,7 +357,7 @@ func writeLock(w io.Writer, i mysqllock.Info, l lock) error {
 			rows = append(rows, []string{"holder", shown(i.Holder)})
 		}
 		end := "expires at"
-		if strings.HasPrefix(i.Owner, "+") { // unlocked by UnlockAfter
+		if kept(i) {
 			end = "kept until"
 		}
 		rows = append(rows,
