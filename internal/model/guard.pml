@@ -75,8 +75,23 @@ byte keptOwner, keptToken, keptHighWater;	/* what the replica has */
 #endif
 
 #ifdef FAILOVER
+/* The holder trusts its lease. Unless the clock jumps, that ends before the lease does; and
+   it learns of force before a failover. */
+#define TRUSTED (p[0].at == HOLDING && p[0].row == owner || p[PROCESSES-1].at == HOLDING && p[PROCESSES-1].row == owner)
+#ifdef CLOCK_FORWARD
+#define MAY_EXPIRE true
+#else
+#define MAY_EXPIRE (!TRUSTED)
+#endif
+#ifdef UNSEEN_FORCE
+#define MAY_FORCE true
+#else
+#define MAY_FORCE (!TRUSTED)
+#endif
 #define MAY_GRANT (grants < GRANTS && now >= granted + RANGE)
 #else
+#define MAY_EXPIRE true
+#define MAY_FORCE true
 #define MAY_GRANT (grants < GRANTS)
 #endif
 
@@ -243,7 +258,7 @@ proctype Transaction_(byte x) {
 
 proctype Database() {
 	do
-	:: d_step { held -> held = false }	/* the lease ends; or the clock is moved forward */
+	:: d_step { held && MAY_EXPIRE -> held = false }	/* the lease ends; or the clock is moved forward */
 #ifdef FAILOVER
 	:: d_step { now < GRANTS * RANGE + RANGE -> now++ }
 	:: d_step { keptExists = exists; keptHeld = held; keptOwner = owner; keptToken = token; keptHighWater = highWater }
@@ -255,7 +270,7 @@ proctype Database() {
 	:: now = 7
 #endif
 	/* sqlForce */
-	:: d_step { exists && held && MAY_GRANT && !GUARDED(token) ->
+	:: d_step { exists && held && MAY_GRANT && !GUARDED(token) && MAY_FORCE ->
 		token = token + RANGE; owner = 0; held = false; grants++; granted = now }
 	/* Purge */
 	:: d_step { exists && !held && !GUARDED(token) && readers == 0 ->
