@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -106,6 +107,34 @@ func TestShareThatMayBeLost(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, next.Err())
 		require.ErrorIs(t, k.Err(), ErrLost)
+	})
+}
+
+// A slowLog is a slog.Handler that takes half a second for each record.
+type slowLog struct{ slog.Handler }
+
+func (slowLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (slowLog) Handle(context.Context, slog.Record) error {
+	time.Sleep(500 * time.Millisecond)
+	return nil
+}
+
+// Close waits for the end of a loss, which releases a row whose lease another hold has made longer.
+func TestCloseDuringALoss(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, _ := locker()
+		l.log = slog.New(slowLog{})
+		other, _ := locker()
+		long, err := l.TryRLock(bg, "x", 0, time.Hour)
+		require.NoError(t, err)
+		short, err := l.TryRLock(bg, "x", 0, time.Second)
+		require.NoError(t, err)
+		require.NoError(t, long.Unlock())
+		<-short.Context().Done()
+		require.NoError(t, l.Close())
+		_, err = other.TryLock(bg, "x", 0, AutoRenew)
+		require.NoError(t, err)
 	})
 }
 
