@@ -26,6 +26,7 @@ type faultyStore struct {
 	noLooks    atomic.Bool
 	noKeeping  atomic.Bool           // no KeepShared
 	late, slow atomic.Int64          // how long a request of Acquire takes, and its reply
+	release    time.Duration         // how long a request of Release takes
 	downgrade  func(calls int) error // called before Downgrade, or, if it returns NotSent, instead; may be nil
 	downgrades int                   // calls of Downgrade
 	extend     func()                // called before the next Extend; may be nil
@@ -60,6 +61,11 @@ func (s *faultyStore) Acquire(ctx context.Context, req store.AcquireRequest) (st
 	return g, err
 }
 
+func (s *faultyStore) Release(ctx context.Context, c store.Claim) (bool, store.Process, error) {
+	time.Sleep(s.release)
+	return s.Store.Release(ctx, c)
+}
+
 func (s *faultyStore) AcquireAll(ctx context.Context, req store.BatchRequest) (store.BatchGrant, error) {
 	g, err := s.Store.AcquireAll(ctx, req)
 	time.Sleep(time.Duration(s.slow.Load()))
@@ -91,6 +97,36 @@ func onFakeStore(t *testing.T, test func(t *testing.T, locker func() (*Locker, *
 			s := &faultyStore{Store: table.NewStore(self)}
 			return onStore(t, self, s), s
 		})
+	})
+}
+
+// A request that has claimed the name is granted, but the reply comes too late. The release of that grant
+// does not release the next one.
+func TestClaimGrantedTooLate(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, s := locker()
+		l.direct = false
+		other, _ := locker()
+		shared, err := other.TryRLock(bg, "x", 0, AutoRenew)
+		require.NoError(t, err)
+		granted := make(chan *Lock, 1)
+		go func() {
+			k, err := l.TryLock(bg, "x", time.Minute, time.Second)
+			assert.NoError(t, err)
+			granted <- k
+		}()
+		time.Sleep(3 * time.Second)
+		s.release = 200 * time.Millisecond
+		s.slow.Store(int64(950 * time.Millisecond))
+		require.NoError(t, shared.Unlock())
+		time.Sleep(500 * time.Millisecond)
+		s.slow.Store(0)
+		k := <-granted
+		time.Sleep(2 * s.release)
+		_, err = other.TryLock(bg, "x", 0, AutoRenew)
+		require.ErrorIs(t, err, ErrNotAcquired)
+		require.NoError(t, k.Err())
+		require.NoError(t, k.Unlock())
 	})
 }
 
