@@ -255,6 +255,7 @@ func (c *call) waitAfter(a *attempt) error {
 		}
 		return await(c, time.After(c.pause.Next()), c.timeout)
 	case a.grant.Token > 0: // it came too late
+		c.claim = store.Claim{} // beginHold releases it
 		return await(c, time.After(c.pause.Delay), c.timeout)
 	case a.request.Replaces != "": // the row has another owner
 		return nil

@@ -203,6 +203,7 @@ func (l *Locker) checkLoss(h *hold) (lost bool) {
 	if h.ended != nil || h.live() || !h.expired() && (l.watchdog.Alive(h.lease.Load()) || h.downgradeTookRow()) {
 		return false
 	}
+	l.working.Add(1) // safe: Close ends all holds before it waits for working
 	l.endHold(h, ErrLost)
 	return true
 }
@@ -227,6 +228,7 @@ func (l *Locker) finishLoss(h *hold, lost bool) {
 	if !lost {
 		return
 	}
+	defer l.working.Done()
 	reason := l.watchdog.Reason(h.lease.Load())
 	if h.expired() {
 		reason = lease.Ended

@@ -125,10 +125,10 @@ func (s *LockSet) Unlock() error {
 	}
 	s.unlocked = true
 	l.mu.Unlock()
+	s.cancel(cmp.Or(err, ErrNotHeld))
 	if err != nil {
 		return opError("unlock", s.locks[0].Name(), err)
 	}
-	s.cancel(ErrNotHeld)
 	held, others := l.endHandles(s.locks)
 	var errs []error
 	for _, k := range others {

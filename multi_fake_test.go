@@ -238,3 +238,18 @@ func TestBatchBehindACall(t *testing.T) {
 		require.NoError(t, set.Unlock())
 	})
 }
+
+// The Context of a set ends with Unlock, even after Close, and even if all its locks were unlocked on
+// their own before that.
+func TestUnlockOfASetAfterClose(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, _ := locker()
+		set, err := l.TryLockAll(bg, []string{"a", "b"}, 0, AutoRenew)
+		require.NoError(t, err)
+		require.NoError(t, set.Lock("a").Unlock())
+		require.NoError(t, set.Lock("b").Unlock())
+		require.NoError(t, l.Close())
+		require.ErrorIs(t, set.Unlock(), ErrClosed)
+		require.Equal(t, ErrClosed, context.Cause(set.Context()))
+	})
+}

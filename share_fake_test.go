@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,6 +26,7 @@ type faultyStore struct {
 	noLooks    atomic.Bool
 	noKeeping  atomic.Bool           // no KeepShared
 	late, slow atomic.Int64          // how long a request of Acquire takes, and its reply
+	release    time.Duration         // how long a request of Release takes
 	downgrade  func(calls int) error // called before Downgrade, or, if it returns NotSent, instead; may be nil
 	downgrades int                   // calls of Downgrade
 	extend     func()                // called before the next Extend; may be nil
@@ -57,6 +59,11 @@ func (s *faultyStore) Acquire(ctx context.Context, req store.AcquireRequest) (st
 	g, err := s.Store.Acquire(ctx, req)
 	time.Sleep(time.Duration(s.slow.Load()))
 	return g, err
+}
+
+func (s *faultyStore) Release(ctx context.Context, c store.Claim) (bool, store.Process, error) {
+	time.Sleep(s.release)
+	return s.Store.Release(ctx, c)
 }
 
 func (s *faultyStore) AcquireAll(ctx context.Context, req store.BatchRequest) (store.BatchGrant, error) {
@@ -93,6 +100,36 @@ func onFakeStore(t *testing.T, test func(t *testing.T, locker func() (*Locker, *
 	})
 }
 
+// A request that has claimed the name is granted, but the reply comes too late. The release of that grant
+// does not release the next one.
+func TestClaimGrantedTooLate(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, s := locker()
+		l.direct = false
+		other, _ := locker()
+		shared, err := other.TryRLock(bg, "x", 0, AutoRenew)
+		require.NoError(t, err)
+		granted := make(chan *Lock, 1)
+		go func() {
+			k, err := l.TryLock(bg, "x", time.Minute, time.Second)
+			assert.NoError(t, err)
+			granted <- k
+		}()
+		time.Sleep(3 * time.Second)
+		s.release = 200 * time.Millisecond
+		s.slow.Store(int64(950 * time.Millisecond))
+		require.NoError(t, shared.Unlock())
+		time.Sleep(500 * time.Millisecond)
+		s.slow.Store(0)
+		k := <-granted
+		time.Sleep(2 * s.release)
+		_, err = other.TryLock(bg, "x", 0, AutoRenew)
+		require.ErrorIs(t, err, ErrNotAcquired)
+		require.NoError(t, k.Err())
+		require.NoError(t, k.Unlock())
+	})
+}
+
 // No hold joins a share whose lease has ended, even if the timers are late.
 func TestShareThatMayBeLost(t *testing.T) {
 	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
@@ -106,6 +143,34 @@ func TestShareThatMayBeLost(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, next.Err())
 		require.ErrorIs(t, k.Err(), ErrLost)
+	})
+}
+
+// A slowLog is a slog.Handler that takes half a second for each record.
+type slowLog struct{ slog.Handler }
+
+func (slowLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (slowLog) Handle(context.Context, slog.Record) error {
+	time.Sleep(500 * time.Millisecond)
+	return nil
+}
+
+// Close waits for the end of a loss, which releases a row whose lease another hold has made longer.
+func TestCloseDuringALoss(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, _ := locker()
+		l.log = slog.New(slowLog{})
+		other, _ := locker()
+		long, err := l.TryRLock(bg, "x", 0, time.Hour)
+		require.NoError(t, err)
+		short, err := l.TryRLock(bg, "x", 0, time.Second)
+		require.NoError(t, err)
+		require.NoError(t, long.Unlock())
+		<-short.Context().Done()
+		require.NoError(t, l.Close())
+		_, err = other.TryLock(bg, "x", 0, AutoRenew)
+		require.NoError(t, err)
 	})
 }
 

@@ -563,6 +563,11 @@ var shared = []mutation{
 		"TestSharedOrder|TestSharedHeldBack",
 	},
 	{
+		"the claim of a grant that came too late is not used again", "acquire.go",
+		"\t\tc.claim = store.Claim{} // beginHold releases it\n", "",
+		"TestClaimGrantedTooLate",
+	},
+	{
 		"an attempt without its caller releases its claim", "attempt.go",
 		"} else if a.grant.Claimed || a.request.Claimed {", "} else if false {",
 		"TestClaimWithoutItsCaller",

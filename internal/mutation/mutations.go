@@ -704,6 +704,11 @@ var general = []mutation{
 		"TestCloseEndsTheSession",
 	},
 	{
+		"Close waits for a loss in progress", "hold.go",
+		"\tdefer l.working.Done()\n\treason", "\tl.working.Done()\n\treason",
+		"TestCloseDuringALoss",
+	},
+	{
 		"ForceUnlock reports that it begins", "internal/store/force.go",
 		"if err := f.markForced(ctx, claims); Contended(err) {", "if err := ctx.Err(); Contended(err) {",
 		"TestForceUnlockThatDies",
