@@ -87,6 +87,23 @@ func TestNew(t *testing.T) {
 	})
 }
 
+// A lock that becomes shared keeps its holder's label.
+func TestHolderAfterADowngrade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locker := mysqllocktest.New(t, mysqllock.WithIdentity("me"))
+		lock := acquire(t, locker, "x", 0, mysqllock.AutoRenew)
+		shared, err := locker.TryRLock(lock.Context(), "x", 0, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock())
+		synctest.Wait()
+		info, err := locker.Inspect(t.Context(), "x")
+		require.NoError(t, err)
+		require.Len(t, info.Holders, 1)
+		require.Equal(t, "me", info.Holders[0].Holder)
+		require.NoError(t, shared.Unlock())
+	})
+}
+
 // A fatal records what ends a test.
 type fatal struct {
 	testing.TB
