@@ -349,6 +349,11 @@ var general = []mutation{
 		"TestForceUnlockWaitsForGuards",
 	},
 	{
+		"ForceUnlock names what it has waited for", "internal/store/force.go",
+		"guarded = err", "guarded = nil",
+		"TestForceUnlockNamesTheGuard",
+	},
+	{
 		"Do reports that Close released the lock", "lock.go",
 		"errors.Is(unlockErr, ErrLost) || errors.Is(unlockErr, ErrClosed) {", "errors.Is(unlockErr, ErrLost) {",
 		"TestDoWhileClosing",
