@@ -103,13 +103,15 @@ func measure(ctx context.Context, from *source, goroutines int, d time.Duration)
 		if refused != nil {
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), operationBound)
+		ctx, cancel := bounded(context.Background())
 		defer cancel()
 		if _, dropErr := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+quoted); dropErr != nil {
-			err = errors.Join(err, fmt.Errorf("the table %s is left: %w", table, dropErr))
+			err = errors.Join(err, fmt.Errorf("the table %s may be left: %w", table, dropErr))
 		}
 	}()
-	if err := l.CreateTable(ctx); err != nil {
+	createCtx, cancel := bounded(ctx)
+	defer cancel()
+	if err := l.CreateTable(createCtx); err != nil {
 		errors.As(err, &refused)
 		return nil, err
 	}
