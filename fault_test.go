@@ -1226,6 +1226,23 @@ func TestForceUnlockGivenUp(t *testing.T) {
 	})
 }
 
+// A ForceUnlock that is given up names the transaction that it has waited for, and not the
+// statement that its context has cut off.
+func TestForceUnlockNamesTheGuard(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		k, other, db := acquire(t, e.locker(t), "x", mysqllock.AutoRenew), e.locker(t), e.db(t, "")
+		tx, err := db.Begin()
+		require.NoError(t, err)
+		defer tx.Rollback()
+		require.NoError(t, k.Guard(ctx, tx))
+		long, cancel := context.WithTimeout(ctx, 3500*time.Millisecond)
+		defer cancel()
+		_, err = other.ForceUnlock(long, "x")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "a transaction has the lock under Guard")
+	})
+}
+
 // Guards that overlap without end do not block ForceUnlock: it queues behind them.
 func TestForceUnlockQueuesBehindGuards(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {

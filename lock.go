@@ -32,7 +32,7 @@ var (
 	ErrClosed       = errors.New("locker closed")         // Locker.Close was called
 	ErrInvalidName  = errors.New("invalid name")          // not 1 to 255 bytes of UTF-8 without control characters
 	ErrInvalidLease = errors.New("invalid lease")         // negative, or shorter than 10 ms
-	ErrInvalidLimit = errors.New("invalid limit")         // of a semaphore: not 1 to 10,000
+	ErrInvalidLimit = errors.New("invalid limit")         // of a semaphore, or a slot: not 1 to 10,000
 	ErrUpgrade      = errors.New("owner holds it shared") // TryLock was called by an owner that holds the lock only shared
 	ErrNoTable      = store.ErrNoTable                    // the table was not created
 

@@ -154,6 +154,7 @@ func TestSemaphoreForceUnlock(t *testing.T) {
 
 		for _, slot := range []int{-1, 0, 10_001} {
 			_, err = operator.ForceUnlockSlot(ctx, slot)
+			require.ErrorIs(t, err, mysqllock.ErrInvalidLimit)
 			require.ErrorContains(t, err, "want 1 to 10000")
 		}
 		_, err = a.Semaphore("\n", 1).ForceUnlock(ctx)

@@ -80,13 +80,14 @@ func (s *Semaphore) ForceUnlock(ctx context.Context) (held bool, err error) {
 	return held, err
 }
 
-// ForceUnlockSlot is ForceUnlock for one permit. It returns an error if slot is not 1 to 10,000.
+// ForceUnlockSlot is ForceUnlock for one permit. It returns [ErrInvalidLimit] if slot is not 1 to
+// 10,000.
 func (s *Semaphore) ForceUnlockSlot(ctx context.Context, slot int) (held bool, err error) {
 	err = checkName(s.name)
 	switch {
 	case err != nil:
 	case slot < 1 || slot > store.MaxPermits:
-		err = fmt.Errorf("slot %d; want 1 to %d", slot, store.MaxPermits)
+		err = fmt.Errorf("%w: slot %d; want 1 to %d", ErrInvalidLimit, slot, store.MaxPermits)
 	default:
 		held, err = s.locker.force(ctx, store.SlotKey(s.name, slot))
 	}

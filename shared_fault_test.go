@@ -355,3 +355,28 @@ func TestSharedBesideAGuardOfAnother(t *testing.T) {
 		}
 	})
 }
+
+// A request whose statement was cut off behind a guard does not keep the next one out, once the
+// transaction has ended.
+func TestSharedAfterAGuard(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l, other, db := e.locker(t), e.locker(t), e.db(t, "")
+		for range 3 { // the first attempts may not be fast enough to be cut off
+			k := acquire(t, l, "x", mysqllock.AutoRenew)
+			tx, err := db.Begin()
+			require.NoError(t, err)
+			defer tx.Rollback()
+			require.NoError(t, k.Guard(ctx, tx))
+			require.NoError(t, k.Unlock())
+			_, err = l.TryRLock(ctx, "x", 0, mysqllock.AutoRenew)
+			require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
+			require.NoError(t, tx.Rollback())
+			theirs, err := other.TryRLock(ctx, "x", 5*time.Second, mysqllock.AutoRenew)
+			require.NoError(t, err)
+			ours, err := l.TryRLock(ctx, "x", 0, mysqllock.AutoRenew)
+			require.NoError(t, err)
+			require.NoError(t, ours.Unlock())
+			require.NoError(t, theirs.Unlock())
+		}
+	})
+}

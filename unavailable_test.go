@@ -665,3 +665,17 @@ func TestTimeLimitOfReleases(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// The time limit of the DSN for opening a connection is none of the caller's context, and the error
+// names what could not be reached.
+func TestDialTimeout(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l := newLocker(t, e.db(t, "timeout=1ns"))
+		for _, wait := range []time.Duration{0, 300 * time.Millisecond, time.Second} {
+			_, err := l.TryLock(ctx, "x", wait, mysqllock.AutoRenew)
+			require.ErrorIs(t, err, mysqllock.ErrUnavailable)
+			require.NotErrorIs(t, err, context.DeadlineExceeded, "wait %v", wait)
+			require.ErrorContains(t, err, "i/o timeout", "wait %v", wait)
+		}
+	})
+}

@@ -46,6 +46,7 @@
 //     connection. [Table.Unavailable] can return such an error.
 //   - The Lockers need no connections of [Table.DB]. On a server they share the pool with the
 //     transactions, and wait for a connection if it has none left.
+//   - A semaphore grants the lowest free slot. On a server, it may be any free one.
 //   - The database's clock is that of the process.
 //   - The table exists. CreateTable does nothing.
 //

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"runtime"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,6 +85,23 @@ func TestNew(t *testing.T) {
 		require.Greater(t, acquire(t, locker, "x", 0, time.Minute).Token(), lock.Token())
 		require.Positive(t, locker.Stats().Statements)
 		mysqllocktest.New(t).TryLock(t.Context(), "x", 0, time.Hour) // has a table of its own
+	})
+}
+
+// A lock that becomes shared keeps its holder's label.
+func TestHolderAfterADowngrade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locker := mysqllocktest.New(t, mysqllock.WithIdentity("me"))
+		lock := acquire(t, locker, "x", 0, mysqllock.AutoRenew)
+		shared, err := locker.TryRLock(lock.Context(), "x", 0, mysqllock.AutoRenew)
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock())
+		synctest.Wait()
+		info, err := locker.Inspect(t.Context(), "x")
+		require.NoError(t, err)
+		require.Len(t, info.Holders, 1)
+		require.Equal(t, "me", info.Holders[0].Holder)
+		require.NoError(t, shared.Unlock())
 	})
 }
 
@@ -192,6 +210,28 @@ func TestHandover(t *testing.T) {
 		time.Sleep(time.Hour)
 		acquire(t, first, "x", 0, mysqllock.AutoRenew)
 	})
+}
+
+// A server's error has the class that it has there.
+func TestUnavailableByAServersError(t *testing.T) {
+	for number, want := range map[uint16]error{
+		1146: mysqllock.ErrNoTable,
+		1040: mysqllock.ErrUnavailable,        // too many connections
+		1213: mysqllock.ErrNotAcquired,        // a deadlock
+		1142: &mysql.MySQLError{Number: 1142}, // a privilege is missing
+	} {
+		t.Run(strconv.Itoa(int(number)), bubble(func(t *testing.T) {
+			table := mysqllocktest.NewTable(t)
+			locker := table.New()
+			table.Unavailable(&mysql.MySQLError{Number: number})
+			_, err := locker.TryLock(t.Context(), "x", 0, mysqllock.AutoRenew)
+			require.ErrorIs(t, err, want)
+			_, err = locker.List(t.Context())
+			require.ErrorIs(t, err, &mysql.MySQLError{Number: number})
+			table.Available()
+			require.NoError(t, acquire(t, locker, "x", 0, mysqllock.AutoRenew).Unlock())
+		}))
+	}
 }
 
 func TestOutage(t *testing.T) {

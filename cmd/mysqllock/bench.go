@@ -103,13 +103,15 @@ func measure(ctx context.Context, from *source, goroutines int, d time.Duration)
 		if refused != nil {
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), operationBound)
+		ctx, cancel := bounded(context.Background())
 		defer cancel()
 		if _, dropErr := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+quoted); dropErr != nil {
-			err = errors.Join(err, fmt.Errorf("the table %s is left: %w", table, dropErr))
+			err = errors.Join(err, fmt.Errorf("the table %s may be left: %w", table, dropErr))
 		}
 	}()
-	if err := l.CreateTable(ctx); err != nil {
+	createCtx, cancel := bounded(ctx)
+	defer cancel()
+	if err := l.CreateTable(createCtx); err != nil {
 		errors.As(err, &refused)
 		return nil, err
 	}
@@ -143,7 +145,9 @@ func measure(ctx context.Context, from *source, goroutines int, d time.Duration)
 		{"two bare UPDATEs", goroutines, updates},
 		{"acquire and release", goroutines, lockAndUnlock},
 	} {
+		began := time.Now()
 		took, err := repeat(ctx, m.goroutines, d, m.fn)
+		elapsed := time.Since(began) // at least d
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", m.what, err)
 		}
@@ -151,7 +155,7 @@ func measure(ctx context.Context, from *source, goroutines int, d time.Duration)
 		ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 		results = append(results, measurement{
 			What: m.what, Goroutines: m.goroutines,
-			PerSecond: float64(len(took)) / d.Seconds(),
+			PerSecond: float64(len(took)) / elapsed.Seconds(),
 			P50:       ms(took[len(took)/2]), P99: ms(took[len(took)*99/100]), Max: ms(took[len(took)-1]),
 		})
 	}

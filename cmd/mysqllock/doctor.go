@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"regexp"
 	"slices"
@@ -85,13 +86,15 @@ func (d *doctor) found(status, check, mend, format string, args ...any) {
 }
 
 func (d *doctor) write(c *cobra.Command) error {
+	var b strings.Builder
 	for _, f := range d.findings {
-		fmt.Fprintf(c.OutOrStdout(), "%-8s %-11s %s\n", f.Status, f.Check, f.Found)
+		fmt.Fprintf(&b, "%-8s %-11s %s\n", f.Status, f.Check, f.Found)
 		if f.Mend != "" {
-			fmt.Fprintf(c.OutOrStdout(), "%20s → %s\n", "", f.Mend)
+			fmt.Fprintf(&b, "%20s → %s\n", "", f.Mend)
 		}
 	}
-	return nil
+	_, err := io.WriteString(c.OutOrStdout(), b.String())
+	return err
 }
 
 // answerTimeout bounds the connection and each check. The check of the signal

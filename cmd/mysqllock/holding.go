@@ -117,7 +117,7 @@ func inspect(ctx context.Context, l *mysqllock.Locker, name string) (mysqllock.I
 
 // holders returns one Info for each process that holds it, and for each permit.
 func (t target) holders(ctx context.Context, l *mysqllock.Locker) ([]mysqllock.Info, error) {
-	ctx, cancel := context.WithTimeout(ctx, operationBound)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	if t.semaphore {
 		permits, err := l.Semaphore(t.name, 1).Holders(ctx)

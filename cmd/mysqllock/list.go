@@ -109,7 +109,7 @@ plain text are shown between quotes, with escapes.`,
 			}
 			defer done()
 			list := func(ctx context.Context) ([]mysqllock.Info, error) {
-				ctx, cancel := context.WithTimeout(ctx, operationBound)
+				ctx, cancel := bounded(ctx)
 				defer cancel()
 				infos, err := l.List(ctx)
 				return slices.DeleteFunc(infos, func(i mysqllock.Info) bool { return !strings.HasPrefix(i.Name, prefix) }), err
@@ -214,7 +214,7 @@ Times are UTC by the clock of the database.`,
 				return err
 			}
 			defer done()
-			ctx, cancel := context.WithTimeout(c.Context(), operationBound)
+			ctx, cancel := bounded(c.Context())
 			defer cancel()
 			i, err := inspect(ctx, l, args[0])
 			if err != nil {

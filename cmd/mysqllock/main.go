@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -43,8 +44,16 @@ const exitCodes = `Exit status:
     1  doctor found something wrong; unlock was not confirmed
 Any other status of run is that of COMMAND.`
 
-// operationBound is for what talks to the database and does not wait for a lock.
-const operationBound = 15 * time.Second
+// Tests shorten the bounds.
+var (
+	operationBound = 15 * time.Second // of what talks to the database and does not wait for a lock
+	purgeBound     = 5 * time.Minute  // of a purge that deletes nothing
+)
+
+// bounded returns a context that ends after operationBound.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, operationBound, fmt.Errorf("given up after %v", operationBound))
+}
 
 // An exit is an error with the status that it ends the program with; err is nil
 // if everything was said.
@@ -133,6 +142,8 @@ func classified(err error) error {
 		return exit{exitUnavailable, err}
 	case errors.Is(err, mysqllock.ErrNoTable):
 		return exit{exitDatabase, fmt.Errorf("%w\nmysqllock init creates the table", err)}
+	case errors.Is(err, context.DeadlineExceeded):
+		return exit{exitDatabase, fmt.Errorf("%w\nthe database did not answer in time", err)}
 	}
 	return exit{exitDatabase, err}
 }

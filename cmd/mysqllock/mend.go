@@ -73,7 +73,7 @@ func unlock(c *cobra.Command, l *mysqllock.Locker, t target, yes bool) error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(c.Context(), operationBound)
+	ctx, cancel := bounded(c.Context())
 	defer cancel()
 	waits := time.AfterFunc(time.Second, func() {
 		fmt.Fprintf(c.ErrOrStderr(), "waiting for a transaction that has %s locked, perhaps under Guard, for up to %s\n", t, operationBound)
@@ -81,8 +81,6 @@ func unlock(c *cobra.Command, l *mysqllock.Locker, t target, yes bool) error {
 	freed, err := t.free(ctx, l)
 	waits.Stop()
 	switch {
-	case err != nil && ctx.Err() != nil:
-		return fmt.Errorf("%w\nthe holder may have a transaction open under Guard: it has to end first", err)
 	case err != nil:
 		return err
 	case freed:
@@ -158,7 +156,7 @@ The GRANT is a comment unless --grant-to names the account.`,
 				return err
 			}
 			defer done()
-			ctx, cancel := context.WithTimeout(c.Context(), operationBound)
+			ctx, cancel := bounded(c.Context())
 			defer cancel()
 			if err := l.CreateTable(ctx); err != nil {
 				return err
@@ -217,7 +215,7 @@ interrupted and repeated. It needs the privilege DELETE.`,
 				return err
 			}
 			defer done()
-			n, err := l.Purge(c.Context(), idle.Duration)
+			n, err := purge(c.Context(), l, idle.Duration)
 			if err != nil {
 				return fmt.Errorf("%w (%d rows deleted)", err, n)
 			}
@@ -228,4 +226,17 @@ interrupted and repeated. It needs the privilege DELETE.`,
 	c.Flags().Var(&idle, "idle", "for how long nobody has held them: 12h, 30d, 8w")
 	c.Flags().Lookup("idle").DefValue = "" // it has none
 	return c
+}
+
+// purge goes on for as long as it deletes something within each purgeBound.
+func purge(ctx context.Context, l *mysqllock.Locker, idle time.Duration) (deleted int64, err error) {
+	for {
+		limited, cancel := context.WithTimeout(ctx, purgeBound)
+		n, err := l.Purge(limited, idle)
+		cancel()
+		deleted += n
+		if n == 0 || !errors.Is(err, context.DeadlineExceeded) {
+			return deleted, err
+		}
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -38,7 +39,8 @@ line for each, in the order of the arguments. With --shared, any number of runs 
 --shared hold the lock at a time, but none beside a run without it. With --slots 3, at
 most three runs hold a permit of the semaphore NAME at a time, and MYSQLLOCK_SLOT has
 the number of the permit, which is 1, 2 or 3. A semaphore and a lock of one NAME have
-nothing to do with each other.
+nothing to do with each other. A NAME that begins with a dash stands behind a -- of its
+own: mysqllock run -- -x -- COMMAND.
 
 Minimum. With --at-least 1h, the lock stays held for an hour from when it was acquired,
 also if COMMAND ends sooner, whatever its status, and this machine after it: a job that is
@@ -92,10 +94,10 @@ runs without the lock.
   # at most 5 minutes
   mysqllock run import --lease 5m -- sh -c 'exec ./import --token "$MYSQLLOCK_TOKEN"'`,
 		Args: func(c *cobra.Command, args []string) error {
-			switch dash := c.ArgsLenAtDash(); {
-			case dash < 1:
+			switch names, argv := split(args, c.ArgsLenAtDash()); {
+			case len(names) == 0:
 				return errors.New("want NAME, then -- and COMMAND: mysqllock run NAME -- COMMAND")
-			case dash == len(args):
+			case len(argv) == 0:
 				return errors.New("there is no COMMAND behind --")
 			}
 			return nil
@@ -107,8 +109,8 @@ runs without the lock.
 			return nil, cobra.ShellCompDirectiveDefault
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			dash := c.ArgsLenAtDash()
-			r.names = args[:dash]
+			var argv []string
+			r.names, argv = split(args, c.ArgsLenAtDash())
 			if r.conflict < 0 || r.conflict > 255 {
 				return usage("--conflict-exit-code %d: want 0 to 255", r.conflict)
 			}
@@ -120,7 +122,7 @@ runs without the lock.
 			case r.shared && len(r.names) > 1:
 				return usage("--shared goes with one NAME: several are acquired exclusively")
 			}
-			return r.run(args[dash:])
+			return r.run(argv)
 		},
 	}
 	flags := c.Flags()
@@ -135,6 +137,15 @@ runs without the lock.
 	flags.IntVarP(&r.conflict, "conflict-exit-code", "E", exitNotAcquired, "exit with this `status` if another owner held the lock for the whole wait; with 0, nothing is said of it")
 	flags.StringVar(&r.identity, "identity", "", "the holder that others see (default host:pid)")
 	return c
+}
+
+// split divides arguments into the names of locks and COMMAND, given how many stand before the
+// first --. Names that begin with a dash stand behind it, and before another one.
+func split(args []string, dash int) (names, argv []string) {
+	if second := slices.Index(args, "--"); dash == 0 && second > 0 {
+		return args[:second], args[second+1:]
+	}
+	return args[:max(dash, 0)], args[max(dash, 0):]
 }
 
 const auto time.Duration = -1

@@ -36,10 +36,12 @@ func (s *source) config() (c *mysql.Config, origin string, err error) {
 		origin = "MYSQLLOCK_DSN"
 		c, err = parseDSN(variable)
 	default:
-		home, _ := os.UserHomeDir()
-		origin = filepath.Join(home, ".my.cnf")
-		c, err = readOptions(origin, s.group)
-		if errors.Is(err, fs.ErrNotExist) {
+		var home string
+		if home, err = os.UserHomeDir(); err == nil {
+			origin = filepath.Join(home, ".my.cnf")
+			c, err = readOptions(origin, s.group)
+		}
+		if origin == "" || errors.Is(err, fs.ErrNotExist) {
 			return nil, "", usage("no database is given: set MYSQLLOCK_DSN to user:password@tcp(host:3306)/database, or write ~/.my.cnf")
 		}
 	}

@@ -192,7 +192,7 @@ func (s *Store) execute(ctx context.Context, statement func(now time.Time)) (sen
 	defer s.table.mu.Unlock()
 	now := time.Now()
 	if err := s.table.outage; err != nil {
-		return now, store.NotSent{Err: err}
+		return now, store.Describe(store.NotSent{Err: err})
 	}
 	statement(now)
 	return now, nil

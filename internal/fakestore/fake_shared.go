@@ -1,6 +1,7 @@
 package fakestore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -127,7 +128,7 @@ func (t *Table) sharedKeys(name string) []string {
 
 // Downgrade implements [store.Store.Downgrade].
 func (s *Store) Downgrade(ctx context.Context, from store.Claim, to store.AcquireRequest) (g store.Grant, next store.Process, err error) {
-	to.Name = from.Name
+	to.Name, to.Holder = from.Name, cmp.Or(to.Holder, s.Label)
 	var refused error
 	sent, err := s.execute(ctx, func(now time.Time) {
 		r := s.owned(from)

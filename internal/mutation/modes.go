@@ -498,6 +498,11 @@ var shared = []mutation{
 		"TestDowngradeAfterAnError",
 	},
 	{
+		"a shared request joins although a statement that was cut off has the slot of the name", "internal/store/shared.go",
+		"s.firstGrant(ctx, c.Name, []Claim{*c},", "s.firstGrant(ctx, req.Name, []Claim{*c},",
+		"TestSharedAfterAGuard",
+	},
+	{
 		"a call does not wait for a downgrade beyond the end of its context", "share.go",
 		"\t\t\treturn causeOf(ctx)\n", "\t\t\t<-downgraded\n",
 		"TestCallsDuringADowngradeThatHangs",

@@ -299,6 +299,11 @@ var general = []mutation{
 		"TestLockThatIsBusy/./(row_locked|guarded)",
 	},
 	{
+		"a time limit of the DSN is not one of the caller", "internal/outage/outage.go",
+		"err = Describe(err) // the DSN", "// the DSN",
+		"TestDialTimeout",
+	},
+	{
 		"a locked entry of the guard index is skipped too", "internal/store/sql/fragments/unlocked.sql",
 		"STRAIGHT_JOIN {t} AS g FORCE INDEX (guard) ON g.token = p.token AND g.name = p.name\n", "",
 		"TestStatementsBehindLockedRows",
@@ -347,6 +352,11 @@ var general = []mutation{
 		"ForceUnlock keeps waiting", "internal/store/force.go",
 		"case err == errGuarded:", "case false:",
 		"TestForceUnlockWaitsForGuards",
+	},
+	{
+		"ForceUnlock names what it has waited for", "internal/store/force.go",
+		"guarded = err", "guarded = nil",
+		"TestForceUnlockNamesTheGuard",
 	},
 	{
 		"Do reports that Close released the lock", "lock.go",

@@ -41,13 +41,14 @@ var (
 // Unanswered returns the error of a statement whose time limit passed before its reply.
 func Unanswered(err error) error {
 	var partly store.PartlySent
+	var notSent store.NotSent
 	switch {
 	case errors.As(err, &partly):
 		return store.PartlySent{Err: Unanswered(partly.Err)}
 	case errors.As(err, new(store.PoolExhausted)):
 		return store.NotSent{Err: errNoConnection}
-	case errors.As(err, new(store.NotSent)):
-		return store.NotSent{Err: ErrNoAnswer}
+	case errors.As(err, &notSent):
+		return store.NotSent{Err: Unanswered(notSent.Err)}
 	case err == context.DeadlineExceeded || err == context.Canceled:
 		return ErrNoAnswer
 	default:
@@ -172,6 +173,7 @@ func (d *Detector) Probe(ctx context.Context, e *Evidence, head Waiter, c store.
 	if err != nil && ctx.Err() != nil {
 		err = Unanswered(err)
 	}
+	err = Describe(err) // the DSN may have time limits, too
 	d.Probed(e, head, state, err)
 	return state
 }

@@ -38,15 +38,15 @@ func (s *Store) run(ctx context.Context, reserved bool, fn func(context.Context,
 		case isTimeout(err) && inUse:
 			return NotSent{PoolExhausted{err}}
 		default:
-			return describe(NotSent{err})
+			return Describe(NotSent{err})
 		}
 		err = s.use(ctx, conn, reserved, fn)
 		switch {
 		case err == ErrDemoted && try < 3:
 		case !errors.Is(err, driver.ErrBadConn) && errorNumber(err) != 4031: // ER_CLIENT_INTERACTION_TIMEOUT
-			return describe(err)
+			return Describe(err)
 		case try == 3:
-			return describe(NotSent{err})
+			return Describe(NotSent{err})
 		}
 	}
 }

@@ -69,9 +69,9 @@ type PoolExhausted struct{ error }
 
 func (e PoolExhausted) Unwrap() error { return e.error }
 
-// describe adds to a server's error what the user can do about it. The numbers are listed at
+// Describe adds to a server's error what the user can do about it. The numbers are listed at
 // https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html.
-func describe(err error) error {
+func Describe(err error) error {
 	switch errorNumber(err) {
 	case 1146: // ER_NO_SUCH_TABLE
 		return fmt.Errorf("%w: call Locker.CreateTable or apply schema.sql: %w", ErrNoTable, err)

@@ -101,7 +101,7 @@ func TestErrorClasses(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.number), func(t *testing.T) {
 			err := error(&mysql.MySQLError{Number: c.number})
-			for _, err := range []error{err, fmt.Errorf("while: %w", err), describe(err)} {
+			for _, err := range []error{err, fmt.Errorf("while: %w", err), Describe(err)} {
 				require.Equal(t, c.class, classOf(err), "%s", c.reason)
 			}
 			// An error from before the statement was sent is no result of it.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -18,6 +19,7 @@ import (
 // Guard.
 func (s *Store) ForceUnlock(ctx context.Context, name string) (freed []Claim, next Process, err error) {
 	f := force{Store: s, name: name}
+	var guarded error // errGuarded, once a statement has waited for a transaction in vain
 	for pause := time.Millisecond; ; {
 		done, err := f.once(ctx)
 		switch {
@@ -27,7 +29,7 @@ func (s *Store) ForceUnlock(ctx context.Context, name string) (freed []Claim, ne
 			}
 			return f.freed, f.next, nil
 		case ctx.Err() != nil:
-			return f.freed, f.next, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			return f.freed, f.next, fmt.Errorf("%w: %w", context.Cause(ctx), cmp.Or(guarded, err))
 		case err == errMoved, err == nil:
 			// Under READ UNCOMMITTED the next owner may be waiting for the same guard.
 			select {
@@ -36,6 +38,7 @@ func (s *Store) ForceUnlock(ctx context.Context, name string) (freed []Claim, ne
 			}
 			pause = min(2*pause, 100*time.Millisecond)
 		case err == errGuarded:
+			guarded = err
 		case errorNumber(err) == 1969, errorNumber(err) == 3024: // the session's time limit, on a busy server
 		default:
 			return f.freed, f.next, err

@@ -44,7 +44,7 @@ func (s *Store) Guard(ctx context.Context, tx Queryer, c Claim, token uint64) er
 		if errors.Is(err, sql.ErrNoRows) {
 			return false, nil
 		}
-		return err == nil, describe(err)
+		return err == nil, Describe(err)
 	}
 	if found, err := lock(sqlGuard); err != nil || found && name == c.Name {
 		return err
@@ -110,7 +110,7 @@ func (s *Store) requireTransaction(ctx context.Context, tx Queryer) error {
 		if errorNumber(err) == 1305 { // ER_SP_DOES_NOT_EXIST
 			return ErrNoTransaction
 		} else if err != nil && !errors.Is(err, sql.ErrNoRows) {
-			return describe(err)
+			return Describe(err)
 		}
 	}
 	return nil

@@ -59,7 +59,7 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (w 
 		}
 		return Wakeup{Signalled: true}, nil
 	case err != nil:
-		return w, describe(err)
+		return w, Describe(err)
 	case answer.Demoted:
 		return w, ErrDemoted
 	}
@@ -110,7 +110,7 @@ func (s *Store) Granted(ctx context.Context, names []string) (grants []Grant, er
 	sent := time.Now()
 	found, err := s.readGranted(ctx, names)
 	if err != nil {
-		return nil, describe(err)
+		return nil, Describe(err)
 	}
 	for _, f := range found {
 		grants = append(grants, Grant{Token: f.Token, Claim: Claim{f.Name, f.Owner}, Lease: duration(f.Micros), Sent: sent})

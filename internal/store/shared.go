@@ -70,7 +70,7 @@ func (s *Store) acquireShared(ctx context.Context, req AcquireRequest) (g Grant,
 // admitAndJoin has a request admitted, acquires a row of this process for it, and sets c.Name to the
 // key of that row. The answer is 0 if the name's row has changed in between.
 func (s *Store) admitAndJoin(ctx context.Context, req AcquireRequest, c *Claim) (answer int64, sent time.Time, err error) {
-	const admittedOnly = -1 // not joined yet: without a slot, only takeFirst may send join
+	const admittedOnly = -1 // not joined yet: without a slot, only firstGrant may send join
 	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		if !s.rowWaits.enter(acquireWaits, req.Name, s.slots(acquireWaits)) {
 			answer, sent, err = s.withSessionCheck(ctx, conn, req, s.admitter(skipLocked))
@@ -95,8 +95,9 @@ func (s *Store) admitAndJoin(ctx context.Context, req AcquireRequest, c *Claim) 
 		return err
 	})
 	if err == nil && answer == admittedOnly {
+		// The slot of the name may be that of a statement that was cut off; admit has just found the row unlocked.
 		answer, sent, err = s.join(req, c, sqlInPhase, "h.token", sqlNow, lockInShareMode, func(text func() string) (int64, time.Time, error) {
-			return s.takeFirst(ctx, req, *c, text)
+			return s.firstGrant(ctx, c.Name, []Claim{*c}, command{text: text})
 		})
 	}
 	return answer, sent, err

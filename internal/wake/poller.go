@@ -285,6 +285,7 @@ func (p *poller) lookAt(names []string, watched map[string]*watch, signalled boo
 	if err != nil && ctx.Err() != nil {
 		err = outage.Unanswered(err)
 	}
+	err = outage.Describe(err) // the DSN may have time limits, too
 	cancel()
 
 	p.mu.Lock()
