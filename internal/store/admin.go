@@ -24,11 +24,16 @@ type Info struct {
 	Holders               []Info // from Inspect: one for each process that holds the lock shared
 }
 
-// CreateTable creates the table, if it does not exist, and its high-water row.
+// CreateTable creates the table, if it does not exist, and its high-water row. If both exist, it only
+// reads, because even CREATE TABLE IF NOT EXISTS waits for the end of a backup.
 func (s *Store) CreateTable(ctx context.Context) error {
 	const head = "CREATE TABLE IF NOT EXISTS "
 	schema := strings.Replace(s.schema, head+"mysqllock", head+s.name, 1)
 	return s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+		var n int
+		if err := s.get(ctx, conn, &n, sqlHasHighWater); err == nil && n > 0 {
+			return nil
+		}
 		if err := s.retryDeadlocks(ctx, conn, schema); err != nil {
 			return err
 		}
