@@ -16,16 +16,18 @@ MODULES := $(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod))
 
 .PHONY: demo server check test suite parts notify notify/redis notify/nats metrics with race lint portable platforms cover failover matrix soak fuzz leaks mutations reproductions model torture bench integration release clean
 
-# What servers.sh found is not told: the demo says what it runs on.
+# What servers.sh found is not told: the demo says what it runs on. SERVER=mariadb or
+# SERVER=mysql chooses it.
 demo:
 	@$(call withserver,./examples/demo)
 
 server:
 	@MYSQLLOCK_DSN=; $(call withserver,./examples/server)
 
-withserver = scripts/servers.sh mariadb >/dev/null || scripts/servers.sh mysql >/dev/null; case $$? in \
-	0) $(GO) run $(1) ;; \
-	3) cd integration && $(GO) run ./withserver -image mariadb:11 -- $(GO) run -C .. $(1) ;; \
+CHOSEN := $(if $(filter file,$(origin SERVER)),,$(SERVER))
+withserver = scripts/servers.sh $(or $(CHOSEN),mariadb) >/dev/null || scripts/servers.sh $(or $(CHOSEN),mysql) >/dev/null; case $$? in \
+	0) $(GO) run $(1) $(CHOSEN:%=-server %) ;; \
+	3) cd integration && $(GO) run ./withserver -image $(if $(filter mysql,$(CHOSEN)),mysql:9,mariadb:11) -- $(GO) run -C .. $(1) ;; \
 	*) exit 1 ;; esac
 
 # What can be known within a minute: vet, the tests that need no server (those on the

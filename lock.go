@@ -35,6 +35,9 @@ var (
 	ErrInvalidLimit = errors.New("invalid limit")         // of a semaphore: not 1 to 10,000
 	ErrUpgrade      = errors.New("owner holds it shared") // TryLock was called by an owner that holds the lock only shared
 	ErrNoTable      = store.ErrNoTable                    // the table was not created
+
+	// ErrCommitUnknown is the error of DoTx if the database did not reply to the commit.
+	ErrCommitUnknown = errors.New("the outcome of the commit is unknown")
 )
 
 const (

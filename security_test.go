@@ -75,10 +75,16 @@ func TestMissingPrivilege(t *testing.T) {
 			})
 		}
 
+		// CREATE alone suffices to create the table.
+		_, err := e.db(t, "").Exec("DROP TABLE mysqllock")
+		require.NoError(t, err)
+		require.NoError(t, create(newLocker(t, openAs(t, e.account(t, "CREATE", "mysqllock")))))
+		require.NoError(t, acquire(t, owner, "known", mysqllock.AutoRenew).Unlock())
+
 		// An account that is not let in misses no privilege.
 		config := e.account(t, "SELECT", "mysqllock")
 		config.Passwd = "another"
-		err := tryLock("known")(newLocker(t, openAs(t, config)))
+		err = tryLock("known")(newLocker(t, openAs(t, config)))
 		var refused *mysql.MySQLError
 		require.ErrorAs(t, err, &refused)
 		require.ErrorContains(t, err, "account")

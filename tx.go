@@ -18,8 +18,7 @@ import (
 // transaction itself.
 //
 // If DoTx returns nil, the transaction is committed. If it returns an error, nothing is
-// committed, unless the error says that the outcome of the commit is unknown because the database
-// did not reply. The error is that of TryLock, BeginTx, Guard, fn or the commit; an error of fn is
+// committed, except after [ErrCommitUnknown]: the database did not reply to the commit. The error is that of TryLock, BeginTx, Guard, fn or the commit; an error of fn is
 // joined with [ErrLost] if the lock was lost before Unlock, or with [ErrClosed] if Close released
 // it.
 //
@@ -66,7 +65,7 @@ func (k *Lock) inTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx contex
 		err = fmt.Errorf("fn ended the transaction: %w", err)
 	case errors.Is(err, driver.ErrBadConn) || !store.OutcomeUnknown(err): // ErrBadConn: nothing was sent
 	default:
-		err = fmt.Errorf("the outcome of the commit is unknown: %w", err)
+		err = fmt.Errorf("%w: %w", ErrCommitUnknown, err)
 	}
 	return false, opError("commit", k.Name(), err)
 }

@@ -625,7 +625,9 @@ func runQueries(t *testing.T, kind string, b block) {
 			}
 			switch {
 			case slices.Contains(columns, "expired_at"):
+				require.Contains(t, names, "job:dead")
 				require.NotContains(t, names, "job:kept", "its session is alive: %s", statement)
+				require.NotContains(t, names, "job:done", "UnlockAfter ended it: %s", statement)
 			case slices.Contains(columns, "acquired_at"):
 				require.Contains(t, names, "job:kept", "its session is alive: %s", statement)
 				require.NotContains(t, names, "claimed", "nobody holds it: %s", statement)
@@ -646,6 +648,7 @@ func occupy(ctx context.Context, t *testing.T, db *sql.DB) {
 	_, err = db.ExecContext(ctx, `INSERT INTO mysqllock (name, owner, holder, holds, token, acquired_at, expires_at, released_at) VALUES
 ('job:dead', 'x-1', 'app-3:811', 1, 1000, UTC_TIMESTAMP(6) - INTERVAL 1 HOUR, UTC_TIMESTAMP(6) - INTERVAL 59 MINUTE, '1970-01-01'),
 ('job:long', 'y-1', 'app-4:907', 1, 2000, UTC_TIMESTAMP(6) - INTERVAL 3 HOUR, UTC_TIMESTAMP(6) + INTERVAL 5 SECOND, '1970-01-01'),
+('job:done', '+5000000000000000004-1', 'app-8:2', 0, 2500, UTC_TIMESTAMP(6) - INTERVAL 1 HOUR, UTC_TIMESTAMP(6) - INTERVAL 5 MINUTE, '1970-01-01'),
 ('job:idle', '-9-1', 'app-5:12', 0, 3000, UTC_TIMESTAMP(6) - INTERVAL 90 DAY, '1970-01-01', UTC_TIMESTAMP(6) - INTERVAL 90 DAY)`)
 	require.NoError(t, err)
 	_, err = db.ExecContext(ctx, `INSERT INTO mysqllock (name, mode, owner, holder, token, acquired_at, expires_at) VALUES

@@ -23,7 +23,11 @@ func refund(ctx context.Context, locker *mysqllock.Locker, order string, pay fun
 	if err != nil {
 		return err // ErrNotAcquired, ErrUnavailable: pay was not called
 	}
-	defer func() { err = errors.Join(err, lock.Unlock()) }() // ErrLost: the lock was lost before
+	defer func() { // other errors of Unlock do not matter: see below
+		if lost := lock.Unlock(); errors.Is(lost, mysqllock.ErrLost) {
+			err = errors.Join(err, lost)
+		}
+	}()
 	return pay(lock.Context())
 }
 
@@ -213,7 +217,7 @@ func accept(ctx context.Context, locker *mysqllock.Locker, order string, send fu
 	if err != nil {
 		return err // ErrNotAcquired: it is being shipped
 	}
-	defer lock.Unlock() // does nothing after Detach
+	defer lock.Unlock() // after Detach, it only returns ErrNotHeld
 	ticket, err := lock.Detach(ctx, time.Minute)
 	if err != nil {
 		return err

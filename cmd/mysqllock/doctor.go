@@ -475,7 +475,15 @@ func (d *doctor) checkPrivileges(ctx context.Context) error {
 	needed := slices.DeleteFunc(slices.Clone(lacks), func(p string) bool { return p == "DELETE" })
 	switch {
 	case len(needed) > 0:
-		d.found(failed, "privileges", fmt.Sprintf("GRANT %s ON %s TO %s", strings.Join(needed, ", "), d.table, quoteAccount(user)),
+		table := d.table
+		if !strings.Contains(d.name, ".") {
+			var database string
+			if err := d.conn.QueryRowContext(ctx, "SELECT REPLACE(DATABASE(), '`', '``')").Scan(&database); err != nil {
+				return err
+			}
+			table = "`" + database + "`." + table
+		}
+		d.found(failed, "privileges", fmt.Sprintf("GRANT %s ON %s TO %s", strings.Join(needed, ", "), table, quoteAccount(user)),
 			"%s may not %s", user, strings.Join(needed, ", "))
 	case len(lacks) > 0:
 		d.found(fine, "privileges", "", "%s; not DELETE, which mysqllock purge needs", strings.Join(has, ", "))

@@ -50,6 +50,7 @@ type lastHold struct {
 	AcquiredAt time.Time  `json:"acquired_at"`
 	ReleasedAt *time.Time `json:"released_at,omitempty"` // by Unlock or by force
 	ExpiredAt  *time.Time `json:"expired_at,omitempty"`  // the lease ended without a release
+	KeptUntil  *time.Time `json:"kept_until,omitempty"`  // the end of the minimum time of UnlockAfter
 }
 
 func lockOf(i mysqllock.Info) lock {
@@ -197,7 +198,9 @@ func newShow(from *source) *cobra.Command {
 		Use:   "show NAME [--json]",
 		Short: "Show one lock, held or not",
 		Long: `Show one lock: its holder, or each process that holds it shared. If nobody holds it,
-show who held it last, and whether that hold was released or its lease ended. If permits
+show who held it last, and how that ended: "released at", by its holder or by force;
+"expired at", its lease ended; or "kept until", it was unlocked before (run --at-least,
+UnlockAfter). The token is the highest of the name. If permits
 of a semaphore of that name are held, show these, too. While an exclusive request waits
 for the processes that hold a lock shared, it has claimed the lock: nobody else is let in.
 Times are UTC by the clock of the database.`,
@@ -254,14 +257,14 @@ func (s *source) row(ctx context.Context, i mysqllock.Info) (last *lastHold, cla
 	defer db.Close()
 	var hold lastHold
 	var acquired, expires, released int64
-	var phase, current bool
-	err = db.QueryRowContext(ctx, `SELECT l.holder, l.mode = 1,
+	var phase, current, kept bool
+	err = db.QueryRowContext(ctx, `SELECT l.holder, l.mode = 1, l.owner LIKE '+%',
   l.expires_at > UTC_TIMESTAMP(6) OR COALESCE(s.expires_at > UTC_TIMESTAMP(6), FALSE),
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', l.acquired_at),
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', GREATEST(l.expires_at, COALESCE(s.expires_at, l.expires_at))),
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', l.released_at)
 FROM `+table+` AS l LEFT JOIN `+table+` AS s ON s.name = CONCAT(x'00', LEFT(l.owner, 19)) AND s.session = l.session
-WHERE l.name = ?`, []byte(i.Name)).Scan(&hold.Holder, &phase, &current, &acquired, &expires, &released)
+WHERE l.name = ?`, []byte(i.Name)).Scan(&hold.Holder, &phase, &kept, &current, &acquired, &expires, &released)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil, "", nil
@@ -273,12 +276,14 @@ WHERE l.name = ?`, []byte(i.Name)).Scan(&hold.Holder, &phase, &current, &acquire
 		return nil, "", nil // the holders of a shared lock leave nothing in its row
 	}
 	hold.AcquiredAt = time.UnixMicro(acquired).UTC()
-	if expires > 0 { // a release sets it to 1970
-		at := time.UnixMicro(expires).UTC()
-		hold.ExpiredAt = &at
-	} else if released > 0 {
-		at := time.UnixMicro(released).UTC()
-		hold.ReleasedAt = &at
+	expiredAt, releasedAt := time.UnixMicro(expires).UTC(), time.UnixMicro(released).UTC()
+	switch {
+	case kept:
+		hold.KeptUntil = &expiredAt
+	case expires > 0: // a release sets it to 1970
+		hold.ExpiredAt = &expiredAt
+	case released > 0:
+		hold.ReleasedAt = &releasedAt
 	}
 	return &hold, "", nil
 }
@@ -339,18 +344,25 @@ func writeLock(w io.Writer, i mysqllock.Info, l lock) error {
 			if l.Last.ExpiredAt != nil {
 				rows = append(rows, []string{"expired at", l.Last.ExpiredAt.Format(exactly)})
 			}
+			if l.Last.KeptUntil != nil {
+				rows = append(rows, []string{"kept until", l.Last.KeptUntil.Format(exactly)})
+			}
 		}
 		if i.Token > 0 {
-			rows = append(rows, []string{"last token", strconv.FormatUint(i.Token, 10)})
+			rows = append(rows, []string{"token", strconv.FormatUint(i.Token, 10)})
 		}
 	} else {
 		rows = append(rows, []string{"held", "yes"}, []string{"mode", mode(i)})
 		if !i.Shared {
 			rows = append(rows, []string{"holder", shown(i.Holder)})
 		}
+		end := "expires at"
+		if strings.HasPrefix(i.Owner, "+") { // unlocked by UnlockAfter
+			end = "kept until"
+		}
 		rows = append(rows,
 			[]string{"held since", i.AcquiredAt.Format(exactly)},
-			[]string{"expires at", i.ExpiresAt.Format(exactly) + ", in " + rounded(i.ExpiresIn)},
+			[]string{end, i.ExpiresAt.Format(exactly) + ", in " + rounded(i.ExpiresIn)},
 			[]string{"holds", strconv.Itoa(i.Holds)},
 			[]string{"token", strconv.FormatUint(i.Token, 10)})
 		if !i.Shared {

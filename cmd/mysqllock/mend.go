@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -28,6 +29,9 @@ its process waits for another lock, and so can be signalled; otherwise at its ne
 renewal, after a third of its lease at most. Until then it keeps working, beside the
 next holder. mysqllock run ends its COMMAND when it learns of the loss. A holder that
 is dead needs no unlock: its lock is free when its lease has ended.
+
+While a transaction has the lock under Guard (DoTx), unlock waits for its end, up to 15s.
+The exit status is 0 also if nobody held the lock.
 
 The command asks first; without a terminal it requires --yes.`,
 		Example: `  mysqllock unlock --force nightly-report
@@ -71,7 +75,11 @@ func unlock(c *cobra.Command, l *mysqllock.Locker, t target, yes bool) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), operationBound)
 	defer cancel()
+	waits := time.AfterFunc(time.Second, func() {
+		fmt.Fprintf(c.ErrOrStderr(), "waiting for a transaction that has %s locked, perhaps under Guard, for up to %s\n", t, operationBound)
+	})
 	freed, err := t.free(ctx, l)
+	waits.Stop()
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("%w\nthe holder may have a transaction open under Guard: it has to end first", err)

@@ -30,7 +30,11 @@ func main() {
 func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	db, err := sql.Open("mysql", os.Getenv("MYSQLLOCK_DSN"))
+	dsn := os.Getenv("MYSQLLOCK_DSN")
+	if dsn == "" {
+		return errors.New("MYSQLLOCK_DSN is not set")
+	}
+	db, err := sql.Open("mysql", dsn)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 // Http: a service that ships each order once at a time. A request that comes while
 // another one works on the same order waits a little, and then gets 409. While the
-// database does not answer, requests get 503.
+// database cannot be asked for the lock, requests get 503.
 package main
 
 import (

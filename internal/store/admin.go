@@ -25,7 +25,8 @@ type Info struct {
 }
 
 // CreateTable creates the table, if it does not exist, and its high-water row. If both exist, it only
-// reads, because even CREATE TABLE IF NOT EXISTS waits for the end of a backup.
+// reads, because even CREATE TABLE IF NOT EXISTS waits for the end of a backup. An account that may only
+// create tables leaves that row to Purge, which needs it.
 func (s *Store) CreateTable(ctx context.Context) error {
 	const head = "CREATE TABLE IF NOT EXISTS "
 	schema := strings.Replace(s.schema, head+"mysqllock", head+s.name, 1)
@@ -37,7 +38,11 @@ func (s *Store) CreateTable(ctx context.Context) error {
 		if err := s.retryDeadlocks(ctx, conn, schema); err != nil {
 			return err
 		}
-		return s.retryDeadlocks(ctx, conn, s.query(sqlAddHighWater))
+		err := s.retryDeadlocks(ctx, conn, s.query(sqlAddHighWater))
+		if errorNumber(err) == 1142 {
+			return nil
+		}
+		return err
 	})
 }
 
