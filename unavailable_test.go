@@ -625,7 +625,7 @@ func TestStatementsBehindALockedTable(t *testing.T) {
 		require.NoError(t, err)
 		stop := make(chan struct{})
 		var callers sync.WaitGroup
-		for i := range 10 {
+		for i := range 20 {
 			callers.Go(func() {
 				for {
 					select {
@@ -652,6 +652,9 @@ func TestStatementsBehindALockedTable(t *testing.T) {
 		_, err = conn.ExecContext(ctx, "UNLOCK TABLES")
 		require.NoError(t, err)
 		require.LessOrEqual(t, counts[2], counts[0]+20)
+		for i := range 20 {
+			requireFree(t, l, fmt.Sprint("x", i)) // what was sent meanwhile was undone
+		}
 	})
 }
 
