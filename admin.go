@@ -76,7 +76,7 @@ func (l *Locker) List(ctx context.Context) (infos []Info, err error) {
 }
 
 // CreateTable creates the table if it does not exist. Any number of processes may call it at
-// once. It needs the CREATE privilege, and no other, even if the table exists. It returns [ErrClosed], or the
+// once. It needs the CREATE privilege, or SELECT if the table exists. It returns [ErrClosed], or the
 // error of ctx or the database.
 func (l *Locker) CreateTable(ctx context.Context) error {
 	if err := l.admin(func() error { return l.table.CreateTable(ctx) }); err != nil {

@@ -58,8 +58,12 @@ func TestMissingPrivilege(t *testing.T) {
 					_, err := e.db(t, "").Exec("UPDATE mysqllock SET released_at = '2000-01-01' WHERE name = 'idle'")
 					require.NoError(t, err)
 				}
+				table := "mysqllock"
+				if c.missing == "CREATE" { // is asked for only if the table does not exist
+					table = "missing"
+				}
 				start := time.Now()
-				err := c.do(newLocker(t, openAs(t, config)))
+				err := c.do(newLocker(t, openAs(t, config), mysqllock.WithTable(table)))
 				var refused *mysql.MySQLError
 				require.ErrorAs(t, err, &refused)
 				require.ErrorContains(t, err, "a privilege is missing")

@@ -610,6 +610,54 @@ func TestCutOffBehindALockedRowThatIsHeld(t *testing.T) {
 	})
 }
 
+// While a backup or an ALTER has the table locked, statements that are cut off do not accumulate in
+// the server: on MySQL, they used up max_connections.
+func TestStatementsBehindALockedTable(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		server := e.db(t, "")
+		l := e.locker(t)
+		require.NoError(t, acquire(t, l, "x", mysqllock.AutoRenew).Unlock())
+		acquire(t, l, "held", mysqllock.AutoRenew)
+		conn, err := server.Conn(ctx)
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = conn.ExecContext(ctx, "LOCK TABLES mysqllock WRITE")
+		require.NoError(t, err)
+		stop := make(chan struct{})
+		var callers sync.WaitGroup
+		for i := range 20 {
+			callers.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					_, err := l.TryLock(ctx, fmt.Sprint("x", i), 0, mysqllock.AutoRenew)
+					if !assert.ErrorIs(t, err, mysqllock.ErrUnavailable) {
+						return
+					}
+				}
+			})
+		}
+		var counts []int
+		for range 3 {
+			time.Sleep(4 * time.Second)
+			n, _ := waitingStatements(t, server, e)
+			counts = append(counts, n)
+		}
+		t.Log(counts, "connections")
+		close(stop)
+		callers.Wait()
+		_, err = conn.ExecContext(ctx, "UNLOCK TABLES")
+		require.NoError(t, err)
+		require.LessOrEqual(t, counts[2], counts[0]+20)
+		for i := range 20 {
+			requireFree(t, l, fmt.Sprint("x", i)) // what was sent meanwhile was undone
+		}
+	})
+}
+
 // A waiter that met an outage, and whose probe then found the row locked by a transaction,
 // reports the latter.
 func TestBusyAfterAnOutage(t *testing.T) {

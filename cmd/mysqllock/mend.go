@@ -133,7 +133,7 @@ func newInit(from *source) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "init [--print [--grant-to user@host]]",
 		Short: "Create the table, or print the statements for it",
-		Long: `Create the table if there is none. That needs the privilege CREATE. With --print,
+		Long: `Create the table if there is none. That needs the privilege CREATE, and no other. With --print,
 the statements are printed instead, for an account that has it; no database is asked.
 The GRANT is a comment unless --grant-to names the account.`,
 		Example: `  mysqllock init

@@ -125,11 +125,12 @@ func (e *Evidence) Sent(head Waiter, c store.Claim) {
 }
 
 // Failed records an error of the head's statement. It ignores the error of a statement that was
-// only cut off: a probe finds out why that had no reply.
+// only cut off, or has waited too long for a lock: a probe finds out whether that is of the row, or
+// of the table.
 func (e *Evidence) Failed(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if errors.Is(err, ErrNoAnswer) || e.known && !e.granted && errors.Is(err, errNoConnection) {
+	if errors.Is(err, ErrNoAnswer) || store.LockWaitTimedOut(err) || e.known && !e.granted && errors.Is(err, errNoConnection) {
 		return
 	}
 	e.known, e.granted, e.failed = store.Contended(err), false, nil

@@ -103,6 +103,13 @@ func (s *Store) acquireAlone(ctx context.Context, req AcquireRequest) (g Grant, 
 	if err == nil && answer == answerAbsent {
 		answer, g.Sent, err = s.takeFirst(ctx, req, req.Claim, s.acquireText(req, sqlInsert, s.name+"."))
 	}
+	if err == nil && answer == 0 && req.Replaces == "" {
+		// Autocommit is off; or the table has a trigger, and the statement did not change the row.
+		req.skipLocked = true
+		if err = s.onConn(ctx, send); answer == answerAbsent {
+			answer = 0
+		}
+	}
 	if err != nil {
 		return Grant{Claim: req.Claim}, err
 	}
@@ -296,7 +303,7 @@ func (s *Store) whyRefused(ctx context.Context, conn *sqlx.Conn, req AcquireRequ
 }
 
 func (s *Store) enlist(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) error {
-	_, _, err := s.execForAnswer(ctx, conn, command{text: s.acquireText(req, sqlEnlist, "")})
+	_, err := s.exec(ctx, conn, command{text: s.acquireText(req, sqlEnlist, "")})
 	return err
 }
 

@@ -24,14 +24,21 @@ type Info struct {
 	Holders               []Info // from Inspect: one for each process that holds the lock shared
 }
 
-// CreateTable creates the table, if it does not exist, and its high-water row. An account that may
-// only create tables leaves that row to Purge, which needs it.
+// CreateTable creates the table and its high-water row, unless they exist. It reads first, because even
+// CREATE TABLE IF NOT EXISTS waits for the end of a backup. An account that may only create tables leaves
+// the row to Purge, which needs it.
 func (s *Store) CreateTable(ctx context.Context) error {
 	const head = "CREATE TABLE IF NOT EXISTS "
 	schema := strings.Replace(s.schema, head+"mysqllock", head+s.name, 1)
 	return s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		if err := s.retryDeadlocks(ctx, conn, schema); err != nil {
-			return err
+		var n int
+		if s.get(ctx, conn, &n, sqlHasHighWater) != nil {
+			if err := s.retryDeadlocks(ctx, conn, schema); err != nil {
+				return err
+			}
+		}
+		if n > 0 {
+			return nil
 		}
 		err := s.retryDeadlocks(ctx, conn, s.query(sqlAddHighWater))
 		if errorNumber(err) == 1142 {

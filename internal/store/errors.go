@@ -115,6 +115,10 @@ func Contended(err error) bool {
 	return false
 }
 
+// LockWaitTimedOut reports whether the server ended a statement that waited for a lock, either of a row or
+// of the whole table.
+func LockWaitTimedOut(err error) bool { return errorNumber(err) == 1205 }
+
 // rejected reports whether a server's error proves that the statement changed nothing, because it did not
 // begin, or the server rolled it back. These errors do not prove that:
 //   - an interruption (1317, 1907): ProxySQL also reports one when it loses the backend that it asked to

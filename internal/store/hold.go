@@ -318,7 +318,11 @@ func (s *Store) free(ctx context.Context, c command) (freed int64, next Process,
 }
 
 func (s *Store) freeOn(ctx context.Context, conn *sqlx.Conn, c command) (freed int64, next Process, err error) {
-	freed, first, err := s.execForBoth(ctx, conn, c)
+	res, err := s.exec(ctx, conn, c)
+	if err != nil {
+		return 0, 0, err
+	}
+	freed, first, err := both(res)
 	return freed, Process(first), err
 }
 

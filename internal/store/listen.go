@@ -19,6 +19,7 @@ const (
 
 var (
 	ErrPoolTooSmall    = errors.New("the pool is too small to spare a connection for listening")
+	ErrThreadsLimited  = errors.New("innodb_thread_concurrency limits the threads of the server, and a connection that listens would be one of them")
 	ErrPoolInUse       = errors.New("the pool has no connection to spare for listening at the moment")
 	errListenNameTaken = errors.New("the server did not grant the name to listen under")
 )
@@ -62,6 +63,8 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (w 
 		return w, Describe(err)
 	case answer.Demoted:
 		return w, ErrDemoted
+	case answer.Limited:
+		return w, ErrThreadsLimited
 	}
 	w.Forced = s.reportForced(answer.Forced)
 	if answer.Hit.Valid {
@@ -77,6 +80,7 @@ type listenAnswer struct {
 	Hit     sql.NullString
 	Ended   int
 	Demoted bool
+	Limited bool
 	Forced  int64
 }
 

@@ -120,7 +120,9 @@ func (s *Store) nextForPermit(ctx context.Context, req AcquireRequest, sem semap
 		if err != nil {
 			return 0
 		}
-		next = Process(answer)
+		if next = 0; answer > 1 {
+			next = Process(answer)
+		}
 	}
 	if next != 0 {
 		if now, err := s.readSlots(ctx, req, req.Limit); err != nil || now.live.count() >= req.Limit {

@@ -183,26 +183,32 @@ func unlimited(statement string) string {
 }
 
 // execForBoth executes a command. It returns the number of rows that the command changed, and the number
-// that it passed to LAST_INSERT_ID.
+// that it passed to LAST_INSERT_ID, which must not be 0 if it changed a row: if the table has a trigger,
+// the reply lacks that number, so execForBoth reads it.
 func (s *Store) execForBoth(ctx context.Context, conn *sqlx.Conn, c command) (rows, answer int64, err error) {
 	res, err := s.exec(ctx, conn, c)
 	if err != nil {
 		return 0, 0, err
 	}
-	if answer, err = res.LastInsertId(); err != nil {
-		return 0, 0, err
+	rows, answer, err = both(res)
+	if err == nil && rows > 0 && answer == 0 {
+		if err = s.get(ctx, conn, &answer, sqlAnswer); err != nil {
+			err = PartlySent{err}
+		}
 	}
-	rows, err = res.RowsAffected()
+	return rows, answer, err
+}
+
+func both(res sql.Result) (rows, answer int64, err error) {
+	if answer, err = res.LastInsertId(); err == nil {
+		rows, err = res.RowsAffected()
+	}
 	return rows, answer, err
 }
 
 // execForAnswer executes a command and returns the number that the command passed to LAST_INSERT_ID.
 func (s *Store) execForAnswer(ctx context.Context, conn *sqlx.Conn, c command) (answer int64, sent time.Time, err error) {
 	sent = time.Now()
-	res, err := s.exec(ctx, conn, c)
-	if err != nil {
-		return 0, sent, err
-	}
-	answer, err = res.LastInsertId()
+	_, answer, err = s.execForBoth(ctx, conn, c)
 	return answer, sent, err
 }

@@ -29,6 +29,7 @@ var (
 	sqlEnlist       = load("enlist")
 	sqlProbe        = load("probe")
 	sqlExecutes     = load("executes")
+	sqlAnswer       = load("answer")
 
 	sqlSemaphore      = load("semaphore")
 	sqlJoinSemaphore  = load("join_semaphore")

@@ -132,11 +132,11 @@ func (l *listener) granted(names []string, g *grants) (ready []string) {
 }
 
 // failed sets the delay until the next Listen after an error. There is no delay after a first failure,
-// unless the pool lacks connections. The caller holds mu.
+// unless the pool lacks connections, or the server threads. The caller holds mu.
 func (l *listener) failed(err error) {
 	pause := maxListenBackoff
 	switch first := l.backoff.Delay == 0; {
-	case err == store.ErrPoolTooSmall:
+	case err == store.ErrPoolTooSmall, err == store.ErrThreadsLimited:
 	case err == errFalseWakes:
 		pause, l.falseWakes = falseWakeBackoff, 0
 	default:

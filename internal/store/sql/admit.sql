@@ -19,7 +19,7 @@
 -- the guard index would lock an entry even if the rest of the condition fails; a key of NULL prevents
 -- that. An UPDATE of two tables may assign in any order, so values that depend on other columns come
 -- from mine.
-{>no_safe_updates} UPDATE (
+{>no_safe_updates} UPDATE {>brief_wait} (
   SELECT
     p.name, p.mode = 1 AS phase,
     p.mode = 1 AND p.owner = {admitted} OR ({>available}) AND (p.mode = 1 OR g.name IS NOT NULL) AS admitted,

@@ -12,7 +12,7 @@
 --
 -- The token is the id of the process, which is above the tokens of all locks. On MariaDB, the guard of
 -- the lowest token also locks the gap below it, and a new index entry in that gap would wait for it.
-INSERT INTO {t} (name, holder, token, session, expires_at)
+INSERT {>brief_wait} INTO {t} (name, holder, token, session, expires_at)
 SELECT {session}, {label}, {process}, LAST_INSERT_ID({id}), {>new_lease}
 FROM (SELECT @@autocommit AS trusted) AS s WHERE s.trusted
 ON DUPLICATE KEY UPDATE

@@ -4,5 +4,5 @@
 -- |------------------------------|------|
 -- | a lock that is bound to {id} | yes  |
 -- | any other, and the session   | no   |
-{>select_unlimited} CAST(name AS BINARY) AS name, CAST(owner AS BINARY) AS owner FROM {t} FORCE INDEX (session)
+{>select_brief} CAST(name AS BINARY) AS name, CAST(owner AS BINARY) AS owner FROM {t} FORCE INDEX (session)
 WHERE session = {id} AND name > x'01' LIMIT 18446744073709551615

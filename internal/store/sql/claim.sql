@@ -16,7 +16,7 @@
 -- A claim does not change the token, so it waits for no guard. An UPDATE of two tables may assign in
 -- any order, so values that depend on other columns come from mine. A key of NULL reads no entry of
 -- the guard index, and so locks none.
-{>no_safe_updates} UPDATE (
+{>no_safe_updates} UPDATE {>brief_wait} (
   SELECT
     p.name,
     p.mode = 0 AND p.owner = {owner} AS granted,

@@ -4,4 +4,4 @@
 -- |------------------------------|---------|
 -- | a lock that is bound to {id} | yes     |
 -- | any other, and the session   | no      |
-{>select_unlimited} COUNT(*) AS bound FROM {t} FORCE INDEX (session) WHERE session = {id} AND name > x'01'
+{>select_brief} COUNT(*) AS bound FROM {t} FORCE INDEX (session) WHERE session = {id} AND name > x'01'

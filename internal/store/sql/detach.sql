@@ -14,7 +14,7 @@
 -- The head of the wait queue is signalled, and learns how long the row stays taken. A row that a
 -- release has granted gets the label of this process. An UPDATE of two tables may assign in any order,
 -- so values that depend on owner come from mine.
-{>no_safe_updates} UPDATE (
+{>no_safe_updates} UPDATE {>brief_wait} (
   SELECT name, owner = {ticket} AS copied
   FROM {t} FORCE INDEX (PRIMARY)
   WHERE name = {name} AND (owner = {owner} OR owner = {ticket} AND expires_at > {>now}) AND @@autocommit

@@ -5,4 +5,4 @@
 -- | of {id}                        | an end long ago |
 -- | of another session, or missing | nothing         |
 -- | any, while autocommit is off   | nothing         |
-UPDATE {t} SET expires_at = '1970-01-01' WHERE name = {session} AND session = {id} AND @@autocommit
+UPDATE {>brief_wait} {t} SET expires_at = '1970-01-01' WHERE name = {session} AND session = {id} AND @@autocommit

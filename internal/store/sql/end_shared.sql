@@ -7,7 +7,7 @@
 -- | renewed, or bound to another session  | nothing                         | 0      |
 -- | owned by another, missing, or locked  | nothing                         | 0      |
 -- | any, while autocommit is off          | nothing                         | 0      |
-{>no_safe_updates} UPDATE (
+{>no_safe_updates} UPDATE {>brief_wait} (
   SELECT name FROM {t} FORCE INDEX (PRIMARY)
   WHERE name = {name} AND owner = {owner} AND session = {id} AND expires_at <= {>now} AND @@autocommit
   LIMIT 1 FOR UPDATE SKIP LOCKED

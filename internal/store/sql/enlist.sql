@@ -7,7 +7,7 @@
 -- | granted lately to this process         | nothing                               |
 -- | locked, or missing                     | nothing                               |
 -- | any, while autocommit is off           | nothing                               |
-{>no_safe_updates} UPDATE (
+{>no_safe_updates} UPDATE {>brief_wait} (
   SELECT name FROM {t} FORCE INDEX (PRIMARY)
   WHERE name = {name} AND NOT {>listed} AND NOT {>granted_to_self} AND LENGTH(waiters) <= 1000 AND @@autocommit
   LIMIT 1 FOR UPDATE SKIP LOCKED

@@ -6,7 +6,7 @@
 -- | owned by {owner}             | holds, session, the lease unless it is longer | 1      |
 -- | another owner's, or missing  | nothing                                       | 0      |
 -- | any, while autocommit is off | nothing                                       | 0      |
-UPDATE {t} SET
+UPDATE {>brief_wait} {t} SET
   {bind}holds = {holds},
   holder = IF(holder = x'', {label}, holder),
   token = token + 0 * LAST_INSERT_ID(1),

@@ -9,7 +9,7 @@
 -- The shared lock on the high-water row makes this statement and Purge wait for each other. Otherwise
 -- the new token could be below one that Purge deletes meanwhile. The name of the alias contains a
 -- space, so that it differs from every valid {t}.
-INSERT INTO {t} (name, owner, holder, holds, token, acquired_at, expires_at)
+INSERT {>brief_wait} INTO {t} (name, owner, holder, holds, token, acquired_at, expires_at)
 SELECT {name}, {owner}, {label}, 1,
   LAST_INSERT_ID(GREATEST(COALESCE(`high water`.token, 0) + 256, {>now_micros})),
   {>now}, {>new_lease}

@@ -13,7 +13,7 @@
 -- A locking read of a missing row would lock the gap, and two statements that add rows in that gap
 -- would deadlock. The LIMIT prevents the server from computing the token again for each row, which
 -- would hide an answer of 1.
-INSERT INTO {t} (owner, name, holder, holds, token, acquired_at, expires_at)
+INSERT {>brief_wait} INTO {t} (owner, name, holder, holds, token, acquired_at, expires_at)
 SELECT {owner}, k.name, {label}, 1, s.token, {>now}, {>new_lease}
 FROM (
   SELECT LAST_INSERT_ID(GREATEST(COALESCE(mine.token, 0), COALESCE(high.token, 0) + 256, {>now_micros})) AS token

@@ -8,7 +8,7 @@
 -- | any, while autocommit is off | nothing                          | 0                                  |
 --
 -- The high-water row is locked as in insert.
-INSERT INTO {t} (name, mode, owner, holder, holds, token, acquired_at, expires_at, released_at)
+INSERT {>brief_wait} INTO {t} (name, mode, owner, holder, holds, token, acquired_at, expires_at, released_at)
 SELECT
   r.name, r.mode, r.owner, {label}, 1 - r.mode,
   LAST_INSERT_ID(GREATEST(COALESCE(`high water`.token, 0) + 256, {>now_micros})) | IF(r.mode = 1, 0, {>shared_bit}),

@@ -4,4 +4,4 @@
 -- |-----------------------------|-------|
 -- | not expired                 | 1     |
 -- | expired, ended, or replaced | 0     |
-{>select_unlimited} COUNT(*) > 0 AS alive FROM {t} FORCE INDEX (PRIMARY) WHERE {>alive}
+{>select_brief} COUNT(*) > 0 AS alive FROM {t} FORCE INDEX (PRIMARY) WHERE {>alive}

@@ -13,7 +13,7 @@
 --
 -- The lock on h makes this statement and the statements claim and promote wait for each other. A column
 -- is assigned after everything that depends on it.
-INSERT INTO {t} (name, owner, holder, holds, token, acquired_at, expires_at)
+INSERT {>brief_wait} INTO {t} (name, owner, holder, holds, token, acquired_at, expires_at)
 SELECT {key}, {owner}, {label}, 1, LAST_INSERT_ID({token}) | {>shared_bit}, {acquired}, {>new_lease}
 FROM {t} AS h FORCE INDEX (PRIMARY)
 WHERE h.name = {name} AND {condition} AND @@autocommit

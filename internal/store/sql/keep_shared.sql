@@ -13,7 +13,7 @@
 -- | any, while autocommit is off   | any                                 | nothing             | 0      |
 --
 -- The locks are those of join. A column is assigned after everything that depends on it.
-/*M! SET STATEMENT innodb_lock_wait_timeout = 1 FOR */ INSERT /*+ SET_VAR(innodb_lock_wait_timeout = 1) */ INTO {t}
+/*M! SET STATEMENT innodb_lock_wait_timeout = 1 FOR */ INSERT /*+ SET_VAR(innodb_lock_wait_timeout = 1) SET_VAR(lock_wait_timeout = 2) */ INTO {t}
   (name, owner, holder, token, acquired_at, expires_at)
 SELECT {key}, {owner}, {label}, k.token + 0 * LAST_INSERT_ID(1), k.acquired_at,
   GREATEST(LEAST(k.acquired_at, {>now}) + INTERVAL {held} MICROSECOND, {>now} + INTERVAL {left} MICROSECOND)

@@ -6,7 +6,7 @@
 -- | bound to {id}                 | expired           | its row   | 0 or less |
 -- | bound to {id}                 | replaced, deleted | empty     | 0         |
 -- | not bound to {id}, or missing |                   | no result |           |
-{>select_unlimited}
+{>select_brief}
   CAST(COALESCE(s.name, x'') AS BINARY) AS name,
   COALESCE(TIMESTAMPDIFF(MICROSECOND, {>now}, s.expires_at), 0) AS micros
 FROM {t} AS l FORCE INDEX (PRIMARY)

@@ -4,11 +4,11 @@
 --
 -- | wait queue                   | written                          | answer                 |
 -- |------------------------------|----------------------------------|------------------------|
--- | headed by {overdue}          | without it, without this process | the next process, or 0 |
--- | any other                    | without this process             | the next process, or 0 |
+-- | headed by {overdue}          | without it, without this process | the next process, or 1 |
+-- | any other                    | without this process             | the next process, or 1 |
 -- | missing                      | nothing                          | 0                      |
 -- | any, while autocommit is off | nothing                          | 0                      |
-UPDATE {t} SET
-  holds = holds + 0 * LAST_INSERT_ID(CONCAT(_ascii'0', LEFT({>waiters_after_permit}, 19))),
+UPDATE {>brief_wait} {t} SET
+  holds = holds + 0 * LAST_INSERT_ID(COALESCE(NULLIF(LEFT({>waiters_after_permit}, 19), x''), _ascii'1')),
   waiters = {>waiters_after_permit}
 WHERE name = {name} AND @@autocommit

@@ -7,14 +7,15 @@
 -- | a row is available, or its queue has room and lacks this process | its name | 0         |
 -- | a release has granted a row to this process                      | its name | 0         |
 -- | a semaphore has a slot that this process may take                | its name | 0         |
--- | the server is read-only                                          |          | 0         |
+-- | the server is read-only, or limits its threads: see limited      |          | 0         |
 -- | a lock of this process was freed by force                        |          | 0         |
 -- | none of these: it sleeps                                         | NULL     | {>sleep}  |
-{>select_unlimited}
+{>select_brief}
   CAST(a.hit AS BINARY) AS hit,
   a.demoted + 0 AS demoted,
+  {>limited} AS limited,
   a.forced + 0 AS forced,
-  IF(a.hit IS NULL AND NOT a.demoted AND a.forced = {forced}, {>sleep}, 0) AS ended
+  IF(a.hit IS NULL AND NOT a.demoted AND NOT {>limited} AND a.forced = {forced}, {>sleep}, 0) AS ended
 FROM (
   SELECT
     {>demoted} AS demoted,

@@ -11,7 +11,7 @@
 -- granted is set while the lease of a grant by a release runs. An explicit LIMIT overrides
 -- sql_select_limit. No bare column is selected, because the DSN option columnsWithAlias would prefix
 -- its name with the table.
-{>select_unlimited}
+{>select_brief}
   CAST(l.name AS BINARY) AS name,
   CAST(l.owner AS BINARY) AS owner,
   TIMESTAMPDIFF(MICROSECOND, {>now}, l.expires_at) AS lease,

@@ -10,7 +10,7 @@
 -- | missing                              | no result       |            |                        |                     |          |
 --
 -- micros and released, the time since the last release, are in microseconds.
-{>select_unlimited}
+{>select_brief}
   CAST(name AS BINARY) AS name,
   CAST(owner AS BINARY) AS owner,
   token + 0 AS token,

@@ -7,7 +7,7 @@
 -- | alive: the clock was set back    | nothing         | 0      |
 -- | replaced, or deleted             | nothing         | 0      |
 -- | any, while autocommit is off     | nothing         | 0      |
-UPDATE {t} SET
+UPDATE {>brief_wait} {t} SET
   holds = holds + 0 * LAST_INSERT_ID(1),
   expires_at = '1970-01-01'
 WHERE name = {keeper} AND session = {id} AND expires_at <= {>now} AND @@autocommit

@@ -8,7 +8,7 @@
 -- | owned by another, claimed, or missing    | nothing | 0      |
 -- | locked, with SKIP LOCKED                 | nothing | 0      |
 -- | any, while autocommit is off             | nothing | 0      |
-{>no_safe_updates} UPDATE (
+{>no_safe_updates} UPDATE {>brief_wait} (
   SELECT name FROM {t} FORCE INDEX (PRIMARY)
   WHERE name = {name} AND owner = {owner} AND mode <> 1 AND @@autocommit
   LIMIT 1 FOR UPDATE {skip}

@@ -7,7 +7,7 @@
 -- | locked, or its entry in the guard index             |           | 0        |
 -- | not locked                                          |           | 1        |
 -- | missing                                             | no result |          |
-{>select_unlimited}
+{>select_brief}
   r.owner <> {owner} AND (r.expires_at > {>now} OR r.session NOT IN (0, {dead})) AS held,
   (
     SELECT COUNT(*) FROM (

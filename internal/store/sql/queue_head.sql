@@ -4,5 +4,5 @@
 -- |-----------------------------|-----------|
 -- | one or more are not empty   | a head    |
 -- | all are empty, or missing   | no result |
-{>select_unlimited} CAST({>head} AS UNSIGNED) AS next
+{>select_brief} CAST({>head} AS UNSIGNED) AS next
 FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({names}) AND waiters <> x'' LIMIT 1

@@ -10,5 +10,5 @@
 -- A release also matches a row that it has already released, because a proxy that lost the reply may
 -- send it twice. force marks the owner id in another way, so that a holder whose lock was taken away
 -- does not mistake that for its own release.
-UPDATE {t} SET {>set_released}
+UPDATE {>brief_wait} {t} SET {>set_released}
 WHERE name = {name} AND owner IN ({owner}, {released}) AND @@autocommit

@@ -16,7 +16,7 @@
 -- long. The first byte of the owner id changes, so that no release or renewal of the claim matches the
 -- row. A row that a release has granted gets the label of this process. An UPDATE of two tables may
 -- assign in any order, so values that depend on owner come from mine.
-{>no_safe_updates} UPDATE (
+{>no_safe_updates} UPDATE {>brief_wait} (
   SELECT
     name,
     IF(owner = {owner},

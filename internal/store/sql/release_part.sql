@@ -11,7 +11,7 @@
 -- The lock on {queue} makes a process wait that joins the queue meanwhile; its next read then finds the
 -- hold or permit free. Like every statement that locks both rows, this one locks {queue} first, which is
 -- why {name} comes from the derived table. The LIMIT prevents MySQL from merging that table.
-{>no_safe_updates} UPDATE (
+{>no_safe_updates} UPDATE {>brief_wait} (
   SELECT part.name AS name, COALESCE(q.waiters, x'') AS waiters
   FROM (SELECT {name} AS name) AS part
   LEFT JOIN {t} AS q FORCE INDEX (PRIMARY) ON q.name = {queue}

@@ -16,7 +16,7 @@
 -- it would wait for a guard; therefore the statement is sent only if there can be none. The statement is
 -- short, because MySQL optimizes it again for each execution. waiters is assigned after everything that
 -- depends on it.
-UPDATE {t} SET
+UPDATE {>brief_wait} {t} SET
   token = IF(waiters < _ascii'7', token, {>next_token}),
   owner = IF(waiters < _ascii'7', INSERT(owner, 1, 1, _ascii'-'), CONCAT({>grantee}, _ascii'=', {grant})),
   holder = IF(waiters < _ascii'7', IF(holder = x'', {label}, holder), x''),

@@ -9,7 +9,7 @@
 -- | any, while autocommit is off               | nothing                       | 0                      |
 --
 -- The key of the wait queue of a semaphore ends in x'0073'. Its row does not show whether slots are free.
-{>no_safe_updates} UPDATE (
+{>no_safe_updates} UPDATE {>brief_wait} (
   SELECT name FROM {t} FORCE INDEX (PRIMARY)
   WHERE name IN ({names}) AND (LOCATE({process}, waiters) > 0 OR LOCATE({pollingID}, waiters) > 0 OR LOCATE({directID}, waiters) > 0) AND @@autocommit
   LIMIT {count} FOR UPDATE SKIP LOCKED

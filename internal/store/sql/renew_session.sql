@@ -10,7 +10,7 @@
 --
 -- An expired session stays dead: a contender may have taken one of its locks. is_alive
 -- distinguishes a locked row from a dead session.
-{>no_safe_updates} UPDATE (
+{>no_safe_updates} UPDATE {>brief_wait} (
   SELECT name FROM {t} FORCE INDEX (PRIMARY)
   WHERE {>alive} AND @@autocommit LIMIT 1 FOR UPDATE SKIP LOCKED
 ) AS mine

@@ -8,7 +8,7 @@
 -- | granted to a copy of this statement | the grant, again; still bound; the later lease end | the token     |
 -- | of mode 1, another owner's, missing | nothing                                            | 0             |
 -- | any, while autocommit is off        | nothing                                            | 0             |
-UPDATE {t} SET
+UPDATE {>brief_wait} {t} SET
   session = IF(owner = {owner}, session, 0),
   holder = {label},
   holds = 1,

@@ -12,7 +12,7 @@
 -- until is the number of microseconds until the first of the live slots may be free. beyond is set if a
 -- slot above the limit was used within the last hour, so another process has a higher limit. The other
 -- columns describe the wait queue, as in look.
-{>select_unlimited}
+{>select_brief}
   r.slot DIV 32 AS word,
   BIT_OR(1 << (r.slot & 31)) AS present,
   BIT_OR(IF(r.until > {>now} AND r.slot > 0, 1 << (r.slot & 31), 0)) AS live,

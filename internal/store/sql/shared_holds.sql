@@ -6,7 +6,7 @@
 -- | held, by its lease or a session                | positive  |
 -- | lease and session over, not released           | 0 or less |
 -- | released, freed by force, or ended by a claim  | no result |
-{>select_unlimited}
+{>select_brief}
   CAST(l.name AS BINARY) AS name,
   CAST(l.owner AS BINARY) AS owner,
   l.session + 0 AS session,

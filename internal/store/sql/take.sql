@@ -14,7 +14,7 @@
 -- may send the statement again, so each acquiring statement recognizes its own grant. The condition is
 -- as short as possible, because MySQL optimizes it again for each execution, which takes longer than
 -- evaluating it.
-UPDATE {t} SET
+UPDATE {>brief_wait} {t} SET
   owner = {owner},
   holder = {label},
   holds = 1,

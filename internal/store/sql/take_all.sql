@@ -6,7 +6,7 @@
 -- | picked                              | the grant, bound to no session                             | yes     | the common token            |
 -- | granted to a copy of this statement | the grant, again: same token, still bound, later lease end | yes     | 1                           |
 -- | not picked: see pick_plain          | nothing                                                    | no      | 0, unless others were taken |
-{>no_safe_updates} UPDATE ({>pick_plain}) AS mine
+{>no_safe_updates} UPDATE {>brief_wait} ({>pick_plain}) AS mine
 STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
 SET
   l.owner = {owner},

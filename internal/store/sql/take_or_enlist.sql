@@ -5,6 +5,6 @@
 -- | available, or already granted | as in set_take_or_enlist              | the token    |
 -- | any other                     | {enlist} at the end of the wait queue | {>remaining} |
 -- | missing, or autocommit is off | nothing                               | 0            |
-UPDATE {t} SET
+UPDATE {>brief_wait} {t} SET
   {>set_take_or_enlist}
 WHERE name = {name} AND @@autocommit

@@ -10,7 +10,7 @@
 -- | any, while autocommit is off            | nothing                                            | 0             |
 --
 -- If the answer is 0, why_refused finds out why.
-{>no_safe_updates} UPDATE (
+{>no_safe_updates} UPDATE {>brief_wait} (
   SELECT p.name, p.owner = {owner} AS copied FROM {>unlocked} AND {available} AND @@autocommit
   LIMIT 1 FOR UPDATE SKIP LOCKED
 ) AS mine

@@ -8,7 +8,7 @@
 -- | held, kept, or reserved | 1          | 0         | {>remaining} | the reason that the answer gives     |
 -- | acquired by {owner}     | 1          | 0         | own is 1     | the row or its guard entry is locked |
 -- | missing                 | no result  |           |              | there is no row                      |
-{>select_unlimited}
+{>select_brief}
   {>remaining} AS answer,
   @@autocommit AS autocommit,
   ({>available}) + 0 AS available,

@@ -11,7 +11,7 @@
 -- | owned by another owner         | no     |
 -- | locked                         | no     |
 -- | any, while autocommit is off   | no     |
-{>no_safe_updates} UPDATE (
+{>no_safe_updates} UPDATE {>brief_wait} (
   SELECT name FROM {t} FORCE INDEX (PRIMARY)
   WHERE name IN ({names}) AND CONCAT(name, owner) IN ({owned}) AND @@autocommit
   LIMIT {count} FOR UPDATE SKIP LOCKED
