@@ -905,7 +905,7 @@ var general = []mutation{
 	},
 	{
 		"CreateTable only reads if the table exists", "internal/store/admin.go",
-		"err == nil && n > 0 {", "err == nil && n < 0 {",
+		"sqlHasHighWater) != nil {", "sqlHasHighWater) != nil || n > 0 {",
 		"TestCreateTableDuringABackup",
 	},
 }
