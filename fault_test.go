@@ -253,14 +253,11 @@ func testRepeatedAcquire(t *testing.T, e env, limit int) {
 	granted("new "+name, mysqllock.AutoRenew)
 	granted(name, time.Minute)
 	if limit == 4 {
-		var queries int
 		eventually(t, "not prepared", func() bool { // a busy machine may use several connections
-			queries = len(proxy.Queries())
-			require.NoError(t, acquire(t, l, name, mysqllock.AutoRenew).Unlock())
+			queries := len(proxy.Queries())
+			granted(name, mysqllock.AutoRenew)
 			return len(proxy.Queries()) == queries
 		})
-		granted(name, mysqllock.AutoRenew)
-		require.Len(t, proxy.Queries(), queries, "prepared")
 	}
 
 	// A call that waits, so the wait queue decides. Those behind it stay enlisted.
