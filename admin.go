@@ -91,7 +91,8 @@ func (l *Locker) CreateTable(ctx context.Context) error {
 // wait for locks; otherwise at its next renewal or check, up to a third of its lease later. Until
 // then two owners may trust the lock, and only tokens and [Lock.Guard] distinguish them. A holder
 // that calls Unlock finds the loss, and does not hand the lock over inside its process, unless the
-// database had replied to it less than 2 ms before the row was freed (see [WithoutHandoff]).
+// database had replied to it less than 2 ms before the row was freed (see [WithoutHandoff]). Of
+// several handles, or shared holds of one process, only the last one to be unlocked finds it.
 //
 // ForceUnlock waits, until ctx ends, for the transactions that holders have under Guard. It
 // returns [ErrInvalidName], [ErrNoTable], [ErrClosed], or the error of ctx or the database. After

@@ -707,3 +707,17 @@ func TestLeaseOfMillennia(t *testing.T) {
 		require.Zero(t, purged)
 	})
 }
+
+// The error of a statement that finds the table of an earlier version says so.
+func TestTableOfAnotherVersion(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		l := e.locker(t)
+		_, err := e.db(t, "").Exec("ALTER TABLE mysqllock DROP COLUMN waiters")
+		require.NoError(t, err)
+		_, err = l.TryLock(ctx, "x", 0, mysqllock.AutoRenew)
+		require.ErrorContains(t, err, "the table is that of another version of the library")
+		require.ErrorIs(t, err, &mysql.MySQLError{Number: 1054})
+		_, err = l.List(ctx)
+		require.ErrorContains(t, err, "the table is that of another version of the library")
+	})
+}

@@ -75,6 +75,8 @@ func Describe(err error) error {
 	switch errorNumber(err) {
 	case 1146: // ER_NO_SUCH_TABLE
 		return fmt.Errorf("%w: call Locker.CreateTable or apply schema.sql: %w", ErrNoTable, err)
+	case 1054: // ER_BAD_FIELD_ERROR
+		return fmt.Errorf("the table is that of another version of the library (CHANGELOG has the ALTER TABLE): %w", err)
 	case 1290, 1792, 1836: // read-only server, transaction, mode
 		return fmt.Errorf("the server or the session is read-only (a replica or a demoted primary? rejectReadOnly=true in the DSN makes the pool reconnect): %w", err)
 	case 1045, 1698: // access denied, with or without a password
