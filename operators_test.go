@@ -71,3 +71,48 @@ func TestWaitersOfALimitedServer(t *testing.T) {
 	require.NoError(t, k.Unlock())
 	require.NoError(t, get(t, got).Unlock())
 }
+
+// While the server executes statements, but does not commit them, because it waits for a replica or for
+// a backup, a request for a free lock is not refused as if another owner had it.
+func TestCommitsThatHang(t *testing.T) {
+	t.Parallel()
+	for _, kind := range mysqltest.Kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			s := mysqltest.New(t, kind, "--log-bin=bin", "--server-id=1")
+			e := env{server: s, database: mysqltest.NewDatabase(t, s)}
+			l := e.locker(t)
+			require.NoError(t, l.CreateTable(ctx))
+			require.NoError(t, acquire(t, l, "x", mysqllock.AutoRenew).Unlock())
+			conn, err := e.db(t, "").Conn(ctx)
+			require.NoError(t, err)
+			defer conn.Close()
+			exec := func(statements ...string) {
+				for _, statement := range statements {
+					_, err := conn.ExecContext(ctx, statement)
+					require.NoError(t, err, statement)
+				}
+			}
+			end := "BACKUP STAGE END"
+			if kind == "mysql" {
+				exec("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'", "SET GLOBAL rpl_semi_sync_source_timeout = 60000",
+					"SET GLOBAL rpl_semi_sync_source_enabled = ON")
+				end = "SET GLOBAL rpl_semi_sync_source_enabled = OFF"
+			} else {
+				exec("BACKUP STAGE START", "BACKUP STAGE FLUSH", "BACKUP STAGE BLOCK_DDL", "BACKUP STAGE BLOCK_COMMIT")
+			}
+			for _, name := range []string{"x", "new"} {
+				for _, wait := range []time.Duration{0, 0, 1500 * time.Millisecond} {
+					_, err := l.TryLock(ctx, name, wait, mysqllock.AutoRenew)
+					require.ErrorIs(t, err, mysqllock.ErrUnavailable, "%s %v", name, wait)
+					require.NotErrorIs(t, err, mysqllock.ErrNotAcquired)
+				}
+			}
+			exec(end)
+			for _, name := range []string{"x", "new"} {
+				requireFree(t, l, name)
+				require.NoError(t, acquire(t, l, name, mysqllock.AutoRenew).Unlock())
+			}
+		})
+	}
+}

@@ -12,7 +12,7 @@
 --
 -- A ticket's row is bound to no session. An UPDATE of two tables may assign in any order, so values
 -- that depend on owner come from mine.
-{>no_safe_updates} UPDATE {>brief_wait} (
+{>no_safe_updates} UPDATE (
   SELECT name, owner = {owner} AS copied, owner = {owner} OR expires_at > {>now} AS granted
   FROM {t} FORCE INDEX (PRIMARY)
   WHERE name = {name} AND owner IN ({ticket}, {owner}) AND @@autocommit
