@@ -859,6 +859,16 @@ var general = []mutation{
 		"TestForceUnlockOfAGrantOnItsWay",
 	},
 	{
+		"a claim that was freed by force may be granted later", "internal/lease/watchdog.go",
+		"gone && sent.Before(at) {", "gone && !at.IsZero() {",
+		"TestForceUnlockOfAClaim",
+	},
+	{
+		"a grant that counts as lost because its claim was freed is released", "internal/lease/watchdog.go",
+		"\t\td.releaser.Add(c, d.span(ls), false, time.Now()) // or was granted before that was known\n", "",
+		"TestForceUnlockOfAClaim",
+	},
+	{
 		"a handoff writes another holder", "handoff.go",
 		"if offer.holder != c.holder {", "if false {",
 		"TestWithHolderOfWaiters",
