@@ -55,8 +55,10 @@ func (s *faultyStore) KeepShared(ctx context.Context, c store.Claim, id, holder 
 }
 
 func (s *faultyStore) Acquire(ctx context.Context, req store.AcquireRequest) (store.Grant, error) {
+	sent := time.Now()
 	time.Sleep(time.Duration(s.late.Load()))
 	g, err := s.Store.Acquire(ctx, req)
+	g.Sent = sent
 	time.Sleep(time.Duration(s.slow.Load()))
 	return g, err
 }
@@ -613,4 +615,40 @@ func TestForceUnlockOfAGrantOnItsWay(t *testing.T) {
 			require.NoError(t, next.Unlock())
 		}
 	})
+}
+
+// ForceUnlock frees the claim of a call that waits in the same process, and the call uses that claim
+// again: its next grant counts. If the request for it was on its way, it counts as lost, and is released.
+func TestForceUnlockOfAClaim(t *testing.T) {
+	for name, late := range map[string]time.Duration{"between two requests": 0, "a request is on its way": 200 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+				l, s := locker()
+				l.table = s
+				other, _ := locker()
+				shared, err := other.TryRLock(bg, "x", 0, AutoRenew)
+				require.NoError(t, err)
+				granted := make(chan *Lock, 1)
+				go func() {
+					k, err := l.TryLock(bg, "x", time.Minute, AutoRenew)
+					assert.NoError(t, err)
+					granted <- k
+				}()
+				time.Sleep(500 * time.Millisecond)
+				s.late.Store(int64(late)) // the next request is sent when a second has passed
+				time.Sleep(600 * time.Millisecond)
+				held, err := l.ForceUnlock(bg, "x")
+				require.NoError(t, err)
+				require.True(t, held)
+				k := <-granted
+				if late == 0 {
+					require.NoError(t, k.Err())
+					require.NoError(t, k.Unlock())
+				}
+				_, err = other.TryLock(bg, "x", time.Second, AutoRenew)
+				require.NoError(t, err)
+				require.ErrorIs(t, shared.Unlock(), ErrLost)
+			})
+		})
+	}
 }

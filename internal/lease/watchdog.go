@@ -117,9 +117,10 @@ func (d *Watchdog) Start(c store.Claim, sent time.Time, length time.Duration, r 
 	defer d.mu.Unlock()
 	d.leases[ls] = struct{}{}
 	ls.timer = time.AfterFunc(time.Until(ls.trusted), func() { d.onTimer(ls) })
-	if _, gone := d.gone[c]; gone {
+	if at, gone := d.gone[c]; gone && sent.Before(at) { // a claim that was freed may be granted later
 		ls.ownerChanged = true
 		d.remove(ls)
+		d.releaser.Add(c, d.span(ls), false, time.Now()) // or was granted before that was known
 		ls.timer.Reset(0)
 		return ls
 	}

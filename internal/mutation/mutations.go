@@ -865,8 +865,18 @@ var general = []mutation{
 	},
 	{
 		"a grant that was freed by force before it arrived is lost", "internal/lease/watchdog.go",
-		"if _, gone := d.gone[c]; gone {", "if false {",
+		"gone := d.gone[c]; gone && sent.Before(at) {", "gone := d.gone[c]; gone && at.IsZero() {",
 		"TestForceUnlockOfAGrantOnItsWay",
+	},
+	{
+		"a claim that was freed by force may be granted later", "internal/lease/watchdog.go",
+		"gone && sent.Before(at) {", "gone && !at.IsZero() {",
+		"TestForceUnlockOfAClaim",
+	},
+	{
+		"a grant that counts as lost because its claim was freed is released", "internal/lease/watchdog.go",
+		"\t\td.releaser.Add(c, d.span(ls), false, time.Now()) // or was granted before that was known\n", "",
+		"TestForceUnlockOfAClaim",
 	},
 	{
 		"a handoff writes another holder", "handoff.go",
