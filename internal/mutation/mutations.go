@@ -918,9 +918,4 @@ var general = []mutation{
 		"sqlHasHighWater) != nil {", "sqlHasHighWater) != nil || n > 0 {",
 		"TestCreateTableDuringABackup",
 	},
-	{
-		"a row that a statement of this process has locked is not another owner's", "internal/store/acquire.go",
-		"return ProcessOf(rows[name].Owner) == s.self, err", "return false, err",
-		"TestCommitsThatHang",
-	},
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"encoding/hex"
@@ -294,9 +293,6 @@ func (s *Store) whyRefused(ctx context.Context, conn *sqlx.Conn, req AcquireRequ
 	case row.Own:
 		return 0, errOwnLocked
 	case row.Available && row.Answer != answerShared:
-		if commits, err := s.commits(ctx, conn, req.Name); err != nil || commits {
-			return 0, NotSent{cmp.Or(err, errCommitHangs)}
-		}
 		return answerLocked, nil
 	case !row.Available && row.Answer == answerShared:
 		return answerClaimed, nil
@@ -330,9 +326,6 @@ func (s *Store) firstGrant(ctx context.Context, name string, claims []Claim, cmd
 	case err != nil:
 		return 0, sent, NotSent{err}
 	case !ok:
-		if state, err := s.Probe(ctx, first); err == nil && state == RowFree {
-			return 0, sent, NotSent{errCommitHangs}
-		}
 		return answerLocked, time.Now(), nil
 	}
 	type result struct {
@@ -431,44 +424,14 @@ func (s *Store) labelOf(holder string) string {
 	return literal(holder)
 }
 
-// errCommitHangs is the error of a request whose row an earlier statement of this process has taken, but
-// not committed.
-var errCommitHangs = errors.New("the server does not commit a statement of this process")
-
-// commits reports whether a statement of this process has taken the row, and waits for its commit: for a
-// replica, a backup or a full disk. To other statements, the row is free and locked.
-func (s *Store) commits(ctx context.Context, conn *sqlx.Conn, name string) (bool, error) {
-	rows, err := s.lookAtLevel(ctx, conn, sqlReadUncommitted, []string{name})
-	return ProcessOf(rows[name].Owner) == s.self, err
-}
-
 // Probe returns what blocks the claim's statement, which is in flight. It does not wait for
-// the row lock. If a statement of this process only waits for its commit, the row counts as free.
+// the row lock.
 func (s *Store) Probe(ctx context.Context, c Claim) (state RowState, err error) {
-	state, err = s.probe(ctx, c)
-	if err != nil || state != RowLocked && state != rowMissing {
-		return state, err
-	}
-	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		commits, err := s.commits(ctx, conn, c.Name)
-		switch {
-		case commits:
-			state = RowFree
-		case state == rowMissing:
-			state = RowHeld // a first grant waits only for other statements: a Purge, another first grant
-		}
-		return err
-	})
-	return state, err
-}
-
-// probe is Probe, but reads only committed data.
-func (s *Store) probe(ctx context.Context, c Claim) (state RowState, err error) {
 	var found struct{ Held, Unlocked bool }
 	err = s.getReserved(ctx, &found, sqlProbe, "name", literal(c.Name), "owner", literal(c.Owner))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return rowMissing, nil
+		return RowHeld, nil // a first grant waits only for other statements: a Purge, another first grant
 	case err != nil:
 		return RowFree, err
 	case found.Held && !found.Unlocked:

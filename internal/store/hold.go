@@ -264,8 +264,14 @@ type ownershipReader interface {
 // Look, by contrast, may see a change of owner that is rolled back later.
 func (s *Store) Owned(ctx context.Context, cs []Claim) (owned []Claim, err error) {
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		rows, err := s.lookAtLevel(ctx, conn, sqlReadCommitted, Names(cs))
+		s.statements.Add(1)
+		_, err := conn.ExecContext(ctx, sqlReadCommitted)
+		if err != nil && errorNumber(err) != 1568 { // ER_CANT_CHANGE_TX_CHARACTERISTICS: the application left a transaction open
+			return err
+		}
+		rows, _, err := s.lookOn(ctx, conn, Names(cs))
 		if err != nil {
+			conn.Raw(func(any) error { return driver.ErrBadConn }) // the level applies to the next transaction
 			return err
 		}
 		owned = slices.DeleteFunc(slices.Clone(cs), func(c Claim) bool { return rows[c.Name].Owner != c.Owner })
@@ -275,20 +281,6 @@ func (s *Store) Owned(ctx context.Context, cs []Claim) (owned []Claim, err error
 		s.endWaits(slices.DeleteFunc(slices.Clone(cs), func(c Claim) bool { return slices.Contains(owned, c) }), true)
 	}
 	return owned, err
-}
-
-// lookAtLevel is lookOn at an isolation level, which setLevel sets.
-func (s *Store) lookAtLevel(ctx context.Context, conn *sqlx.Conn, setLevel string, names []string) (map[string]Row, error) {
-	s.statements.Add(1)
-	_, err := conn.ExecContext(ctx, setLevel)
-	if err != nil && errorNumber(err) != 1568 { // ER_CANT_CHANGE_TX_CHARACTERISTICS: the application left a transaction open
-		return nil, err
-	}
-	rows, _, err := s.lookOn(ctx, conn, names)
-	if err != nil {
-		conn.Raw(func(any) error { return driver.ErrBadConn }) // the level applies to the next transaction
-	}
-	return rows, err
 }
 
 // Confirm reports whether the claim owns its row. Like Look, it may be wrong if it returns false, but

@@ -152,11 +152,10 @@ type Grant struct {
 type RowState int
 
 const (
-	RowFree RowState = iota // or held by the claim itself
-	RowHeld                 // held by another owner; or missing, so that a first grant waits for other statements
-	rowMissing
-	RowLocked     // locked by a transaction, such as a guard's, or by a statement that waits for one
-	rowHeldLocked // held and locked
+	RowFree       RowState = iota // or held by the claim itself
+	RowHeld                       // held by another owner; or missing, so that a first grant waits for other statements
+	RowLocked                     // locked by a transaction, such as a guard's, or by a statement that waits for one
+	rowHeldLocked                 // held and locked
 )
 
 // A Row is what Look reads from a row.

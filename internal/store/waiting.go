@@ -223,7 +223,7 @@ func (s *Store) keepUntilUnlocked(conn *sqlx.Conn, left *abandonedWait) {
 	timer := background.AfterFunc(waitCheckInterval, func() time.Duration {
 		ctx, cancel := context.WithTimeout(s.lifetime, waitCheckInterval)
 		defer cancel()
-		state, err := s.probe(ctx, left.claim)
+		state, err := s.Probe(ctx, left.claim)
 		if s.lifetime.Err() == nil && (err != nil || state >= RowLocked) && time.Since(since) < LockWaitTimeout {
 			return waitCheckInterval
 		}
