@@ -14,8 +14,9 @@ const (
 	crewSize  = 72 // eight locks with 8 waiting processes
 	quickCrew = 9
 	maxChains = 18 // locks of a rival at the same time
-	// enoughHandoffs are how many of ours the goal for the greatest needs.
+	// enoughHandoffs are how many of ours the goal for the greatest needs, in all judged rows together.
 	enoughHandoffs = 2000
+	judgedRows     = 4
 )
 
 // holds are for how long a lock is kept before it is passed on.
@@ -346,12 +347,14 @@ func (b *bench) tellHandoffs(s *section, cells []*cell) {
 }
 
 func (b *bench) judgeHandoffs(cells []*cell) {
+	var ours samples
 	for _, c := range cells {
 		if c.rival != ourselves || !slices.Contains(judgedHolds, c.hold) {
 			continue
 		}
 		goals := handoffGoals(c.hold, c.waiting)
-		p50, p99, worst := c.took.quantile(0.5), c.took.quantile(0.99), c.took.quantile(1)
+		p50, p99 := c.took.quantile(0.5), c.took.quantile(0.99)
+		ours = append(ours, c.took...)
 		for _, other := range cells {
 			if other.rival == etcd && other.hold == c.hold && other.waiting == c.waiting {
 				ratio := float64(p50) / float64(other.took.quantile(0.5))
@@ -362,8 +365,11 @@ func (b *bench) judgeHandoffs(cells []*cell) {
 			b.report.goal(goals[1], millis(p50)+" ms", p50 <= time.Millisecond)
 		}
 		b.report.goal(goals[2], millis(p99)+" ms", p99 <= 8*time.Millisecond)
-		b.report.goal(goals[3], fmt.Sprintf("at most %s ms of %s", millis(worst), thousands(int64(len(c.took)))),
-			worst <= 250*time.Millisecond && len(c.took) >= enoughHandoffs)
+	}
+	if len(ours) > 0 {
+		worst := ours.quantile(1)
+		b.report.goal(goalWorst, fmt.Sprintf("at most %s ms of %s", millis(worst), thousands(int64(len(ours)))),
+			worst <= 250*time.Millisecond && len(ours) >= enoughHandoffs)
 	}
 }
 

@@ -55,7 +55,7 @@ func main() {
 	flag.StringVar(&o.server, "server", "mysql", "`kind` of the server: mysql or mariadb")
 	flag.StringVar(&parts, "run", "", "`regexp` of the parts to run: uncontended, delayed, idle, handoff, hot, scaling, holding, waiting, memory, modes")
 	flag.StringVar(&without, "without", "", "services without which to run, separated by commas: "+strings.Join(services, ", "))
-	flag.IntVar(&o.handoffTarget, "handoffs", enoughHandoffs, "measure `n` handoffs of a row; only 2,000 of them meet the goal")
+	flag.IntVar(&o.handoffTarget, "handoffs", enoughHandoffs/judgedRows, "measure at least `n` handoffs of each row that has goals; 2,000 in all meet the goal")
 	flag.IntVar(&o.repeats, "repeats", defaultRepeats, "measure a part again up to `n` times while the machine is noisy")
 	flag.BoolVar(&o.quick, "quick", false, "make everything small")
 	flag.StringVar(&o.dir, "dir", os.TempDir(), "`directory`, on a real disk, for the servers' files")

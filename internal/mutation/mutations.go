@@ -918,4 +918,9 @@ var general = []mutation{
 		"sqlHasHighWater) != nil {", "sqlHasHighWater) != nil || n > 0 {",
 		"TestCreateTableDuringABackup",
 	},
+	{
+		"a row is reserved although the statement began before its release", "internal/store/sql/fragments/reserved.sql",
+		"AND {>now} + INTERVAL 1500000 MICROSECOND", "AND {>now}",
+		"TestReservedByALaterRelease",
+	},
 }
