@@ -70,9 +70,7 @@ func (b *batch) probe() (again time.Duration) {
 			state = store.RowHeld
 		}
 	}
-	if err != nil && ctx.Err() != nil {
-		err = outage.Unanswered(err)
-	}
+	err = outage.DescribeIn(ctx, err)
 	for _, c := range b.calls {
 		b.l.outages.Probed(c.waiter.State, c.waiter, state, err)
 	}

@@ -62,7 +62,8 @@ func (c *call) joinableShare() *share {
 
 // joinShare adds a hold to the share of this process, without a statement. It returns nil if the
 // process has no joinable share that can be trusted for long enough, if the last check for exclusive
-// requests is too old, or if other requests of the process wait. If head is set, the call is the head of the queue, and the requests behind it do not matter.
+// requests is too old, or if other requests of the process wait. If head is set, the call is the
+// head of the queue, and the requests behind it do not matter.
 func (c *call) joinShare(head bool) *Lock {
 	if c.mode != store.Shared {
 		return nil

@@ -18,9 +18,9 @@ import (
 // transaction itself.
 //
 // If DoTx returns nil, the transaction is committed. If it returns an error, nothing is
-// committed, except after [ErrCommitUnknown]: the database did not reply to the commit. The error is that of TryLock, BeginTx, Guard, fn or the commit; an error of fn is
-// joined with [ErrLost] if the lock was lost before Unlock, or with [ErrClosed] if Close released
-// it.
+// committed, except after [ErrCommitUnknown]: the database did not reply to the commit. The error
+// is that of TryLock, BeginTx, Guard, fn or the commit; an error of fn is joined with [ErrLost] if
+// the lock was lost before Unlock, or with [ErrClosed] if Close released it.
 //
 // The loss of the lock ends the context of fn, but not the transaction, which Guard still
 // protects: if fn returns nil, DoTx commits it. If ctx ends, the transaction is rolled back, as

@@ -378,15 +378,21 @@ func column(kind, collation string, nullable bool) string {
 	return text
 }
 
+// location returns the database and the name of the table.
+func (d *doctor) location(ctx context.Context) (database, name string, err error) {
+	if database, name, found := strings.Cut(d.name, "."); found {
+		return database, name, nil
+	}
+	err = d.conn.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&database)
+	return database, d.name, err
+}
+
 // shapeOf reads what the server has; it is empty if there is no such table, or
 // none that the account may see.
 func (d *doctor) shapeOf(ctx context.Context) (have shape, engine string, err error) {
-	database, name, found := strings.Cut(d.name, ".")
-	if !found {
-		name = database
-		if err := d.conn.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&database); err != nil {
-			return nil, "", err
-		}
+	database, name, err := d.location(ctx)
+	if err != nil {
+		return nil, "", err
 	}
 	have = shape{}
 	rows, err := d.conn.QueryContext(ctx, `SELECT CONCAT('column ', COLUMN_NAME), COLUMN_TYPE, COALESCE(COLLATION_NAME, ''), IS_NULLABLE = 'YES'
@@ -478,15 +484,12 @@ func (d *doctor) checkPrivileges(ctx context.Context) error {
 	needed := slices.DeleteFunc(slices.Clone(lacks), func(p string) bool { return p == "DELETE" })
 	switch {
 	case len(needed) > 0:
-		table := d.table
-		if !strings.Contains(d.name, ".") {
-			var database string
-			if err := d.conn.QueryRowContext(ctx, "SELECT REPLACE(DATABASE(), '`', '``')").Scan(&database); err != nil {
-				return err
-			}
-			table = "`" + database + "`." + table
+		database, name, err := d.location(ctx)
+		if err != nil {
+			return err
 		}
-		d.found(failed, "privileges", fmt.Sprintf("GRANT %s ON %s TO %s", strings.Join(needed, ", "), table, quoteAccount(user)),
+		d.found(failed, "privileges", fmt.Sprintf("GRANT %s ON `%s`.`%s` TO %s",
+			strings.Join(needed, ", "), strings.ReplaceAll(database, "`", "``"), name, quoteAccount(user)),
 			"%s may not %s", user, strings.Join(needed, ", "))
 	case len(lacks) > 0:
 		d.found(fine, "privileges", "", "%s; not DELETE, which mysqllock purge needs", strings.Join(has, ", "))

@@ -257,14 +257,14 @@ func (s *source) row(ctx context.Context, i mysqllock.Info) (last *lastHold, cla
 	defer db.Close()
 	var hold lastHold
 	var acquired, expires, released int64
-	var phase, current, kept bool
+	var phase, current, finished bool
 	err = db.QueryRowContext(ctx, `SELECT l.holder, l.mode = 1, l.owner LIKE '+%',
   l.expires_at > UTC_TIMESTAMP(6) OR COALESCE(s.expires_at > UTC_TIMESTAMP(6), FALSE),
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', l.acquired_at),
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', GREATEST(l.expires_at, COALESCE(s.expires_at, l.expires_at))),
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', l.released_at)
 FROM `+table+` AS l LEFT JOIN `+table+` AS s ON s.name = CONCAT(x'00', LEFT(l.owner, 19)) AND s.session = l.session
-WHERE l.name = ?`, []byte(i.Name)).Scan(&hold.Holder, &phase, &kept, &current, &acquired, &expires, &released)
+WHERE l.name = ?`, []byte(i.Name)).Scan(&hold.Holder, &phase, &finished, &current, &acquired, &expires, &released)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil, "", nil
@@ -278,7 +278,7 @@ WHERE l.name = ?`, []byte(i.Name)).Scan(&hold.Holder, &phase, &kept, &current, &
 	hold.AcquiredAt = time.UnixMicro(acquired).UTC()
 	expiredAt, releasedAt := time.UnixMicro(expires).UTC(), time.UnixMicro(released).UTC()
 	switch {
-	case kept:
+	case finished:
 		hold.KeptUntil = &expiredAt
 	case expires > 0: // a release sets it to 1970
 		hold.ExpiredAt = &expiredAt

@@ -300,7 +300,7 @@ var general = []mutation{
 	},
 	{
 		"a time limit of the DSN is not one of the caller", "internal/outage/outage.go",
-		"err = Describe(err) // the DSN", "// the DSN",
+		"return Describe(err) // the DSN", "return err // the DSN",
 		"TestDialTimeout",
 	},
 	{

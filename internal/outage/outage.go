@@ -38,17 +38,17 @@ var (
 	errNoConnection = errors.New("the pool had no connection to the database in time")
 )
 
-// Unanswered returns the error of a statement whose time limit passed before its reply.
-func Unanswered(err error) error {
+// unanswered returns the error of a statement whose time limit passed before its reply.
+func unanswered(err error) error {
 	var partly store.PartlySent
 	var notSent store.NotSent
 	switch {
 	case errors.As(err, &partly):
-		return store.PartlySent{Err: Unanswered(partly.Err)}
+		return store.PartlySent{Err: unanswered(partly.Err)}
 	case errors.As(err, new(store.PoolExhausted)):
 		return store.NotSent{Err: errNoConnection}
 	case errors.As(err, &notSent):
-		return store.NotSent{Err: Unanswered(notSent.Err)}
+		return store.NotSent{Err: unanswered(notSent.Err)}
 	case err == context.DeadlineExceeded || err == context.Canceled:
 		return ErrNoAnswer
 	default:
@@ -56,13 +56,22 @@ func Unanswered(err error) error {
 	}
 }
 
-// Describe returns err, or that of Unanswered if a time limit or a cancellation has cut the
+// Describe returns err, or that of unanswered if a time limit or a cancellation has cut the
 // statement off.
 func Describe(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return Unanswered(err)
+		return unanswered(err)
 	}
 	return err
+}
+
+// DescribeIn is Describe for a statement with the context ctx, whose end may also have made the driver return
+// another error.
+func DescribeIn(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return unanswered(err)
+	}
+	return Describe(err) // the DSN may have time limits, too
 }
 
 // A Detector finds out why statements have no reply.
@@ -171,10 +180,7 @@ func (d *Detector) Probe(ctx context.Context, e *Evidence, head Waiter, c store.
 	ctx, cancel := context.WithTimeout(ctx, ProbeInterval)
 	defer cancel()
 	state, err := d.repo.Probe(ctx, c)
-	if err != nil && ctx.Err() != nil {
-		err = Unanswered(err)
-	}
-	err = Describe(err) // the DSN may have time limits, too
+	err = DescribeIn(ctx, err)
 	d.Probed(e, head, state, err)
 	return state
 }

@@ -47,7 +47,7 @@ func TestVerdict(t *testing.T) {
 			d.Probed(e, h, store.RowFree, nil)
 		}},
 		"failed":                 {want: Verdict{Err: broken}, happens: func(d *Detector, e *Evidence, h *head) { sent(d, e, h); e.Failed(broken) }},
-		"cut off":                {want: Verdict{Err: ErrNoAnswer, Probing: true}, happens: func(d *Detector, e *Evidence, h *head) { sent(d, e, h); e.Failed(Unanswered(context.Canceled)) }},
+		"cut off":                {want: Verdict{Err: ErrNoAnswer, Probing: true}, happens: func(d *Detector, e *Evidence, h *head) { sent(d, e, h); e.Failed(unanswered(context.Canceled)) }},
 		"refused":                {want: Verdict{}, happens: refused},
 		"look failed":            {want: Verdict{Err: broken}, happens: func(d *Detector, e *Evidence, h *head) { refused(d, e, h); e.Looked(broken) }},
 		"refused, then silent":   {after: replyTimeout + 1, want: noAnswer, happens: func(d *Detector, e *Evidence, h *head) { refused(d, e, h); sent(d, e, h) }},

@@ -41,7 +41,7 @@ func (s *Store) CreateTable(ctx context.Context) error {
 			return nil
 		}
 		err := s.retryDeadlocks(ctx, conn, s.query(sqlAddHighWater))
-		if errorNumber(err) == 1142 {
+		if errorNumber(err) == 1142 { // the account may not INSERT
 			return nil
 		}
 		return err

@@ -120,7 +120,8 @@ func (s *Store) nextForPermit(ctx context.Context, req AcquireRequest, sem semap
 		if err != nil {
 			return 0
 		}
-		if next = 0; answer > 1 {
+		next = 0
+		if answer > 1 { // 1 means that no process is left
 			next = Process(answer)
 		}
 	}

@@ -199,6 +199,7 @@ func (s *Store) execForBoth(ctx context.Context, conn *sqlx.Conn, c command) (ro
 	return rows, answer, err
 }
 
+// both returns the two numbers of a reply.
 func both(res sql.Result) (rows, answer int64, err error) {
 	if answer, err = res.LastInsertId(); err == nil {
 		rows, err = res.RowsAffected()

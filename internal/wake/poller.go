@@ -282,10 +282,7 @@ func (p *poller) look(signalled bool) {
 func (p *poller) lookAt(names []string, watched map[string]*watch, signalled bool) {
 	ctx, cancel := store.WithRetryLimit(p.group.Ctx, max(p.interval, time.Second))
 	rows, _, err := p.repo.Look(ctx, names)
-	if err != nil && ctx.Err() != nil {
-		err = outage.Unanswered(err)
-	}
-	err = outage.Describe(err) // the DSN may have time limits, too
+	err = outage.DescribeIn(ctx, err)
 	cancel()
 
 	p.mu.Lock()

@@ -3,12 +3,12 @@
 -- needs longer. A release may be later than now, which is when the statement began: it may have waited for
 -- the row, or read it a moment later. A release that is far later was before the clock was set back.
 --
--- | free for                | head listens | head polls   |
--- |-------------------------|--------------|--------------|
--- | up to 0.25 s            | reserved     | reserved     |
--- | up to 1.5 s             | not reserved | reserved     |
--- | longer                  | not reserved | not reserved |
--- | less than 0, to -1.5 s  | reserved     | reserved     |
--- | less                    | not reserved | not reserved |
+-- | released           | head listens | head polls   |
+-- |--------------------|--------------|--------------|
+-- | over 1.5 s ago     | not reserved | not reserved |
+-- | up to 1.5 s ago    | not reserved | reserved     |
+-- | up to 0.25 s ago   | reserved     | reserved     |
+-- | up to 1.5 s later  | reserved     | reserved     |
+-- | over 1.5 s later   | not reserved | not reserved |
 GREATEST({r}expires_at, {r}released_at)
   BETWEEN {>now} - INTERVAL IF(LEFT({r}waiters, 1) < _ascii'4', 1500000, 250000) MICROSECOND AND {>now} + INTERVAL 1500000 MICROSECOND
