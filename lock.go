@@ -158,7 +158,7 @@ func WithOwner(ctx context.Context) context.Context {
 // While it holds locks, the Locker reserves one connection if the pool has two or more, so that
 // an application that exhausts the pool cannot starve the renewals. If goroutines acquire locks
 // while they hold connections (a lock within a transaction), the pool must be large enough for
-// both; otherwise give the Locker a pool of its own, of two connections or more.
+// both; otherwise give the Locker a pool of its own, of four connections or more.
 //
 // Methods of the Locker return an error if locks would be unsafe in the database session: if
 // autocommit is off, if the timestamp is fixed, or if the application left a transaction open on

@@ -18,8 +18,8 @@ import (
 var readmeFigures = []struct{ what, goal string }{
 	{"acquire and release an uncontended lock: time, relative to two bare prepared UPDATEs", "acquire and release ≤"},
 	{"64 goroutines, each with its own lock: throughput, relative to two bare UPDATEs", "distinct names, 64 goroutines"},
-	{"from `Unlock` in one process to the lock in the next: median, relative to etcd", "handoff, held for 100 ms, 1 waiting: p50 ≤ 0.75 ×"},
-	{"the same: 99th percentile", "handoff, held for 100 ms, 1 waiting: p99"},
+	{"from `Unlock` to the lock in the next process, held for 100 ms: median, relative to etcd", "handoff, held for 100 ms, 1 waiting: p50 ≤ 0.75 ×"},
+	{"from `Unlock` to the lock in the next process, held for 100 ms: 99th percentile", "handoff, held for 100 ms, 1 waiting: p99"},
 	{"one lock that 64 goroutines of a process take in turns: acquisitions per second", "hot lock, 1 process"},
 	{"64 goroutines acquire 10,000 locks, which one row then keeps alive", "64 goroutines acquire 10,000 locks"},
 }
