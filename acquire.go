@@ -40,7 +40,7 @@ type call struct {
 	granted    store.Claim        // of a row that a release has granted to this process, and whose owner the next attempt replaces; zero if there is none
 	pause      background.Backoff // before the next attempt
 	contention error              // of the last attempt, if another statement on the row blocked it; otherwise nil
-	observed   *observed          // nil if there is no observer
+	observed   *observation       // nil if there is no observer
 	holder     string             // label from WithHolder; "" if not set
 }
 
@@ -58,7 +58,7 @@ func (r request) check() error {
 	return nil
 }
 
-func (l *Locker) tryAcquire(ctx context.Context, r request, o *observed) (*Lock, error) {
+func (l *Locker) tryAcquire(ctx context.Context, r request, o *observation) (*Lock, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}

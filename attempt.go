@@ -16,18 +16,18 @@ import (
 // when its reply arrives; until then, probes find out what blocks it. An attempt that waits in the
 // server for a locked row is not cut off, because the server would continue to wait.
 type attempt struct {
-	l       *Locker
-	inline  bool // runs on the caller's goroutine
-	again   bool // an earlier attempt of the call was refused
-	request store.AcquireRequest
-	handoff *handoff    // whose owner in the row the attempt replaces, or nil
-	granted store.Claim // the same for a row that a release has granted to this process; zero if there is none
-	waiter  *waiter
-	ctx     context.Context
-	cancel  context.CancelFunc
-	grant   store.Grant
-	err     error
-	goesOn  bool // the new hold continues the token range of the handoff
+	l              *Locker
+	inline         bool // runs on the caller's goroutine
+	again          bool // an earlier attempt of the call was refused
+	request        store.AcquireRequest
+	handoff        *handoff    // whose owner in the row the attempt replaces, or nil
+	granted        store.Claim // the same for a row that a release has granted to this process; zero if there is none
+	waiter         *waiter
+	ctx            context.Context
+	cancel         context.CancelFunc
+	grant          store.Grant
+	err            error
+	continuesRange bool // the new hold continues the token range of the handoff
 
 	probing *time.Timer // the next probe
 	locked  atomic.Bool // the last probe found the row locked by a transaction
@@ -182,7 +182,7 @@ func (a *attempt) send() {
 	}
 	replaced, span := a.granted, store.GrantLease
 	if a.handoff != nil {
-		a.goesOn = a.request.Replaced > 0 && a.handoff.lease.Live()
+		a.continuesRange = a.request.Replaced > 0 && a.handoff.lease.Live()
 		replaced, span = a.handoff.lease.Claim, a.l.watchdog.Stop(a.handoff.lease)
 		a.l.repo.HoldEnded()
 	}

@@ -186,7 +186,7 @@ func (l *Locker) Attach(ctx context.Context, t Ticket, lease time.Duration) (*Lo
 	return l.acquireEnded("attach", name, k, err, o)
 }
 
-func (l *Locker) attach(ctx context.Context, t ticket, length time.Duration, o *observed) (*Lock, error) {
+func (l *Locker) attach(ctx context.Context, t ticket, length time.Duration, o *observation) (*Lock, error) {
 	if length != AutoRenew && length < minLease {
 		return nil, fmt.Errorf("%w: %v; want AutoRenew or at least %v", ErrInvalidLease, length, minLease)
 	}
@@ -302,7 +302,7 @@ func (l *Locker) rowLocked(c store.Claim) bool {
 }
 
 // beginAttached turns the grant of an Attach into a hold, unless it came too late.
-func (c *call) beginAttached(h *hold, g store.Grant, granted time.Duration, o *observed) (*Lock, error) {
+func (c *call) beginAttached(h *hold, g store.Grant, granted time.Duration, o *observation) (*Lock, error) {
 	l := c.l
 	l.mu.Lock()
 	var err error

@@ -84,7 +84,7 @@ func (r *handoff) usedUp() bool { return r.last+1 >= r.token+store.TokenRange }
 // are unused, and the hold continues with them. That is not certain if the owner's lease had ended:
 // after a failover, the replica that replies may have missed another owner's grant.
 func (a *attempt) firstToken() uint64 {
-	if a.goesOn {
+	if a.continuesRange {
 		return a.handoff.last + 1
 	}
 	return a.grant.Token

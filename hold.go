@@ -26,9 +26,9 @@ type hold struct {
 	guarded  atomic.Bool                 // Guard was called
 	waiter   *waiter                     // the head of the name's queue; nil if the hold is shared, a permit, or was attached
 	handles  []*Lock
-	holder   string    // label from WithHolder; "" if not set
-	observed *observed // may be nil
-	ended    error     // nil at first; then ErrLost, ErrNotHeld or ErrClosed
+	holder   string       // label from WithHolder; "" if not set
+	observed *observation // may be nil
+	ended    error        // nil at first; then ErrLost, ErrNotHeld or ErrClosed
 	began    time.Time
 
 	handedOver bool          // it began with a handoff, or joined a share: no statement acquired the row for it
@@ -119,7 +119,7 @@ func (l *Locker) holdBegan(c *call, h *hold, at time.Time) {
 }
 
 // addHold adds a new hold. The caller holds mu.
-func (l *Locker) addHold(h *hold, began time.Time, o *observed) {
+func (l *Locker) addHold(h *hold, began time.Time, o *observation) {
 	h.began = began
 	if h.observed = o; o != nil {
 		o.granted = h.began

@@ -246,7 +246,7 @@ func (l *Locker) acquire(ctx context.Context, r request) (*Lock, error) {
 }
 
 // acquireEnded counts and reports the end of a call that acquires. It adds op and name to the error.
-func (l *Locker) acquireEnded(op, name string, k *Lock, err error, o *observed) (*Lock, error) {
+func (l *Locker) acquireEnded(op, name string, k *Lock, err error, o *observation) (*Lock, error) {
 	if err != nil {
 		switch {
 		case errors.Is(err, ErrNotAcquired):

@@ -272,7 +272,7 @@ func (c *setCall) failed(err error) error {
 }
 
 // observe reports the start of an acquire to the observers.
-func (c *setCall) observe(name string) *observed {
+func (c *setCall) observe(name string) *observation {
 	o := c.l.observers.acquireStart(c.ctx, name, store.Exclusive)
 	if o != nil {
 		o.began = c.began

@@ -495,11 +495,11 @@ type panicky struct {
 	due atomic.Bool
 }
 
-func (p *panicky) Acquire(ctx context.Context, b store.AcquireRequest) (store.Grant, error) {
+func (p *panicky) Acquire(ctx context.Context, req store.AcquireRequest) (store.Grant, error) {
 	if p.due.Swap(false) {
 		panic("hook")
 	}
-	return p.repository.Acquire(ctx, b)
+	return p.repository.Acquire(ctx, req)
 }
 
 // A panic in the driver, from which the application recovers, leaves the turn to

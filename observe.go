@@ -104,8 +104,8 @@ func WithObserver(o Observer) Option {
 
 type observers []Observer
 
-// An observed is what the observers need to know of one call and of the hold that it began.
-type observed struct {
+// An observation is what the observers need to know of one call and of the hold that it began.
+type observation struct {
 	ctx     context.Context // from the last AcquireStart
 	mode    store.Mode
 	began   time.Time
@@ -113,7 +113,7 @@ type observed struct {
 }
 
 // acquireStart calls the observers' AcquireStart. It returns nil if there is no observer.
-func (all observers) acquireStart(ctx context.Context, name string, mode store.Mode) *observed {
+func (all observers) acquireStart(ctx context.Context, name string, mode store.Mode) *observation {
 	if all == nil {
 		return nil
 	}
@@ -123,11 +123,11 @@ func (all observers) acquireStart(ctx context.Context, name string, mode store.M
 			ctx = o.AcquireStart(ctx, name)
 		}
 	}
-	return &observed{ctx: ctx, mode: mode, began: began}
+	return &observation{ctx: ctx, mode: mode, began: began}
 }
 
 // addValues returns background with the values of the context from AcquireStart.
-func (call *observed) addValues(background context.Context) context.Context {
+func (call *observation) addValues(background context.Context) context.Context {
 	if call == nil {
 		return background
 	}
@@ -146,7 +146,7 @@ func (c contextWithValues) Value(key any) any {
 	return c.values.Value(key)
 }
 
-func (all observers) acquireEnd(call *observed, name string, k *Lock, err error) {
+func (all observers) acquireEnd(call *observation, name string, k *Lock, err error) {
 	if call == nil {
 		return
 	}

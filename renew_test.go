@@ -435,16 +435,16 @@ func send[T any](ctx context.Context, f *fakeRepo, op string, names []string, ex
 	return result, sent, nil
 }
 
-func (f side) Acquire(ctx context.Context, b store.AcquireRequest) (store.Grant, error) {
-	g, sent, err := send(ctx, f.fakeRepo, "acquire", []string{b.Name}, func(now time.Time) store.Grant {
-		r := f.rows[b.Name]
+func (f side) Acquire(ctx context.Context, req store.AcquireRequest) (store.Grant, error) {
+	g, sent, err := send(ctx, f.fakeRepo, "acquire", []string{req.Name}, func(now time.Time) store.Grant {
+		r := f.rows[req.Name]
 		switch {
-		case b.Replaces != "" && (r.owner != b.Replaces || b.Replaced > 0 && r.token != b.Replaced):
+		case req.Replaces != "" && (r.owner != req.Replaces || req.Replaced > 0 && r.token != req.Replaced):
 			return store.Grant{}
-		case b.Replaces != "":
+		case req.Replaces != "":
 			f.tokens += store.TokenRange
-			r = fakeRow{b.Owner, 1, f.tokens, now.Add(b.Lease), r.freed, r.waiters, 0, now}
-			f.rows[b.Name] = r
+			r = fakeRow{req.Owner, 1, f.tokens, now.Add(req.Lease), r.freed, r.waiters, 0, now}
+			f.rows[req.Name] = r
 		case f.forMe(r, f.me, now):
 			if first := r.nextWaiter(); first != 0 && first != f.me && first != f.me.Polling() {
 				r.waiters = r.waiters[19:] // it did not come
@@ -452,19 +452,19 @@ func (f side) Acquire(ctx context.Context, b store.AcquireRequest) (store.Grant,
 			r.waiters = r.unlist(f.me)
 			r.waiters = r.unlist(f.me.Polling())
 			f.tokens += store.TokenRange
-			r = fakeRow{b.Owner, 1, f.tokens, now.Add(b.Lease), r.freed, r.waiters, 0, now}
-			f.rows[b.Name] = r
-		case r.owner != b.Owner:
-			if b.EnlistAs != 0 && !r.lists(f.me) && !r.full() {
-				r.waiters += b.EnlistAs.String()
-				f.rows[b.Name] = r
+			r = fakeRow{req.Owner, 1, f.tokens, now.Add(req.Lease), r.freed, r.waiters, 0, now}
+			f.rows[req.Name] = r
+		case r.owner != req.Owner:
+			if req.EnlistAs != 0 && !r.lists(f.me) && !r.full() {
+				r.waiters += req.EnlistAs.String()
+				f.rows[req.Name] = r
 			}
 			if !f.keptUntil(r).After(now) {
 				return store.Grant{Remaining: store.ReservedFor, Reserved: true}
 			}
 			return store.Grant{Remaining: f.keptUntil(r).Sub(now)}
 		}
-		return store.Grant{Token: r.token, Claim: b.Claim}
+		return store.Grant{Token: r.token, Claim: req.Claim}
 	})
 	if g.Token > 0 {
 		f.mu.Lock()

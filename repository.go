@@ -46,7 +46,7 @@ type (
 		wake.Repository
 	}
 	acquirer interface {
-		Acquire(ctx context.Context, b store.AcquireRequest) (store.Grant, error)
+		Acquire(ctx context.Context, req store.AcquireRequest) (store.Grant, error)
 		AcquireAll(ctx context.Context, req store.BatchRequest) (store.BatchGrant, error)
 		Confirm(ctx context.Context, c store.Claim) (owned bool, sent time.Time, err error)
 		Downgrade(ctx context.Context, from store.Claim, to store.AcquireRequest) (g store.Grant, next store.Process, err error)

@@ -92,9 +92,9 @@ func (r *row) reserved(now time.Time) bool {
 }
 
 // grant gives the row, which no transaction guards, to a request.
-func (r *row) grant(b store.AcquireRequest, now time.Time) (token uint64) {
-	r.owner, r.expires, r.session = b.Owner, after(now, b.Lease), 0
-	r.holder, r.holds, r.acquired = b.Holder, 1, now
+func (r *row) grant(req store.AcquireRequest, now time.Time) (token uint64) {
+	r.owner, r.expires, r.session = req.Owner, after(now, req.Lease), 0
+	r.holder, r.holds, r.acquired = req.Holder, 1, now
 	r.token = nextToken(r, now)
 	return r.token
 }
@@ -212,55 +212,55 @@ func (s *Store) available(r *row, now time.Time) bool {
 }
 
 // Acquire implements [store.Store.Acquire].
-func (s *Store) Acquire(ctx context.Context, b store.AcquireRequest) (g store.Grant, err error) {
-	b.Holder = cmp.Or(b.Holder, s.Label)
+func (s *Store) Acquire(ctx context.Context, req store.AcquireRequest) (g store.Grant, err error) {
+	req.Holder = cmp.Or(req.Holder, s.Label)
 	sent, err := s.execute(ctx, func(now time.Time) {
-		switch b.Mode {
+		switch req.Mode {
 		case store.Shared:
-			g = s.acquireShared(b, now)
+			g = s.acquireShared(req, now)
 			return
 		case store.Permit:
-			g = s.acquirePermit(b, now)
+			g = s.acquirePermit(req, now)
 			return
 		}
-		r := s.table.rows[b.Name]
+		r := s.table.rows[req.Name]
 		switch {
-		case r != nil && r.mode != neverShared && b.Replaces == "" && (r.owner == b.Owner || s.available(r, now)):
-			g = s.claim(r, b, now)
-		case r != nil && r.owner == b.Owner && s.table.keptUntil(r).After(now): // granted to a copy of the request
+		case r != nil && r.mode != neverShared && req.Replaces == "" && (r.owner == req.Owner || s.available(r, now)):
+			g = s.claim(r, req, now)
+		case r != nil && r.owner == req.Owner && s.table.keptUntil(r).After(now): // granted to a copy of the request
 			g.Token = r.token
-		case r != nil && r.guards > 0 && (r.owner == b.Replaces || b.Replaces == "" && s.available(r, now)):
+		case r != nil && r.guards > 0 && (r.owner == req.Replaces || req.Replaces == "" && s.available(r, now)):
 			g.Locked = true // until then the token does not change
-		case b.Replaces != "":
-			if r != nil && r.owner == b.Replaces && (b.Replaced == 0 || r.token == b.Replaced) {
-				g.Token = r.grant(b, now)
+		case req.Replaces != "":
+			if r != nil && r.owner == req.Replaces && (req.Replaced == 0 || r.token == req.Replaced) {
+				g.Token = r.grant(req, now)
 			}
 		case r == nil:
-			r = s.table.add(b.Name)
-			g.Token = r.grant(b, now)
+			r = s.table.add(req.Name)
+			g.Token = r.grant(req, now)
 		case s.available(r, now):
-			s.takePlace(r)
-			g.Token = r.grant(b, now)
+			s.leaveWaitQueue(r)
+			g.Token = r.grant(req, now)
 		default:
-			g = s.refuse(r, b, now)
+			g = s.refuse(r, req, now)
 		}
 	})
-	if g.Sent = sent; g.Token > 0 && b.Mode == store.Exclusive {
-		g.Claim = b.Claim
+	if g.Sent = sent; g.Token > 0 && req.Mode == store.Exclusive {
+		g.Claim = req.Claim
 	}
 	return g, err
 }
 
 // refuse lets the process join the wait queue, if it asks to. The caller holds mu.
-func (s *Store) refuse(r *row, b store.AcquireRequest, now time.Time) store.Grant {
+func (s *Store) refuse(r *row, req store.AcquireRequest, now time.Time) store.Grant {
 	switch grantee := r.grantee(now); {
 	case grantee == s.self:
 		return store.Grant{Granted: true, Remaining: store.GrantLease}
 	case grantee != 0:
-		s.enlist(r, b)
+		s.enlist(r, req)
 		return store.Grant{HandedOff: true, Remaining: r.expires.Sub(now)}
 	}
-	s.enlist(r, b)
+	s.enlist(r, req)
 	kept := s.table.keptUntil(r)
 	switch {
 	case r.expires.After(now):
@@ -274,23 +274,23 @@ func (s *Store) refuse(r *row, b store.AcquireRequest, now time.Time) store.Gran
 
 // enlist appends the process to the wait queue, if the request asks for that. It changes the entry of
 // a process that takes grants now, or no longer does. The caller holds mu.
-func (s *Store) enlist(r *row, b store.AcquireRequest) {
+func (s *Store) enlist(r *row, req store.AcquireRequest) {
 	i := slices.IndexFunc(r.waiters, is(s.self))
 	switch {
-	case b.EnlistAs == 0:
+	case req.EnlistAs == 0:
 	case i >= 0:
-		if r.waiters[i].CanListen() && b.EnlistAs.CanListen() {
-			r.waiters[i] = b.EnlistAs
+		if r.waiters[i].CanListen() && req.EnlistAs.CanListen() {
+			r.waiters[i] = req.EnlistAs
 		}
 	case !r.full():
-		r.waiters = append(r.waiters, b.EnlistAs)
+		r.waiters = append(r.waiters, req.EnlistAs)
 	}
 }
 
 // Confirm implements [store.Store.Confirm].
-func (s *Store) Confirm(ctx context.Context, c store.Claim) (mine bool, sent time.Time, err error) {
-	sent, err = s.execute(ctx, func(time.Time) { mine = s.owned(c) != nil })
-	return mine, sent, err
+func (s *Store) Confirm(ctx context.Context, c store.Claim) (owned bool, sent time.Time, err error) {
+	sent, err = s.execute(ctx, func(time.Time) { owned = s.owned(c) != nil })
+	return owned, sent, err
 }
 
 // HoldEnded implements [store.Store.HoldEnded].
@@ -326,15 +326,15 @@ func (s *Store) Renew(ctx context.Context, cs []store.Claim, lease time.Duration
 }
 
 // Extend implements [store.Store.Extend].
-func (s *Store) Extend(ctx context.Context, c store.Claim, lease time.Duration, holds int, session store.SessionID) (mine bool, sent time.Time, err error) {
+func (s *Store) Extend(ctx context.Context, c store.Claim, lease time.Duration, holds int, session store.SessionID) (owned bool, sent time.Time, err error) {
 	sent, err = s.execute(ctx, func(now time.Time) {
 		if r := s.owned(c); r != nil {
 			r.extend(now, lease, session)
 			r.holds, r.holder = cmp.Or(holds, r.holds), cmp.Or(r.holder, s.Label)
-			mine = true
+			owned = true
 		}
 	})
-	return mine, sent, err
+	return owned, sent, err
 }
 
 // Look implements [store.Store.Look].
@@ -358,11 +358,11 @@ func (s *Store) Look(ctx context.Context, names []string) (rows map[string]store
 }
 
 // Owned implements [store.Store.Owned].
-func (s *Store) Owned(ctx context.Context, cs []store.Claim) (mine []store.Claim, err error) {
+func (s *Store) Owned(ctx context.Context, cs []store.Claim) (owned []store.Claim, err error) {
 	_, err = s.execute(ctx, func(time.Time) {
-		mine = slices.DeleteFunc(slices.Clone(cs), func(c store.Claim) bool { return s.owned(c) == nil })
+		owned = slices.DeleteFunc(slices.Clone(cs), func(c store.Claim) bool { return s.owned(c) == nil })
 	})
-	return mine, err
+	return owned, err
 }
 
 // Release implements [store.Store.Release].
@@ -526,15 +526,15 @@ func (s *Store) EndSession(ctx context.Context, id store.SessionID) error {
 }
 
 // Listen implements [store.Store.Listen].
-func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (h store.Wakeup, err error) {
+func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (wakeup store.Wakeup, err error) {
 	var signalled chan struct{}
 	_, err = s.execute(ctx, func(now time.Time) {
 		signalled = make(chan struct{}, 1) // a signal to a process that did not sleep is lost
 		s.table.listeners[s.self] = signalled
-		h = s.check(names, now)
+		wakeup = s.check(names, now)
 	})
-	if err != nil || h != (store.Wakeup{}) {
-		return h, err
+	if err != nil || wakeup != (store.Wakeup{}) {
+		return wakeup, err
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -543,24 +543,24 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (h 
 		_, err := s.execute(ctx, func(time.Time) {}) // an outage ends the sleep, too
 		return store.Wakeup{Signalled: err == nil}, err
 	case <-timer.C:
-		return h, nil
+		return wakeup, nil
 	case <-ctx.Done():
-		return h, ctx.Err()
+		return wakeup, ctx.Err()
 	}
 }
 
 // check returns the zero Wakeup if a listener may sleep. The caller holds mu.
 func (s *Store) check(names []string, now time.Time) store.Wakeup {
-	h := store.Wakeup{Forced: s.reportForced()}
+	wakeup := store.Wakeup{Forced: s.reportForced()}
 	for _, name := range names {
 		switch r := s.table.rows[name]; {
 		case r == nil:
-			return store.Wakeup{Forced: h.Forced, Missing: true}
-		case (h.Name == "" || name < h.Name) && (s.available(r, now) || r.grantee(now) == s.self || !r.lists(s.self) && !r.full() || s.permitOpen(name, now)):
-			h.Name = name
+			return store.Wakeup{Forced: wakeup.Forced, Missing: true}
+		case (wakeup.Name == "" || name < wakeup.Name) && (s.available(r, now) || r.grantee(now) == s.self || !r.lists(s.self) && !r.full() || s.permitOpen(name, now)):
+			wakeup.Name = name
 		}
 	}
-	return h
+	return wakeup
 }
 
 // CloseListener implements [store.Store.CloseListener].

@@ -71,49 +71,49 @@ func (m semaphore) reserved(r *row, p store.Process) bool {
 }
 
 // acquirePermit grants a slot of a semaphore. The caller holds mu.
-func (s *Store) acquirePermit(b store.AcquireRequest, now time.Time) (g store.Grant) {
-	m := s.table.semaphoreOf(b.Name, now)
-	slot, locked := m.open(s.self, b.Limit)
+func (s *Store) acquirePermit(req store.AcquireRequest, now time.Time) (g store.Grant) {
+	m := s.table.semaphoreOf(req.Name, now)
+	slot, locked := m.open(s.self, req.Limit)
 	if slot == 0 {
-		g = s.refusePermit(m, b)
+		g = s.refusePermit(m, req)
 		if locked {
 			g = store.Grant{Locked: true}
 		}
 		return g
 	}
-	b.Name = store.SlotKey(m.name, slot)
+	req.Name = store.SlotKey(m.name, slot)
 	r := m.slot(slot)
 	switch {
 	case r == nil:
-		r = s.table.add(b.Name)
+		r = s.table.add(req.Name)
 		if m.queue != nil {
 			m.queue.remove(s.self)
 		}
 	case m.queue != nil:
-		s.takePlace(m.queue)
+		s.leaveWaitQueue(m.queue)
 	}
-	g.Token, g.Claim = r.grant(b, now), b.Claim
-	delete(s.limits, store.QueueOf(b.Name))
-	if n, _ := m.live(); m.queue != nil && n < b.Limit {
+	g.Token, g.Claim = r.grant(req, now), req.Claim
+	delete(s.limits, store.QueueOf(req.Name))
+	if n, _ := m.live(); m.queue != nil && n < req.Limit {
 		g.Next = m.queue.head()
 	}
 	return g
 }
 
 // refusePermit lets the process join the wait queue, if it asks to. The caller holds mu.
-func (s *Store) refusePermit(m semaphore, b store.AcquireRequest) store.Grant {
-	if b.EnlistAs != 0 {
+func (s *Store) refusePermit(m semaphore, req store.AcquireRequest) store.Grant {
+	if req.EnlistAs != 0 {
 		if m.queue == nil {
-			m.queue = s.table.add(b.Name)
+			m.queue = s.table.add(req.Name)
 		}
 		m.queue.expires = m.now.AddDate(0, 0, 30)
-		s.enlist(m.queue, b)
+		s.enlist(m.queue, req)
 		if s.limits == nil {
 			s.limits = map[string]int{}
 		}
-		s.limits[b.Name] = b.Limit
+		s.limits[req.Name] = req.Limit
 	}
-	if n, left := m.live(); n >= b.Limit {
+	if n, left := m.live(); n >= req.Limit {
 		return store.Grant{Remaining: left}
 	}
 	return store.Grant{Remaining: store.ReservedFor, Reserved: true}

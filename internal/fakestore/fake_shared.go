@@ -19,9 +19,9 @@ const (
 	downgrading        // exclusive, and perhaps held shared by the same process
 )
 
-// takePlace removes this process from the wait queue of a row that is available to it, and a head
+// leaveWaitQueue removes this process from the wait queue of a row that is available to it, and a head
 // that did not take the row in time. The caller holds Table.mu.
-func (s *Store) takePlace(r *row) {
+func (s *Store) leaveWaitQueue(r *row) {
 	if len(r.waiters) > 0 && !is(s.self)(r.head()) {
 		r.waiters = r.waiters[1:]
 	}
@@ -29,68 +29,68 @@ func (s *Store) takePlace(r *row) {
 }
 
 // acquireShared grants a row of this process beside that of the name. The caller holds Table.mu.
-func (s *Store) acquireShared(b store.AcquireRequest, now time.Time) store.Grant {
-	r := s.table.rows[b.Name]
+func (s *Store) acquireShared(req store.AcquireRequest, now time.Time) store.Grant {
+	r := s.table.rows[req.Name]
 	if r == nil {
-		r = s.table.add(b.Name)
-	} else if r.mode == inPhase && r.owner == marked(b.Owner, "*") { // admitted by a copy of the request
-		return s.join(b, r.token, now)
+		r = s.table.add(req.Name)
+	} else if r.mode == inPhase && r.owner == marked(req.Owner, "*") { // admitted by a copy of the request
+		return s.join(req, r.token, now)
 	} else if !s.available(r, now) {
-		return s.refuse(r, b, now)
+		return s.refuse(r, req, now)
 	} else if r.mode != inPhase && r.guards > 0 {
 		return store.Grant{Locked: true} // until then the token does not change
 	}
-	s.takePlace(r)
+	s.leaveWaitQueue(r)
 	if r.mode != inPhase {
 		r.mode, r.token = inPhase, nextToken(r, now)
 	}
-	r.owner, r.session, r.released = marked(b.Owner, "*"), 0, now
-	return s.join(b, r.token, now)
+	r.owner, r.session, r.released = marked(req.Owner, "*"), 0, now
+	return s.join(req, r.token, now)
 }
 
 // join takes a row for a shared hold. The caller holds Table.mu.
-func (s *Store) join(b store.AcquireRequest, token uint64, now time.Time) store.Grant {
+func (s *Store) join(req store.AcquireRequest, token uint64, now time.Time) store.Grant {
 	for n := 0; ; n++ {
-		key := fmt.Sprintf("%s\x00r%s%02d", b.Name, s.self, n)
+		key := fmt.Sprintf("%s\x00r%s%02d", req.Name, s.self, n)
 		r := s.table.rows[key]
 		switch {
 		case r == nil:
 			r = s.table.add(key)
-		case r.owner == b.Owner: // granted to a copy of the request
-			return store.Grant{Token: r.token, Claim: store.Claim{Name: key, Owner: b.Owner}}
+		case r.owner == req.Owner: // granted to a copy of the request
+			return store.Grant{Token: r.token, Claim: store.Claim{Name: key, Owner: req.Owner}}
 		case s.table.keptUntil(r).After(now):
 			continue
 		}
-		r.grant(b, now)
+		r.grant(req, now)
 		r.token = token
-		return store.Grant{Token: token, Claim: store.Claim{Name: key, Owner: b.Owner}}
+		return store.Grant{Token: token, Claim: store.Claim{Name: key, Owner: req.Owner}}
 	}
 }
 
 // claim grants the row of a name that may be held shared, or claims it for the request, also while
 // a transaction guards a shared hold. The row is available, or was claimed by the request. The
 // caller holds Table.mu.
-func (s *Store) claim(r *row, b store.AcquireRequest, now time.Time) store.Grant {
-	left := s.sharedLeft(b.Name, now)
-	if mayClaim := b.MayClaim || b.Claimed; !mayClaim && left > 0 {
-		s.enlist(r, b)
+func (s *Store) claim(r *row, req store.AcquireRequest, now time.Time) store.Grant {
+	left := s.sharedLeft(req.Name, now)
+	if mayClaim := req.MayClaim || req.Claimed; !mayClaim && left > 0 {
+		s.enlist(r, req)
 		return store.Grant{Remaining: left}
 	} else if !mayClaim && r.guards > 0 {
 		return store.Grant{Locked: true}
 	}
-	if r.owner != b.Owner {
-		s.takePlace(r)
+	if r.owner != req.Owner {
+		s.leaveWaitQueue(r)
 	}
 	if left == 0 && r.guards == 0 {
 		r.remove(s.self)
 		r.mode = neverShared
-		return store.Grant{Token: r.grant(b, now), Claim: b.Claim}
+		return store.Grant{Token: r.grant(req, now), Claim: req.Claim}
 	}
-	r.owner, r.session, r.expires = b.Owner, 0, later(r.expires, now.Add(store.ClaimLease))
-	if b.EnlistAs != 0 && !r.lists(s.self) && !r.full() {
-		r.waiters = slices.Insert(r.waiters, 0, b.EnlistAs)
+	r.owner, r.session, r.expires = req.Owner, 0, later(r.expires, now.Add(store.ClaimLease))
+	if req.EnlistAs != 0 && !r.lists(s.self) && !r.full() {
+		r.waiters = slices.Insert(r.waiters, 0, req.EnlistAs)
 	}
-	return store.Grant{Claim: b.Claim, Claimed: true, Locked: left == 0, Remaining: left}
+	return store.Grant{Claim: req.Claim, Claimed: true, Locked: left == 0, Remaining: left}
 }
 
 // sharedLeft returns when the first shared hold of a name will end, at most a second, 0 if there

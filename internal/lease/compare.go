@@ -68,11 +68,11 @@ func (d *Watchdog) compareRows(s *session, all bool) {
 	}
 	for c := range kept {
 		// A release may be in flight, so two comparisons in succession must find the row.
-		if _, again := s.strays[c]; again {
+		if _, again := s.unmatched[c]; again {
 			d.releaser.Add(c, UntilReleased, false, at)
 			d.log.Warn("mysqllock: a row that nobody holds is released", "name", store.NameOf(c.Name))
 		}
 	}
-	s.strays = kept
+	s.unmatched = kept
 	d.wake(at)
 }

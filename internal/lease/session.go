@@ -20,17 +20,17 @@ type session struct {
 	until  atomic.Int64  // trusted as an Instant, read without a mutex; math.MinInt64 once the session is dead
 
 	// The watchdog's mu protects following fields.
-	renewed  time.Time   // when the last successful renewal was sent
-	trusted  time.Time   // the end of trust, counted from renewed
-	bound    int         // leases bound to it
-	due      time.Time   // the next renewal
-	loss     *time.Timer // fires at the end of trust
-	next     *time.Timer // fires when a renewal is due
-	renewing bool        // a renewal is in flight
-	renewals int
-	audits   int                      // how many of the next renewals check all rows, because one was freed by force
-	strays   map[store.Claim]struct{} // rows that are bound to the session but belong to no lease, as the last comparison found
-	failing  bool
+	renewed   time.Time   // when the last successful renewal was sent
+	trusted   time.Time   // the end of trust, counted from renewed
+	bound     int         // leases bound to it
+	due       time.Time   // the next renewal
+	loss      *time.Timer // fires at the end of trust
+	next      *time.Timer // fires when a renewal is due
+	renewing  bool        // a renewal is in flight
+	renewals  int
+	audits    int                      // how many of the next renewals check all rows, because one was freed by force
+	unmatched map[store.Claim]struct{} // rows that are bound to the session but belong to no lease, as the last comparison found
+	failing   bool
 }
 
 // number returns the id of s, or 0 if s is nil.

@@ -110,17 +110,17 @@ type Waiter interface{ Refuse() }
 
 // Evidence is what the last replies have shown about a lock. The waiters of its queue share it.
 type Evidence struct {
-	mu      sync.Mutex // protects following fields
-	head    Waiter     // the waiter that sent the last statement
-	claim   store.Claim
-	settled bool      // that statement was granted or refused
-	asked   time.Time // when it was sent, or was last known to wait for other statements; zero before the first
-	known   bool      // the last reply shows that the lock is held, or its row locked
-	granted bool      // that reply was a grant to this process, whose hold may have ended
-	failed  error     // the last reply, if it was an error
-	probing bool      // a probe was sent
-	probed  bool      // that probe was answered
-	lookErr error     // of the poller's last look for the head
+	mu       sync.Mutex // protects following fields
+	head     Waiter     // the waiter that sent the last statement
+	claim    store.Claim
+	answered bool      // that statement was granted or refused
+	asked    time.Time // when it was sent, or was last known to wait for other statements; zero before the first
+	known    bool      // the last reply shows that the lock is held, or its row locked
+	granted  bool      // that reply was a grant to this process, whose hold may have ended
+	failed   error     // the last reply, if it was an error
+	probing  bool      // a probe was sent
+	probed   bool      // that probe was answered
+	lookErr  error     // of the poller's last look for the head
 }
 
 // Sent records that the head's statement is about to be sent.
@@ -130,7 +130,7 @@ func (e *Evidence) Sent(head Waiter, c store.Claim) {
 	if e.head != head {
 		e.head, e.lookErr = head, nil
 	}
-	e.claim, e.settled, e.asked, e.probing, e.probed = c, false, time.Now(), false, false
+	e.claim, e.answered, e.asked, e.probing, e.probed = c, false, time.Now(), false, false
 }
 
 // Failed records an error of the head's statement. It ignores the error of a statement that was
@@ -159,7 +159,7 @@ func (e *Evidence) Looked(err error) {
 func (e *Evidence) LookErr() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.settled {
+	if !e.answered {
 		return nil
 	}
 	return e.lookErr
@@ -171,7 +171,7 @@ func (d *Detector) Answered(e *Evidence, head Waiter, granted bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.head == head { // otherwise its hold has already ended, or it adopted one
-		e.settled, e.known, e.granted, e.failed, e.lookErr = true, true, granted, nil, nil
+		e.answered, e.known, e.granted, e.failed, e.lookErr = true, true, granted, nil, nil
 	}
 }
 
@@ -200,7 +200,7 @@ func (e *Evidence) probe(head Waiter, state store.RowState, err error) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
-	case e.head != head || e.settled:
+	case e.head != head || e.answered:
 		return false
 	case err != nil:
 		e.known, e.failed = false, err
@@ -230,7 +230,7 @@ func (d *Detector) Verdict(e *Evidence) Verdict {
 		return Verdict{Err: e.lookErr}
 	case e.failed != nil:
 		return Verdict{Err: e.failed}
-	case e.settled:
+	case e.answered:
 		return Verdict{}
 	case e.asked.IsZero(): // the head is about to send
 		return Verdict{Err: ErrNoAnswer, Probing: true}

@@ -50,15 +50,15 @@ type combiner[R, A any] struct {
 	name     func(R) string
 	// send sends a batch, whose names differ. Requests that it does not answer get the error that it
 	// returns; if that is nil, it must answer them later.
-	send func(ctx context.Context, conn *sqlx.Conn, batch []*combined[R, A]) error
+	send func(ctx context.Context, conn *sqlx.Conn, batch []*combinedRequest[R, A]) error
 
 	mu      sync.Mutex // protects following fields, and those of requests and batches
-	pending []*combined[R, A]
+	pending []*combinedRequest[R, A]
 	busy    bool // a goroutine sends pending requests, and its batch is not slow
 }
 
-// A combined is a request that waits to be sent with others, or for their reply.
-type combined[R, A any] struct {
+// A combinedRequest waits to be sent with others, or for the reply to all of them.
+type combinedRequest[R, A any] struct {
 	request R
 	done    chan struct{} // closed when answer and err are set
 	answer  A
@@ -81,7 +81,7 @@ var errAlone = errors.New("not combined")
 // do sends a request together with others. It returns errAlone, errAbsent or errUnsure if the caller
 // must send the request on its own.
 func (c *combiner[R, A]) do(ctx context.Context, request R) (answer A, err error) {
-	r := &combined[R, A]{request: request, done: make(chan struct{})}
+	r := &combinedRequest[R, A]{request: request, done: make(chan struct{})}
 	c.mu.Lock()
 	if c.store.lifetime.Err() != nil {
 		c.mu.Unlock()
@@ -115,8 +115,8 @@ func (c *combiner[R, A]) do(ctx context.Context, request R) (answer A, err error
 	return answer, err
 }
 
-func (c *combiner[R, A]) remove(r *combined[R, A]) {
-	c.pending = slices.DeleteFunc(c.pending, func(p *combined[R, A]) bool { return p == r })
+func (c *combiner[R, A]) remove(r *combinedRequest[R, A]) {
+	c.pending = slices.DeleteFunc(c.pending, func(p *combinedRequest[R, A]) bool { return p == r })
 }
 
 // leave records that the call of one of the batch's requests has ended. The caller holds the combiner's
@@ -144,7 +144,7 @@ func (c *combiner[R, A]) sendBatch() (again bool) {
 	defer cancel()
 	b := &batch{cancel: cancel}
 	watch := background.AfterFunc(slowBatch, func() time.Duration { return c.stalled(b) })
-	var requests []*combined[R, A]
+	var requests []*combinedRequest[R, A]
 	err := ErrPanic
 	defer func() {
 		watch.Stop()
@@ -165,11 +165,11 @@ func (c *combiner[R, A]) sendBatch() (again bool) {
 }
 
 // fill chooses the requests of a batch from those that are pending.
-func (c *combiner[R, A]) fill(b *batch) (requests []*combined[R, A]) {
+func (c *combiner[R, A]) fill(b *batch) (requests []*combinedRequest[R, A]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	names := make(map[string]struct{}, len(c.pending))
-	var others []*combined[R, A]
+	var others []*combinedRequest[R, A]
 	for _, r := range c.pending {
 		name := c.name(r.request)
 		if _, found := names[name]; found || len(requests) == maxCombined {
@@ -201,7 +201,7 @@ func (c *combiner[R, A]) stalled(b *batch) time.Duration {
 }
 
 // finish records the end of a batch. It reports whether the goroutine must send another one.
-func (c *combiner[R, A]) finish(b *batch, requests []*combined[R, A], err error) (again bool) {
+func (c *combiner[R, A]) finish(b *batch, requests []*combinedRequest[R, A], err error) (again bool) {
 	if !b.filled { // it got no connection
 		requests = c.fill(b)
 	}
@@ -220,13 +220,13 @@ func (c *combiner[R, A]) finish(b *batch, requests []*combined[R, A], err error)
 }
 
 // end gives a request its answer. The caller holds the combiner's mu.
-func (r *combined[R, A]) end(answer A, err error) {
+func (r *combinedRequest[R, A]) end(answer A, err error) {
 	r.answer, r.err, r.ended = answer, err, true
 	close(r.done)
 }
 
 // answer gives a request its answer. It returns false if its call has ended.
-func (c *combiner[R, A]) answer(r *combined[R, A], answer A, err error) bool {
+func (c *combiner[R, A]) answer(r *combinedRequest[R, A], answer A, err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r.ended {
@@ -237,7 +237,7 @@ func (c *combiner[R, A]) answer(r *combined[R, A], answer A, err error) bool {
 }
 
 // move moves requests that their batch has not answered to a new batch, which cancel ends.
-func (c *combiner[R, A]) move(requests []*combined[R, A], cancel context.CancelFunc) {
+func (c *combiner[R, A]) move(requests []*combinedRequest[R, A], cancel context.CancelFunc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b := &batch{calls: 1, cancel: cancel} // 1 is for the leave below, which cancels if all calls have ended

@@ -13,8 +13,8 @@ import (
 )
 
 type (
-	combinedTake    = combined[AcquireRequest, Grant]
-	combinedRelease = combined[Claim, freedRow]
+	combinedTake    = combinedRequest[AcquireRequest, Grant]
+	combinedRelease = combinedRequest[Claim, freedRow]
 )
 
 // A freedRow is the answer to a release.

@@ -16,7 +16,7 @@ import (
 
 // A Repository has the methods of [store.Store] that the contract covers.
 type Repository interface {
-	Acquire(ctx context.Context, b store.AcquireRequest) (store.Grant, error)
+	Acquire(ctx context.Context, req store.AcquireRequest) (store.Grant, error)
 	AcquireAll(ctx context.Context, req store.BatchRequest) (store.BatchGrant, error)
 	Confirm(ctx context.Context, c store.Claim) (mine bool, sent time.Time, err error)
 	HoldEnded()
@@ -86,8 +86,8 @@ const (
 	long, short = time.Hour, 200 * time.Millisecond
 	// mostLong is less than what is left of a long lease during a test.
 	mostLong = 50 * time.Minute
-	// patience is when a test gives up: the servers share a busy machine.
-	patience = 30 * time.Second
+	// testTimeout is when a test gives up. It is long, because the servers share a busy machine.
+	testTimeout = 30 * time.Second
 
 	maxWaiters         = 53 // of a row's wait queue
 	reservedForPolling = 1500 * time.Millisecond
@@ -112,11 +112,11 @@ func (p *process) claim(name string) store.Claim {
 }
 
 // acquire sends a request, again after a deadlock.
-func (p *process) acquire(b store.AcquireRequest) store.Grant {
+func (p *process) acquire(req store.AcquireRequest) store.Grant {
 	p.t.Helper()
 	for start := time.Now(); ; {
-		g, err := p.Acquire(ctx, b)
-		if store.Contended(err) && time.Since(start) < patience {
+		g, err := p.Acquire(ctx, req)
+		if store.Contended(err) && time.Since(start) < testTimeout {
 			continue
 		}
 		require.NoError(p.t, err)
@@ -167,7 +167,7 @@ func (p *process) takeWhenFree(name string, lease time.Duration, refused func(st
 		if g.Token > 0 {
 			return c
 		}
-		require.Less(p.t, time.Since(start), patience)
+		require.Less(p.t, time.Since(start), testTimeout)
 		if refused != nil {
 			refused(g)
 		}
@@ -209,7 +209,7 @@ func (p *process) release(c store.Claim) (freed bool, next store.Process) {
 func (p *process) releaseBesideOthers(c store.Claim) {
 	for start := time.Now(); ; time.Sleep(time.Millisecond) {
 		freed, _, err := p.Release(ctx, c)
-		if store.Contended(err) && time.Since(start) < patience {
+		if store.Contended(err) && time.Since(start) < testTimeout {
 			continue
 		}
 		assert.NoError(p.t, err)

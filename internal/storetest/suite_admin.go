@@ -35,7 +35,7 @@ var operations = []clause{
 		require.Equal(t, c.Owner, info.Owner)
 		require.Equal(t, g.Token, info.Token)
 		require.Equal(t, 1, info.Waiters)
-		require.Less(t, info.AcquiredAt.Sub(start), patience)
+		require.Less(t, info.AcquiredAt.Sub(start), testTimeout)
 		require.False(t, info.AcquiredAt.Before(start))
 
 		p.release(c)

@@ -171,7 +171,7 @@ func (p *process) tryAll(names []string, lease time.Duration) (store.BatchReques
 	req := store.BatchRequest{Names: names, Owner: store.NewOwnerID(p.self), Lease: lease}
 	for start := time.Now(); ; {
 		g, err := p.AcquireAll(ctx, req)
-		if store.Contended(err) && time.Since(start) < patience {
+		if store.Contended(err) && time.Since(start) < testTimeout {
 			continue
 		}
 		require.NoError(p.t, err)

@@ -240,7 +240,7 @@ var directHandoffs = []clause{
 		require.True(t, g.HandedOff)
 		require.LessOrEqual(t, g.Remaining, store.GrantLease)
 		require.True(t, third.row("x").Listed)
-		h, err := head.Listen(ctx, []string{"x"}, patience)
+		h, err := head.Listen(ctx, []string{"x"}, testTimeout)
 		require.NoError(t, err)
 		require.Equal(t, store.Wakeup{Name: "x"}, h)
 	}},

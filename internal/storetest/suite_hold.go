@@ -162,5 +162,5 @@ func requireLeft(t *testing.T, want, left time.Duration, name string) {
 		return
 	}
 	require.LessOrEqual(t, left, want, name)
-	require.Greater(t, left, want-patience, name)
+	require.Greater(t, left, want-testTimeout, name)
 }

@@ -205,7 +205,7 @@ var permits = []clause{
 			p.release(held.Claim)
 			for g := other.tryPermit(name, 1, long, 0); g.Token == 0; g = other.tryPermit(name, 1, long, 0) {
 				require.True(t, g.Reserved)
-				require.Less(t, time.Since(start), patience)
+				require.Less(t, time.Since(start), testTimeout)
 				time.Sleep(10 * time.Millisecond)
 			}
 			requireSince(t, start, window)
@@ -246,7 +246,7 @@ var permits = []clause{
 		p.release(held[0].Claim)
 		require.Equal(t, store.Wakeup{Name: "x\x00s"}, listen(head))
 		for listen(other) == (store.Wakeup{}) {
-			require.Less(t, time.Since(start), patience)
+			require.Less(t, time.Since(start), testTimeout)
 		}
 		requireSince(t, start, store.ReservedFor)
 		g := head.takePermit("x", 2, long)

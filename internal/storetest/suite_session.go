@@ -33,7 +33,7 @@ var sessions = []clause{
 	}},
 	{"a renewed session lives on", func(t *testing.T, newProcess func() *process) {
 		p, other := newProcess(), newProcess()
-		id := p.begin(patience)
+		id := p.begin(testTimeout)
 		p.takeKept("x", id)
 		for _, lease := range []time.Duration{long, time.Second} { // the second does not shorten it
 			r, err := p.RenewSession(ctx, id, lease)

@@ -300,7 +300,7 @@ var claims = []clause{
 		start := time.Now()
 		var b store.Grant
 		for ; b.Token == 0; time.Sleep(short / 2) {
-			require.Less(t, time.Since(start), patience)
+			require.Less(t, time.Since(start), testTimeout)
 			_, b = other.tryShare("x", long, 0)
 		}
 		requireSince(t, start, store.ClaimLease-short)
@@ -633,14 +633,14 @@ func (p *process) claims(name string, enlistAs store.Process) (store.AcquireRequ
 }
 
 // promoted sends the request of a claim until it is granted.
-func (p *process) promoted(b store.AcquireRequest) store.Grant {
+func (p *process) promoted(req store.AcquireRequest) store.Grant {
 	p.t.Helper()
 	for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		g := p.acquire(b)
+		g := p.acquire(req)
 		if g.Token > 0 {
 			return g
 		}
-		require.Less(p.t, time.Since(start), patience)
+		require.Less(p.t, time.Since(start), testTimeout)
 		require.True(p.t, g.Claimed)
 	}
 }
@@ -651,7 +651,7 @@ func (p *process) downgrade(c store.Claim, lease time.Duration) (g store.Grant, 
 	to := store.AcquireRequest{Claim: p.claim(c.Name), Mode: store.Shared, Lease: lease}
 	for start := time.Now(); ; {
 		g, next, err := p.Downgrade(ctx, c, to)
-		if store.Contended(err) && time.Since(start) < patience {
+		if store.Contended(err) && time.Since(start) < testTimeout {
 			continue
 		}
 		require.NoError(p.t, err)

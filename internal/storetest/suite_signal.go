@@ -70,7 +70,7 @@ var forcedReleases = []clause{
 		other.take("held", long)
 		p.waits("held")
 		other.force("x")
-		h, err := p.Listen(ctx, []string{"held"}, patience)
+		h, err := p.Listen(ctx, []string{"held"}, testTimeout)
 		require.NoError(t, err)
 		require.Equal(t, store.Wakeup{Forced: true}, h)
 		h, err = p.Listen(ctx, []string{"held"}, 10*time.Millisecond)
@@ -92,7 +92,7 @@ var forcedReleases = []clause{
 		h := <-wakeup
 		if h.Signalled { // else it noticed before it slept
 			var err error
-			h, err = p.Listen(ctx, []string{"held"}, patience)
+			h, err = p.Listen(ctx, []string{"held"}, testTimeout)
 			require.NoError(t, err)
 		}
 		require.Equal(t, store.Wakeup{Forced: true}, h)
@@ -176,12 +176,12 @@ var signals = []clause{
 			"dead":       {Name: "dead"},
 			"missing":    {Missing: true},
 		} {
-			h, err := p.Listen(ctx, []string{"held", name}, patience)
+			h, err := p.Listen(ctx, []string{"held", name}, testTimeout)
 			require.NoError(t, err)
 			require.Equal(t, want, h)
 		}
 		other.release(held)
-		h, err := p.Listen(ctx, []string{"held"}, patience)
+		h, err := p.Listen(ctx, []string{"held"}, testTimeout)
 		require.NoError(t, err)
 		require.Equal(t, store.Wakeup{Name: "held"}, h, "reserved for it")
 	}},
@@ -228,7 +228,7 @@ var signals = []clause{
 				if alive, err := other.Signal(ctx, p.self); err == nil && !alive {
 					break
 				}
-				require.Less(t, time.Since(start), patience)
+				require.Less(t, time.Since(start), testTimeout)
 			}
 		}
 	}},
@@ -251,7 +251,7 @@ var signals = []clause{
 func (p *process) listen(names ...string) <-chan store.Wakeup {
 	wakeup := make(chan store.Wakeup, 1)
 	go func() {
-		h, err := p.Listen(ctx, names, patience)
+		h, err := p.Listen(ctx, names, testTimeout)
 		assert.NoError(p.t, err)
 		wakeup <- h
 	}()
@@ -270,7 +270,7 @@ func (p *process) signalUntil(other *process, wakeup <-chan store.Wakeup) {
 			require.Equal(p.t, store.Wakeup{Signalled: true}, h)
 			return
 		case <-time.After(20 * time.Millisecond):
-			require.Less(p.t, time.Since(start), patience)
+			require.Less(p.t, time.Since(start), testTimeout)
 		}
 	}
 }

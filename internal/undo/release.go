@@ -20,14 +20,14 @@ const (
 	maxSingle = 4
 )
 
-// firstPause has the delays between tries at Close.
-var firstPause = background.Backoff{Delay: 10 * time.Millisecond, Max: 3 * time.Second}
+// firstBackoff has the delays between tries at Close.
+var firstBackoff = background.Backoff{Delay: 10 * time.Millisecond, Max: 3 * time.Second}
 
 // ReleaseAll releases rows in batches, and retries locked rows until ctx ends. After each statement
 // that released n > 0 rows, it calls freed with the names that the statement contained.
 func ReleaseAll(ctx context.Context, repo Repository, claims []store.Claim, freed func(names []string, n int64, next store.Process)) error {
 	var failed error
-	for pause := firstPause; len(claims) > 0; {
+	for pause := firstBackoff; len(claims) > 0; {
 		var still []store.Claim
 		for part := range slices.Chunk(claims, store.BatchSize) {
 			left, err := releaseOrWait(ctx, repo, part, freed)

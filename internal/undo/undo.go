@@ -291,7 +291,7 @@ func (p *pendingRelease) send(ctx context.Context, repo Repository, c store.Clai
 // locked, or a connection may be dead. It returns the name of an acquisition that may still be
 // granted, or "".
 func (r *Releaser) Drain(ctx context.Context) (mayBeGranted string, err error) {
-	for pause := firstPause; ; {
+	for pause := firstBackoff; ; {
 		claims, alone := r.all()
 		err = nil
 		for c, p := range alone {
