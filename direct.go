@@ -48,7 +48,7 @@ func (l *Locker) newGrant() string {
 // an earlier, detached hold, if this one was attached and so has no waiter.
 //
 // A grant takes 10 % longer than a plain release. So the release of a brief hold grants nothing,
-// unless an attempt of this process was refused lately.
+// unless an attempt of this process was refused recently.
 func (l *Locker) grantOnRelease(h *hold) string {
 	if h.waiter == nil || h.guarded.Load() {
 		return ""

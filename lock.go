@@ -463,7 +463,7 @@ type Stats struct {
 	Acquired, NotAcquired, Reentered, Released, Lost int64
 	Unavailable                                      int64 // acquires that returned ErrUnavailable
 	Renewals                                         int64 // leases renewed
-	RenewalErrors                                    int64 // statements that failed to renew, or found locked the row of a lease that was about to be lost
+	RenewalErrors                                    int64 // statements that failed to renew, or skipped the locked row of a lease that was about to be lost
 	Statements                                       int64 // all statements sent
 }
 

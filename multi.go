@@ -44,7 +44,7 @@ func (l *Locker) TryLockAll(ctx context.Context, names []string, wait, lease tim
 	case len(names) == 0:
 		return nil, errors.New("mysqllock: acquire all: no names")
 	case len(names) > store.BatchSize:
-		return nil, fmt.Errorf("mysqllock: acquire all: %d names; %d are the limit", len(names), store.BatchSize)
+		return nil, fmt.Errorf("mysqllock: acquire all: %d names; the limit is %d", len(names), store.BatchSize)
 	}
 	for _, name := range names {
 		if err := cmp.Or(checkName(name), checkLease(lease)); err != nil {

@@ -83,7 +83,7 @@ func TestTryLockAllInput(t *testing.T) {
 		_, err := l.TryLockAll(ctx, nil, 0, mysqllock.AutoRenew)
 		require.ErrorContains(t, err, "no names")
 		_, err = l.TryLockAll(ctx, numbered("x", 801), 0, mysqllock.AutoRenew)
-		require.ErrorContains(t, err, "801 names; 800 are the limit")
+		require.ErrorContains(t, err, "801 names; the limit is 800")
 		_, err = l.TryLockAll(ctx, []string{"a", "b\x00", "c"}, 0, mysqllock.AutoRenew)
 		require.ErrorIs(t, err, mysqllock.ErrInvalidName)
 		require.ErrorContains(t, err, `"b\x00"`)

@@ -125,7 +125,7 @@ func checkText(s string) error {
 	case s == "":
 		return errors.New("it is empty")
 	case len(s) > 255:
-		return fmt.Errorf("it has %d bytes; 255 are the limit", len(s))
+		return fmt.Errorf("it has %d bytes; the limit is 255", len(s))
 	case !utf8.ValidString(s):
 		return errors.New("it is not valid UTF-8")
 	}

@@ -127,7 +127,7 @@ func TestSignalsInOrder(t *testing.T) {
 }
 
 // The cost of a wait: an attempt, another to be enlisted, and one when signalled. If others
-// were refused lately, the first attempt enlists.
+// were refused recently, the first attempt enlists.
 func TestStatementsOfAWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {
 		a, b := f.locker(withSignal), f.locker(withSignal)

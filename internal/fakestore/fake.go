@@ -392,7 +392,7 @@ func (s *Store) ReleaseToNext(ctx context.Context, c store.Claim, grant string) 
 	return freed, next, err
 }
 
-// grantee returns the process to which a release has lately granted the row, or 0.
+// grantee returns the process to which a release has recently granted the row, or 0.
 func (r *row) grantee(now time.Time) store.Process {
 	if store.Granted(r.owner) && now.Sub(r.acquired) < store.GrantLease {
 		return store.ProcessOf(r.owner)

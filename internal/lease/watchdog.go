@@ -342,7 +342,7 @@ func (d *Watchdog) OwnerChanged(c store.Claim) {
 // rememberGone is longer than it takes a reply to begin a lease.
 const rememberGone = time.Minute
 
-// The reasons of a loss.
+// The reasons for a loss.
 const (
 	Taken          = "taken"       // the row has another owner, or is missing
 	lostNotRenewed = "not renewed" // in time, because the database or this process was too slow, or stopped
@@ -379,5 +379,5 @@ func (d *Watchdog) remove(ls *Lease) {
 }
 
 // Renewals returns how many leases were renewed, and how many statements failed to renew leases, or
-// found locked the row of a lease that was about to be lost.
+// skipped the locked row of a lease that was about to be lost.
 func (d *Watchdog) Renewals() (renewed, failed int64) { return d.renewals.Load(), d.failures.Load() }

@@ -43,12 +43,12 @@ var directHandoffs = []mutation{
 		"TestDirectHandoff$",
 	},
 	{
-		"a grant of a release is known for the time of its first lease", "internal/store/sql/fragments/granted_lately.sql",
-		" AND {>acquired_lately})", ")",
+		"a grant of a release is known for the time of its first lease", "internal/store/sql/fragments/granted_recently.sql",
+		" AND {>acquired_recently})", ")",
 		"TestContract/./an_extended_grant_is_not_granted_again",
 	},
 	{
-		"a hold that has ended is no grant of a release", "internal/store/sql/fragments/granted_lately.sql",
+		"a hold that has ended is no grant of a release", "internal/store/sql/fragments/granted_recently.sql",
 		"({r}owner BETWEEN _ascii'5' AND _ascii'7' AND SUBSTRING", "(SUBSTRING",
 		"TestContract/./a_grant_of_a_release_has_the_label",
 	},

@@ -687,7 +687,7 @@ var permits = []mutation{
 		"TestWaitQueueOfPermits",
 	},
 	{
-		"Purge leaves a wait queue for permits that was used lately", "internal/store/sql/join_semaphore.sql",
+		"Purge leaves a wait queue for permits that was used recently", "internal/store/sql/join_semaphore.sql",
 		"{>now} + INTERVAL 30 DAY, {enlist}\n", "{>now}, {enlist}\n",
 		"TestPurgeOfPermits",
 	},

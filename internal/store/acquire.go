@@ -160,7 +160,7 @@ const (
 	answerClaimedLocked
 )
 
-// If a release has lately granted the row to another process, the answer of a request is
+// If a release has recently granted the row to another process, the answer of a request is
 // answerHandedOff less the microseconds left of that grant's lease.
 const answerHandedOff = -1 << 60
 

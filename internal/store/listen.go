@@ -102,7 +102,7 @@ func (s *Store) sleep(ctx context.Context, names []string, d time.Duration) (ans
 	}
 }
 
-// Granted returns the grants that releases have lately made to this process for the given names. For
+// Granted returns the grants that releases have recently made to this process for the given names. For
 // each grant, HoldEnded must be called once. The process trusts the lease of a grant from before this
 // read, so the read must not be from a replica, or of uncommitted data. Therefore Granted returns
 // nothing until a signal has arrived on the listener's connection, which shows that it leads to the

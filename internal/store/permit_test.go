@@ -527,7 +527,7 @@ func TestPermitBeyondTheLimit(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
 		all := stores(2)
 		s, other := all[0], all[1]
-		freed(t, other, granted(t, other, SlotKey("x", 5), time.Minute)) // lately, its limit was greater
+		freed(t, other, granted(t, other, SlotKey("x", 5), time.Minute)) // recently, its limit was greater
 		req := permitRequest(s, 2)
 		sem, err := s.readSemaphore(ctx, req, nil)
 		require.NoError(t, err)

@@ -55,7 +55,7 @@ func (s *Store) BeginSession(ctx context.Context, id SessionID, lease time.Durat
 
 // ErrNoneToSpare means that only one connection is left on which a session could begin. Its INSERT may
 // wait for a transaction that has locked the gap, and then no row could be renewed.
-var ErrNoneToSpare = errors.New("the pool has no connection to spare for the begin of a session")
+var ErrNoneToSpare = errors.New("the pool has no connection to spare for beginning a session")
 
 // ErrSessionDead means that a session has expired, or was ended.
 var ErrSessionDead = errors.New("the session has expired")
@@ -147,9 +147,9 @@ func (a *aliveSessions) add(id SessionID, until time.Time) {
 	a.until[id] = until
 }
 
-// checkSession finds out whether a session is alive because of which a request was refused. If it is,
-// answer is that of the refusal. If it is dead, or the row has changed, again is set, and the request
-// can be sent again.
+// checkSession finds out whether the session because of which a request was refused is alive. If so, answer
+// is that of the refusal. If the session is dead, or the row has changed, again is set, and the request can
+// be sent again.
 func (s *Store) checkSession(ctx context.Context, conn *sqlx.Conn, req *AcquireRequest, id SessionID) (answer int64, again bool, err error) {
 	if left := s.sessions.left(id); left > 0 {
 		return -left.Microseconds() - 1, false, nil

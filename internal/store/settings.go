@@ -18,7 +18,7 @@ var (
 	ErrDemoted         = errors.New("the server is read-only")
 	errTransactionOpen = errors.New("the application left a transaction open in this connection of its pool, so that a lock would not be visible to others and would be gone with a rollback: begin transactions with DB.BeginTx")
 	errTooOld          = errors.New("requires MySQL 8.0 or MariaDB 10.6, or later")
-	ErrFixedClock      = errors.New("this session has a fixed timestamp, so that leases would be judged by a standing clock: remove timestamp from the DSN")
+	ErrFixedClock      = errors.New("this session has a fixed timestamp, so that leases would be judged by a stopped clock: remove timestamp from the DSN")
 )
 
 // checkConn returns an error for a connection on which locks would be unsafe. It reads the settings of

@@ -141,7 +141,7 @@ type Grant struct {
 	Lease     time.Duration // of a grant that a release has made; 0 if it is that of the request
 	// Granted and HandedOff are reliable only for requests that join the wait queue.
 	Granted   bool      // refused, because a release has granted the row to this process: see Row.Grantee
-	HandedOff bool      // refused, because a release has lately granted the row to another process, which will extend its lease
+	HandedOff bool      // refused, because a release has recently granted the row to another process, which will extend its lease
 	Reserved  bool      // the row is free, but reserved for the head of the wait queue
 	Locked    bool      // the row is free, but a transaction has it locked
 	Next      Process   // Permit only: the process that the caller must signal, granted or not, because another slot is free; 0 if none
@@ -188,7 +188,7 @@ const BatchSize = 800
 const ReservedFor = 250 * time.Millisecond
 
 // GrantLease is the lease of a row that a release has granted to the head of its wait queue, until
-// that process extends it. sql/release_to_next.sql and sql/fragments/granted_lately.sql contain the
+// that process extends it. sql/release_to_next.sql and sql/fragments/granted_recently.sql contain the
 // same time.
 const GrantLease = 4 * time.Second
 

@@ -103,7 +103,7 @@ func (w *Waker) Enlist(name string, again bool) store.Process {
 	return w.signaller.enlist(name, again)
 }
 
-// Contended reports whether a statement of this process for name was refused lately.
+// Contended reports whether a statement of this process for name was refused recently.
 func (w *Waker) Contended(name string) bool { return w.signaller.isContended(name) }
 
 // Signalled reports whether signals reach this process, as far as it knows.

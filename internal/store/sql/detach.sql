@@ -1,15 +1,15 @@
 -- Makes a ticket the owner of a row: an owner id that no process has, and that one process may replace.
--- {age} is the number of microseconds since the lock was acquired, if no statement acquired it;
--- otherwise 0. {skip} is empty, or SKIP LOCKED.
+-- {age} is 0 if a statement acquired the row for the hold; otherwise, as after a handoff, the microseconds
+-- since the hold began. {skip} is empty, or SKIP LOCKED.
 --
--- | row                                         | written                                     | answer                       |
--- |---------------------------------------------|---------------------------------------------|------------------------------|
--- | owned by {owner}                            | {ticket}, bound to no session, the new end  | head of the wait queue, or 1 |
--- | of {ticket}, by a copy, and its lease runs  | the later end                               | head of the wait queue, or 1 |
--- | of {ticket}, and its lease has ended        | nothing                                     | 0                            |
--- | another owner's, or missing                 | nothing                                     | 0                            |
--- | locked, with SKIP LOCKED                    | nothing                                     | 0                            |
--- | any, while autocommit is off                | nothing                                     | 0                            |
+-- | row                                        | written                                    | answer                       |
+-- |--------------------------------------------|--------------------------------------------|------------------------------|
+-- | owned by {owner}                           | {ticket}, bound to no session, the new end | head of the wait queue, or 1 |
+-- | of {ticket}, by a copy, and its lease runs | the later end                              | head of the wait queue, or 1 |
+-- | of {ticket}, and its lease has ended       | nothing                                    | 0                            |
+-- | another owner's, or missing                | nothing                                    | 0                            |
+-- | locked, with SKIP LOCKED                   | nothing                                    | 0                            |
+-- | any, while autocommit is off               | nothing                                    | 0                            |
 --
 -- The head of the wait queue is signalled, and learns how long the row stays taken. A row that a
 -- release has granted gets the label of this process. An UPDATE of two tables may assign in any order,

@@ -4,7 +4,7 @@
 -- |----------------------------------------|---------------------------------------|
 -- | its queue has room, and lacks {enlist} | {enlist} at the end of the wait queue |
 -- | already listed, or the queue is full   | nothing                               |
--- | granted lately to this process         | nothing                               |
+-- | granted recently to this process       | nothing                               |
 -- | locked, or missing                     | nothing                               |
 -- | any, while autocommit is off           | nothing                               |
 {>no_safe_updates} UPDATE {>brief_wait} (

@@ -19,7 +19,7 @@
   IF(l.waiters = x'', 0, CAST({>head} AS UNSIGNED)) AS next,
   {>listed} OR LENGTH(l.waiters) > 1000 AS waiting,
   {>listed} AS listed,
-  {>granted_lately} AS granted,
+  {>granted_recently} AS granted,
   {>demoted} AS demoted
 FROM {>kept}
 WHERE l.name IN ({names}) LIMIT {count}

@@ -1,12 +1,12 @@
 -- Records in the session row of a process that one of its locks is freed by force. The recorded time
 -- always changes, which the process notices.
 --
--- | row {keeper}                                      | written: released_at |
--- |---------------------------------------------------|----------------------|
--- | missing                                           | now                  |
--- | last noted before now                             | now                  |
--- | last noted now, or later (the clock was set back) | a microsecond later  |
--- | any, while autocommit is off                      | nothing              |
+-- | row {keeper}                                         | written: released_at |
+-- |------------------------------------------------------|----------------------|
+-- | missing                                              | now                  |
+-- | last recorded before now                             | now                  |
+-- | last recorded now, or later (the clock was set back) | a microsecond later  |
+-- | any, while autocommit is off                         | nothing              |
 --
 -- With autocommit off, the statement would leave the session's row locked. The token is as in
 -- begin_session.

@@ -1,15 +1,14 @@
 -- Renews the session of this process, without waiting for its row.
 --
--- | session                      | written                           | answer                                |
--- |------------------------------|-----------------------------------|---------------------------------------|
--- | alive                        | the later of the old and new ends | bit 62, 31 bits for the server, and   |
--- |                              |                                   | 31 of the time of the last forced one |
--- | alive, its row locked        | nothing                           | 0                                     |
--- | expired, ended, or replaced  | nothing                           | 0                                     |
--- | any, while autocommit is off | nothing                           | 0                                     |
+-- | session                      | written                           | answer                                       |
+-- |------------------------------|-----------------------------------|----------------------------------------------|
+-- | alive                        | the later of the old and new ends | bit 62; 31 bits for the server; {>forced_at} |
+-- | alive, its row locked        | nothing                           | 0                                            |
+-- | expired, ended, or replaced  | nothing                           | 0                                            |
+-- | any, while autocommit is off | nothing                           | 0                                            |
 --
--- An expired session stays dead: a contender may have taken one of its locks. is_alive
--- distinguishes a locked row from a dead session.
+-- An expired session stays dead: another process may have taken one of its locks.
+-- is_alive distinguishes a locked row from a dead session.
 {>no_safe_updates} UPDATE {>brief_wait} (
   SELECT name FROM {t} FORCE INDEX (PRIMARY)
   WHERE {>alive} AND @@autocommit LIMIT 1 FOR UPDATE SKIP LOCKED

@@ -1,12 +1,12 @@
 -- The answer to an acquire that is refused because the lease of another owner runs.
 --
--- | row                             | answer                                      |
--- |---------------------------------|---------------------------------------------|
--- | granted lately, to this process | answerGranted                               |
--- | granted lately, to another      | answerHandedOff, less the microseconds left |
--- | any other                       | the microseconds left, as a negative number |
+-- | row                               | answer                                      |
+-- |-----------------------------------|---------------------------------------------|
+-- | granted recently, to this process | answerGranted                               |
+-- | granted recently, to another      | answerHandedOff, less the microseconds left |
+-- | any other                         | the microseconds left, as a negative number |
 --
 -- The lease of such a grant is short, and its holder extends it, so it says little about when the row
 -- will be free.
 IF({>granted_to_self}, -4611686018427387900,
-  -GREATEST(1, TIMESTAMPDIFF(MICROSECOND, {>now}, {r}expires_at)) - IF({>granted_lately}, 1152921504606846976, 0))
+  -GREATEST(1, TIMESTAMPDIFF(MICROSECOND, {>now}, {r}expires_at)) - IF({>granted_recently}, 1152921504606846976, 0))

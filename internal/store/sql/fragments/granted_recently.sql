@@ -1,0 +1,11 @@
+-- Whether a release has recently granted the row to the process in its owner id, so that the lease of that
+-- grant (GrantLease) still runs. The process may not know of the grant yet.
+--
+-- | owner id | acquired            | granted recently |
+-- |----------|---------------------|------------------|
+-- | with =   | within the last 4 s | yes              |
+-- | with =   | earlier             | no               |
+-- | with -   |                     | no               |
+--
+-- The first byte is a digit, 5 or 6, until the hold ends.
+({r}owner BETWEEN _ascii'5' AND _ascii'7' AND SUBSTRING({r}owner, 20, 1) = _ascii'=' AND {>acquired_recently})
