@@ -32,7 +32,7 @@ func together(what, a, b string) (string, error) {
 	switch {
 	case what == "seed":
 		return a + ", " + b, nil
-	case strings.HasPrefix(what, "longest"), strings.HasPrefix(what, "the same"), strings.HasPrefix(what, "smallest"), what == "length":
+	case strings.HasPrefix(what, "longest"), strings.HasPrefix(what, "smallest"), what == "length":
 		d, err1 := time.ParseDuration(a)
 		e, err2 := time.ParseDuration(b)
 		switch {
@@ -113,11 +113,11 @@ func figuresOf(results map[string]result) string {
 	})
 	for _, what := range []string{
 		"length", "seed", "cycles of faults", "lock cycles (acquired and released)",
-		"losses told before another's grant", "smallest time between a loss told and another's grant",
-		"told later, by a process that had stood still",
-		"longest until a waiter was served after a restart", "the same, amid other faults", "restarts not judged, the machine was too busy",
+		"losses reported before another owner's grant", "smallest time between the report of a loss and another owner's grant",
+		"losses reported later, by a process that had been paused",
+		"longest until a waiter was served after a restart", "longest until a waiter was served after a restart, amid other faults", "restarts not judged, the machine was too busy",
 		"longest until nothing was left of failed calls",
-		"guarded commits", "refused by the guard", "refused by the guard, not told yet",
+		"guarded commits", "refused by the guard", "refused by the guard before the loss was reported",
 		"register writes", "refused by the register", "histories too long for porcupine",
 	} {
 		row(what, func(r result) string {

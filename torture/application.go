@@ -18,7 +18,7 @@ func (h *hold) rejected(by string) {
 	at := now()
 	if h.k.Err() == nil {
 		h.trusted(at)
-		h.c.count("refused by the " + by + ", not told yet")
+		h.c.count("refused by the " + by + " before the loss was reported")
 	}
 }
 

@@ -357,7 +357,7 @@ func (h *history) checkSignals() (m margin, found []violation) {
 			case h.stood(t, next.ret):
 				m.stood++
 			default:
-				found = append(found, violation{"loss told late", name, fmt.Sprintf("%v was told %v after %v", t, -before, next)})
+				found = append(found, violation{"loss reported late", name, fmt.Sprintf("%v was told %v after %v", t, -before, next)})
 			}
 		}
 	}

@@ -103,7 +103,7 @@ func TestPlanted(t *testing.T) {
 		},
 		"told late": {
 			events: [][]event{lostBy("a/1", 1000, 10*ms, 15*ms, 2000*ms), heldBy("b/1", 2000, 22*ms, 30*ms, 40*ms)},
-			plain:  []string{"loss told late"},
+			plain:  []string{"loss reported late"},
 		},
 		"told late by one that stood still": {
 			events: [][]event{

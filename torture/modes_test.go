@@ -106,7 +106,7 @@ func TestPlantedModes(t *testing.T) {
 		},
 		"loss of a shared hold told late": {
 			events: [][]event{sharedBy(lostBy("a/1", 1000, 10*ms, 15*ms, 2000*ms)), heldBy("b/1", 2000, 22*ms, 30*ms, 40*ms)},
-			plain:  []string{"loss told late"},
+			plain:  []string{"loss reported late"},
 		},
 		"became shared": {
 			events: [][]event{

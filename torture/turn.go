@@ -202,7 +202,7 @@ func (h *hold) watch() {
 		if context.Cause(k.Context()) != mysqllock.ErrLost {
 			return 0
 		}
-		h.c.count("losses told")
+		h.c.count("losses reported")
 		return at
 	}
 }
