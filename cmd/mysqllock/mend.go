@@ -200,7 +200,7 @@ func newPurge(from *source) *cobra.Command {
 	var idle period
 	c := &cobra.Command{
 		Use:   "purge --idle 30d",
-		Short: "Delete the rows of names that nobody has held for long",
+		Short: "Delete the rows of names that nobody has held for a long time",
 		Long: `Delete the rows of names that nobody has held for at least --idle. No lock is lost
 by it, and tokens go on to rise. It works in small transactions, and can be
 interrupted and repeated. It needs the privilege DELETE.`,
