@@ -1,5 +1,5 @@
-// Command mutation takes conditions that the library is known to need out of its
-// source, one at a time, and runs the tests that must then fail:
+// Command mutation removes conditions that the library needs from its source, one at a
+// time, and runs the tests that must then fail:
 //
 //	go run ./internal/mutation [-run regexp] [-timeout duration] [-v]
 //
@@ -89,12 +89,12 @@ func moduleRoot() (string, error) {
 // apply returns the source without the condition.
 func (m mutation) apply(source string) (string, error) {
 	if n := strings.Count(source, m.old); n != 1 {
-		return "", fmt.Errorf("%s: %q stands %d times in %s", m.what, m.old, n, m.file)
+		return "", fmt.Errorf("%s: %q occurs %d times in %s", m.what, m.old, n, m.file)
 	}
 	return strings.Replace(source, m.old, m.new, 1), nil
 }
 
-// pattern is that of the tests; one that names subtests stands as it is.
+// pattern returns the pattern for go test -run. One that names subtests is unchanged.
 func (m mutation) pattern() string {
 	if strings.Contains(m.tests, "/") {
 		return m.tests
@@ -175,8 +175,8 @@ func (m mutation) test(dir string) (failed string, err error) {
 	if ended == nil {
 		return "", nil
 	}
-	for _, told := range []*regexp.Regexp{failure, panicked} {
-		if names := told.FindAllStringSubmatch(string(out), -1); len(names) > 0 {
+	for _, message := range []*regexp.Regexp{failure, panicked} {
+		if names := message.FindAllStringSubmatch(string(out), -1); len(names) > 0 {
 			return names[len(names)-1][1], nil
 		}
 	}

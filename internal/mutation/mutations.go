@@ -2,12 +2,12 @@ package main
 
 import "slices"
 
-// A mutation takes one condition out of the source of the library.
+// A mutation removes one condition from the source of the library.
 type mutation struct {
-	what     string // is taken out
+	what     string // the condition that is removed
 	file     string
-	old, new string // of the source; old stands there once
-	tests    string // a pattern of tests that must notice
+	old, new string // text of the source; old occurs in it once
+	tests    string // a pattern of tests of which one must then fail
 }
 
 var mutations = slices.Concat(general, shared, permits, batches, combined, waitQueues, directHandoffs, handovers)

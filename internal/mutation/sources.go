@@ -5,7 +5,7 @@ import (
 	"path"
 )
 
-// sources is what of a checkout the tests of the root package need.
+// sources are the files of a checkout that the tests need.
 type sources struct{ fs.FS }
 
 func (s sources) ReadDir(name string) ([]fs.DirEntry, error) {

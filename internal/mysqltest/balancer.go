@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// balancers are the proxies, in front of one server, that tests go through.
+// balancers are the proxies through which tests reach a server.
 var balancers = map[string]struct {
 	path, libraries string // in its package, below usr
 	args            []string
@@ -86,7 +86,7 @@ func NewBalancer(tb testing.TB, name, backend string, options map[string]string)
 		tb.Fatal(err)
 	}
 	tb.Cleanup(guard.release)
-	for range 3 { // somebody else may get the port
+	for range 3 { // another process may take the port
 		addr = freeAddr()
 		if err = startBalancer(tb, guard, dir, argv, root, name, addr, backend, options); err == nil {
 			return addr

@@ -15,7 +15,7 @@ import (
 // brokers are the message servers that the notifiers of this repository use.
 var brokers = map[string]struct {
 	flags func(port string) []string
-	ready string // what the log says when connections are accepted
+	ready string // the text in the log once connections are accepted
 }{
 	"redis-server": {
 		func(port string) []string {
@@ -65,7 +65,7 @@ func NewBroker(tb testing.TB, name string) *Broker {
 		b.Kill()
 		b.guard.release()
 	})
-	for range 3 { // somebody else may get the port
+	for range 3 { // another process may take the port
 		b.Addr = freeAddr()
 		if err = b.start(); err == nil {
 			return b
@@ -88,7 +88,7 @@ func FindBroker(name string) (string, error) {
 
 // start runs the broker and waits until it accepts connections.
 func (b *Broker) start() error {
-	log, err := os.Create(b.logFile()) // empty: what it says of being ready is of this start
+	log, err := os.Create(b.logFile()) // empty, so that the text of readiness is from this start
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (b *Broker) start() error {
 	return errors.New("mysqltest: " + b.name + " did not get ready in time")
 }
 
-// Kill ends the broker at once (SIGKILL). If it does not run, nothing happens.
+// Kill ends the broker at once (SIGKILL). If it is not running, Kill does nothing.
 func (b *Broker) Kill() {
 	if b.cmd != nil {
 		b.cmd.Process.Kill()

@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// initDatadir makes datadir a fresh one. The first time for a version the
-// server initialises it, which takes MySQL seconds, and a copy is kept in the
-// cache as the template of later ones, for each list of further flags.
+// initDatadir creates a data directory. The first one of a version, and of a list of further flags, is
+// initialised by the server, which takes MySQL seconds. A copy of it in the cache is the template of later
+// ones.
 func (p *program) initDatadir(datadir string, guard *guard, further []string) error {
 	flags := append(p.flags(), further...)
 	key := crc32.ChecksumIEEE([]byte(p.version + strings.Join(flags, " ")))
@@ -23,7 +23,7 @@ func (p *program) initDatadir(datadir string, guard *guard, further []string) er
 		return nil
 	}
 
-	// There is none, or it is another user's.
+	// There is no template, or it belongs to another user.
 	if err := os.RemoveAll(datadir); err != nil {
 		return err
 	}

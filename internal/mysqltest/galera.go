@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// transferScript gives a member that joins the files of another, as wsrep_sst_rsync
-// does, which comes with a package that installs a service. Here all are on one machine.
+// transferScript copies the files of a member to one that joins. It replaces wsrep_sst_rsync, whose
+// package would install a service. Here all members are on one machine.
 // (https://mariadb.com/kb/en/introduction-to-state-snapshot-transfers-ssts/)
 const transferScript = `#!/bin/sh -e
 while [ $# -gt 1 ]; do
@@ -46,8 +46,8 @@ fi
 
 // NewGalera starts a Galera cluster of n MariaDB servers for one test, and stops
 // it at the test's end. It fails the test if it cannot, and skips it where the
-// environment names the server to be used. The members miss one that was killed
-// after a second, the default is five.
+// environment names the server to be used. The members notice after a second
+// that one was killed; by default, after five.
 func NewGalera(tb testing.TB, n int) []*Server {
 	tb.Helper()
 	provider, err := findGalera()

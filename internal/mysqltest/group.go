@@ -12,8 +12,8 @@ import (
 // NewGroup starts n MySQL servers with Group Replication for one test, the first of them
 // as the single primary, and stops them at the test's end. It skips the test where the
 // environment names the server to be used, MySQL has no such plugin, or the members, of
-// some 600 MB each, would not fit into memory. A member that was killed is expelled when
-// it has been suspected for that time; the default is 5 s.
+// some 600 MB each, would not fit into memory. A member that was killed is expelled after
+// it has been suspected for the given time; the default is 5 s.
 func NewGroup(tb testing.TB, n int, expel time.Duration) []*Server {
 	tb.Helper()
 	if free, need := freeMemory(), uint64(n)<<30; free < need {

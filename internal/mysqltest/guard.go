@@ -8,20 +8,20 @@ import (
 	"syscall"
 )
 
-// guardScript reads the process id of each server that is started in directory
-// $1, and an empty line when that one has ended. Its input ends when our
-// process does, in whatever way: then nothing may remain.
+// guardScript reads the process id of each server that is started in directory $1, and an empty line when
+// that one has ended. Its input ends when this process ends, however that happens; the script then kills
+// the server and removes the directory.
 const guardScript = `
 while read -r line; do pid=$line; done
 [ -z "$pid" ] || kill -9 "$pid"
 for i in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$1" && break; sleep 0.1; done
 `
 
-// launchScript tells the guard its process id, which remains that of the
-// server, before the server exists: there is no moment without a guard.
+// launchScript sends the guard its process id, and then becomes the server, so that the server is never
+// without a guard.
 const launchScript = `echo $$ >&3; exec "$@" 3>&-`
 
-// guard is a process that outlives ours to clean up.
+// A guard is a process that outlives this one, to clean up after it.
 type guard struct {
 	cmd   *exec.Cmd
 	input *os.File // closed by release
@@ -52,7 +52,7 @@ func (g *guard) command(argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// ended tells the guard that the server it knows of is no more.
+// ended informs the guard that its server has ended.
 func (g *guard) ended() {
 	g.input.WriteString("\n")
 }

@@ -17,7 +17,7 @@ func roomInMemory() uint64 {
 	return uint64(shm.Bavail) * uint64(shm.Bsize)
 }
 
-// freeMemory returns how many bytes of memory can be had, as far as that is known.
+// freeMemory returns how many bytes of memory are available, as far as that is known.
 func freeMemory() uint64 {
 	info, _ := os.ReadFile("/proc/meminfo")
 	_, rest, _ := strings.Cut(string(info), "MemAvailable:")

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Here is no private server to end or pause, nor a broker: newGuard refuses both.
+// These systems have no private servers or brokers: newGuard refuses both.
 
 const noHang = 0
 

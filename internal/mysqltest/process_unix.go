@@ -11,9 +11,8 @@ import (
 
 const noHang = syscall.WNOHANG
 
-// Pause makes the server stand still with all its connections open (SIGSTOP),
-// until Continue. When it returns, no thread of the server runs any more: the
-// signal itself only asks for that, and a busy machine takes its time.
+// Pause stops the server, with all its connections open (SIGSTOP), until Continue. It waits until no thread
+// of the server runs, because a busy machine may take some time to stop them.
 func (s *Server) Pause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -25,7 +24,7 @@ func (s *Server) Pause() error {
 			return nil
 		}
 	}
-	return errKilled // it ended by itself meanwhile
+	return errKilled // it has ended meanwhile
 }
 
 // Continue ends a Pause.
@@ -39,7 +38,7 @@ func (s *Server) Continue() error {
 	return nil
 }
 
-// signal sends the server a signal; s.mu is held.
+// signal sends the server a signal. The caller holds mu.
 func (s *Server) signal(sig syscall.Signal) error {
 	if err := s.check(); err != nil {
 		return err
@@ -50,7 +49,7 @@ func (s *Server) signal(sig syscall.Signal) error {
 	return syscall.Kill(s.pid, sig)
 }
 
-// kill kills the server if it runs, and waits for its end; s.mu is held.
+// kill kills the server if it is running, and waits until it has ended. The caller holds mu.
 func (s *Server) kill() {
 	if s.pid == 0 {
 		return
@@ -60,9 +59,8 @@ func (s *Server) kill() {
 	}
 }
 
-// reap waits for the server's end, with WNOHANG not for long, and reports
-// whether it came; with WUNTRACED it also returns when the server stands still.
-// s.mu is held.
+// reap waits until the server has ended, and reports whether it has. With WNOHANG it does not wait; with
+// WUNTRACED it also returns when the server was stopped. The caller holds mu.
 func (s *Server) reap(options int) bool {
 	var status syscall.WaitStatus
 	if pid, err := syscall.Wait4(s.pid, &status, options, nil); pid == 0 || errors.Is(err, syscall.EINTR) {
@@ -76,7 +74,7 @@ func (s *Server) reap(options int) bool {
 	return true
 }
 
-// Pause makes the broker stand still with all its connections open (SIGSTOP), until Continue.
+// Pause stops the broker, with all its connections open (SIGSTOP), until Continue.
 func (b *Broker) Pause() { b.signal(syscall.SIGSTOP) }
 
 // Continue ends a Pause.
@@ -89,7 +87,7 @@ func (b *Broker) signal(sig syscall.Signal) {
 	}
 }
 
-// Suspend makes a process stand still until Resume.
+// Suspend stops a process until Resume.
 func Suspend(p *os.Process) error { return p.Signal(syscall.SIGSTOP) }
 
 // Resume ends a Suspend.

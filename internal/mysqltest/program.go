@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// MariaDB118 is a kind of server beside Kinds, which scripts/mariadb-11.8.sh fetches.
+// MariaDB118 is a kind of server that is not in Kinds. scripts/mariadb-11.8.sh fetches it.
 const MariaDB118 = "mariadb-11.8"
 
-// Find returns an error that says what to do if there is no server of a kind.
+// Find returns an error that names the remedy if there is no server of a kind.
 func Find(kind string) error {
 	if os.Getenv(dsnVariable(kind)) != "" {
 		return nil
@@ -30,7 +30,7 @@ func isMariaDB118(kind string) bool {
 // program is a server binary that can be run.
 type program struct {
 	kind    string
-	argv    []string // the command, and the flags that only its place demands
+	argv    []string // the command, and the flags that its location requires
 	share   []string // where its SQL files may be
 	version string   // what --version prints
 }
@@ -97,7 +97,7 @@ func (p *program) identify() bool {
 	return err == nil && kindOf(p.version) == p.kind
 }
 
-// kindOf tells the kind of a server from its version string.
+// kindOf returns the kind of a server, given its version string.
 func kindOf(version string) string {
 	if strings.Contains(version, "MariaDB") {
 		return "mariadb"

@@ -37,13 +37,13 @@ const startTimeout = time.Minute
 var (
 	errExternal = errors.New("mysqltest: the server is not ours: it was given by a DSN in the environment")
 	errStopped  = errors.New("mysqltest: the server was stopped for good")
-	errKilled   = errors.New("mysqltest: the server does not run")
+	errKilled   = errors.New("mysqltest: the server is not running")
 )
 
 // Server is a running server. Its methods may be called from several goroutines.
 type Server struct {
 	Kind    string // one of Kinds, or MariaDB118
-	Version string // as SELECT VERSION() tells
+	Version string // as SELECT VERSION() returns it
 
 	config  *mysql.Config // how it is reached, without a database
 	program *program      // nil if the server is not ours, then there is neither guard nor directory
@@ -54,8 +54,8 @@ type Server struct {
 
 	mu      sync.Mutex // guards the following fields, held while it starts and ends
 	pid     int        // 0 while it does not run
-	paused  bool       // stands still after Pause
-	stopped bool       // the guard is released, the directory gone
+	paused  bool       // stopped by Pause
+	stopped bool       // the guard is released, the directory removed
 }
 
 // Start starts a server of a kind, with flags added to its command line, and
@@ -176,7 +176,7 @@ func freeAddr() string {
 	}
 }
 
-// start runs the server and waits until it answers; s.mu is held.
+// start runs the server and waits until it answers. The caller holds mu.
 func (s *Server) start() error {
 	log, err := os.OpenFile(s.logFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -296,7 +296,7 @@ func (s *Server) DSN(dbname, params string) string {
 	}
 }
 
-// Kill ends the server at once (SIGKILL) and keeps its files. If it does not run, nothing happens.
+// Kill ends the server at once (SIGKILL) and keeps its files. If it is not running, Kill does nothing.
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -319,7 +319,7 @@ func (s *Server) Restart() error {
 	return s.start()
 }
 
-// check tells whether the process of the server is in our hands; s.mu is held.
+// check returns an error unless this process can end and start the server. The caller holds mu.
 func (s *Server) check() error {
 	switch {
 	case s.program == nil:

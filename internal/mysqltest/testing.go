@@ -64,7 +64,7 @@ func Main(m *testing.M) {
 }
 
 // Open returns a pool on a database of its own, and its DSN; both are for the
-// test alone and gone at its end.
+// test alone and end with it.
 func Open(tb testing.TB, kind string) (db *sql.DB, dsn string) {
 	tb.Helper()
 	s := Shared(tb, kind)

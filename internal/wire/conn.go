@@ -29,14 +29,14 @@ type conn struct {
 	failReply []byte // the error that replaces the reply after those
 }
 
-// piece is a number of bytes on their way, none for the end of the connection.
+// A piece is some bytes in transit, or none for the end of the connection.
 type piece struct {
 	bytes []byte
 	due   time.Time
 	cut   bool // the connection, when they have arrived
 }
 
-// queueLength bounds how much is on its way; what exceeds it waits with the sender.
+// queueLength limits how much is in transit; the sender waits with the rest.
 const queueLength = 1024
 
 func (c *conn) run() {
@@ -68,7 +68,7 @@ func (c *conn) run() {
 // end closes the connection and takes it off the proxy's list.
 func (c *conn) end() { c.once.Do(func() { c.leave((*net.TCPConn).Close) }) }
 
-// cut is an end that the client gets as an error.
+// cut ends the connection in a way that the client sees as an error.
 func (c *conn) cut() { c.once.Do(func() { c.leave(reset) }) }
 
 func (c *conn) leave(shut func(*net.TCPConn) error) {
@@ -79,7 +79,7 @@ func (c *conn) leave(shut func(*net.TCPConn) error) {
 	shut(c.client)
 }
 
-// reset closes a connection without the usual farewell, and drops what was not sent yet.
+// reset closes a connection by a reset, and drops what was not sent yet.
 func reset(conn *net.TCPConn) error {
 	conn.SetLinger(0)
 	return conn.Close()

@@ -1,5 +1,5 @@
 // Package wire is a TCP proxy in front of a MySQL server. It counts what goes
-// over the wire and makes the faults that a network can have. It does not know TLS.
+// over the wire and injects the faults that a network can have. It does not know TLS.
 package wire
 
 import (
@@ -218,7 +218,7 @@ func (p *Proxy) Interfere(choose func(query string) Interference) {
 	p.interfere = choose
 }
 
-// Freeze holds all bytes in both directions while it is on; afterwards they go their way.
+// Freeze holds all bytes in both directions while it is on; afterwards they are forwarded.
 func (p *Proxy) Freeze(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -231,9 +231,9 @@ func (p *Proxy) Freeze(on bool) {
 	}
 }
 
-// BlackHole swallows all bytes in both directions while it is on, and nobody
-// learns it; new connections are accepted and not served. When it is switched
-// off, the connections of that time break.
+// BlackHole drops all bytes in both directions while it is on, and neither side
+// notices; new connections are accepted and not served. When it is switched
+// off, the connections that existed meanwhile break.
 func (p *Proxy) BlackHole(on bool) {
 	p.mu.Lock()
 	var conns []*conn
