@@ -12,7 +12,7 @@ import (
 // Where there are no signals but ^C, which the console sends to COMMAND too,
 // COMMAND is killed when the lock is lost.
 
-var passedOn = []os.Signal{os.Interrupt}
+var forwarded = []os.Signal{os.Interrupt}
 
 func ends(syscall.Signal) bool { return true }
 
@@ -20,7 +20,7 @@ type child struct{ cmd *exec.Cmd }
 
 func newChild(cmd *exec.Cmd) *child { return &child{cmd} }
 
-func (c *child) hasGot(syscall.Signal) bool { return true }
+func (c *child) alsoGot(syscall.Signal) bool { return true }
 
 func (c *child) signal(s syscall.Signal) {
 	if s != syscall.SIGINT {

@@ -11,20 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// passedOn are the signals that COMMAND gets too.
-var passedOn = []os.Signal{
+// forwarded are the signals that are forwarded to COMMAND.
+var forwarded = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
 	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
 }
 
-// ends tells whether a signal ends the wait for the lock.
+// ends reports whether a signal ends the wait for the lock.
 func ends(s syscall.Signal) bool {
 	return s == syscall.SIGINT || s == syscall.SIGTERM || s == syscall.SIGHUP || s == syscall.SIGQUIT
 }
 
-// A child is COMMAND. In the foreground of a terminal it stays in our process
-// group: in one of its own it could not read from the terminal, nor would ^C
-// reach it.
+// A child is COMMAND. In the foreground of a terminal, it stays in the process group of mysqllock: in a group
+// of its own, it could not read from the terminal, and ^C would not reach it.
 type child struct {
 	cmd   *exec.Cmd
 	group bool // it has a process group of its own
@@ -37,8 +36,8 @@ func newChild(cmd *exec.Cmd) *child {
 	return c
 }
 
-// inForeground tells whether our process group is that to which the terminal
-// sends what is typed.
+// inForeground reports whether the process group of mysqllock is that to which the terminal
+// sends its input.
 func inForeground() bool {
 	tty, err := os.Open("/dev/tty")
 	if err != nil {
@@ -53,14 +52,13 @@ func inForeground() bool {
 	return err == nil && group == own
 }
 
-// hasGot tells whether a signal that we got was sent to the child too, by the
-// terminal.
-func (c *child) hasGot(s syscall.Signal) bool {
+// alsoGot reports whether the terminal has sent a signal to the child, too.
+func (c *child) alsoGot(s syscall.Signal) bool {
 	typed := s == syscall.SIGINT || s == syscall.SIGQUIT || s == syscall.SIGWINCH
 	return !c.group && typed && inForeground()
 }
 
-// signal sends to COMMAND and, if it has a group of its own, to all of that.
+// signal sends a signal to COMMAND, and to the rest of its group if that is its own.
 func (c *child) signal(s syscall.Signal) {
 	if c.group {
 		syscall.Kill(-c.cmd.Process.Pid, s)
@@ -84,7 +82,7 @@ func (c *child) endRest(kill <-chan time.Time) {
 	}
 }
 
-// statusOf is the status of a child as a shell tells it.
+// statusOf returns the exit status of a child as a shell reports it.
 func statusOf(p *os.ProcessState) int {
 	if w := p.Sys().(syscall.WaitStatus); w.Signaled() {
 		return exitSignal + int(w.Signal())

@@ -20,7 +20,7 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// What a check says. A failure is what makes locks wrong or impossible.
+// The results of a check. A failure makes locks unsafe or impossible.
 const (
 	fine    = "ok"
 	warning = "warning"
@@ -40,7 +40,7 @@ func newDoctor(from *source) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "doctor [--json]",
-		Short: "Check whether locks can work here, and say what to mend",
+		Short: "Check whether locks can work here, and name what to fix",
 		Long: `Check the DSN, the server and its version, what the session is like, the
 privileges, the table, the clocks, how many locks are held, what a proxy between may spoil, and how long a
 round trip takes. Nothing is written. A server that gives no answer for 5 s is
@@ -67,8 +67,7 @@ given up. The exit status is 1 if something is wrong; a warning is not.`,
 	return c
 }
 
-// A doctor goes through the checks on one connection and, for what needs two,
-// on a further one.
+// A doctor runs the checks on one connection, and those that need two on a further one.
 type doctor struct {
 	findings []finding
 	db       *sql.DB
@@ -97,8 +96,8 @@ func (d *doctor) write(c *cobra.Command) error {
 	return err
 }
 
-// answerTimeout bounds the connection and each check. The check of the signal
-// sleeps for three seconds where it finds that signals do not arrive.
+// answerTimeout limits the connection attempt and each check. The check of the signal sleeps for three
+// seconds if signals do not arrive.
 const answerTimeout = 5 * time.Second
 
 func examine(ctx context.Context, from *source) *doctor {
@@ -147,7 +146,7 @@ func examine(ctx context.Context, from *source) *doctor {
 			d.found(failed, check.name, connectionAdvice(err), "cannot be checked: %v", err)
 		}
 		if errors.Is(err, errNoAnswer) {
-			break // nor will the others be answered
+			break // the others would have no answer either
 		}
 	}
 	return d
@@ -190,10 +189,9 @@ func number(err error) uint16 {
 	return 0
 }
 
-// checkStatements sends what acquires and releases a lock, for one that cannot
-// exist: nothing is written. It comes first on its connection, as in an
-// application: a proxy that shares connections between its clients may refuse
-// LAST_INSERT_ID there, and allow it after a SET.
+// checkStatements sends the statements that acquire and release a lock, for a lock that cannot exist, so that
+// nothing is written. They are the first on their connection, as in an application: a proxy that shares
+// connections between its clients may refuse LAST_INSERT_ID there, and allow it after a SET.
 func (d *doctor) checkStatements(ctx context.Context) error {
 	for _, statement := range []string{
 		`UPDATE %s SET holds = 1, token = LAST_INSERT_ID(token + 256), expires_at = UTC_TIMESTAMP(6)
@@ -206,7 +204,7 @@ WHERE name = x'00' AND @@autocommit AND IF(expires_at <= UTC_TIMESTAMP(6), 1, 0 
 			if err != nil {
 				return err
 			}
-		case 1044, 1054, 1109, 1142, 1143, 1146, 1290, 1792, 1836, 1223: // the table, privileges, read-only: other checks say more
+		case 1044, 1054, 1109, 1142, 1143, 1146, 1290, 1792, 1836, 1223: // the table, privileges, read-only: other checks report these in detail
 			d.found(skipped, "statements", "", "%v", err)
 			return nil
 		case 3566: // ER_NO_ACCESS_TO_NATIVE_FCT
@@ -269,8 +267,7 @@ func (d *doctor) checkVersion(ctx context.Context) error {
 	return nil
 }
 
-// checkVariables goes by SHOW VARIABLES because the servers differ in which there
-// are.
+// checkVariables uses SHOW VARIABLES, because the servers have different variables.
 func (d *doctor) checkVariables(ctx context.Context) error {
 	rows, err := d.conn.QueryContext(ctx, `SHOW SESSION VARIABLES WHERE Variable_name IN ('read_only', 'super_read_only', 'innodb_read_only',
 'transaction_read_only', 'tx_read_only', 'transaction_isolation', 'tx_isolation', 'time_zone', 'autocommit', 'log_bin', 'binlog_format')`)
@@ -319,7 +316,7 @@ func (d *doctor) checkVariables(ctx context.Context) error {
 	return nil
 }
 
-// checkClock compares no clock that counts: leases are judged by the server's.
+// checkClock compares clocks for the sake of people: only the server's clock judges leases.
 func (d *doctor) checkClock(ctx context.Context) error {
 	var micros, behind int64
 	start := time.Now()
@@ -387,8 +384,8 @@ func (d *doctor) location(ctx context.Context) (database, name string, err error
 	return database, d.name, err
 }
 
-// shapeOf reads what the server has; it is empty if there is no such table, or
-// none that the account may see.
+// shapeOf reads the shape of the server's table. It is empty if there is no such table, or none that the
+// account may see.
 func (d *doctor) shapeOf(ctx context.Context) (have shape, engine string, err error) {
 	database, name, err := d.location(ctx)
 	if err != nil {
@@ -451,7 +448,7 @@ func (d *doctor) checkTable(ctx context.Context) error {
 	return nil
 }
 
-// checkPrivileges sends statements that need one each and can find no row.
+// checkPrivileges sends statements that need one privilege each, and can match no row.
 func (d *doctor) checkPrivileges(ctx context.Context) error {
 	var has, lacks []string
 	for _, p := range []struct{ privilege, statement string }{
@@ -467,7 +464,7 @@ func (d *doctor) checkPrivileges(ctx context.Context) error {
 		case 1146:
 			d.found(skipped, "privileges", "", "there is no table to have them on")
 			return nil
-		case 1290, 1792, 1836, 1223: // read-only, or read-locked, which was told before
+		case 1290, 1792, 1836, 1223: // read-only or read-locked, which an earlier check reports
 			d.found(skipped, "privileges", "", "%v", err)
 			return nil
 		default:
@@ -499,7 +496,7 @@ func (d *doctor) checkPrivileges(ctx context.Context) error {
 	return nil
 }
 
-// countLocks tells what is held. Names have no zero byte; in the keys of other rows, one is
+// countLocks reports what is held. Names have no zero byte; in the keys of other rows, one is
 // followed by r for a shared hold, and by s for a permit. In a row of mode 1, the owner is a
 // request that waits for the holders of a shared lock.
 func (d *doctor) countLocks(ctx context.Context) error {
@@ -517,7 +514,7 @@ WHERE l.owner <> '' AND (l.expires_at > UTC_TIMESTAMP(6) OR s.expires_at > UTC_T
 		if err != nil {
 			return err
 		}
-	case 1044, 1054, 1142, 1143, 1146: // privileges, the table: other checks say more
+	case 1044, 1054, 1142, 1143, 1146: // privileges, the table: other checks report these in detail
 		d.found(skipped, "locks", "", "%v", err)
 		return nil
 	default:

@@ -21,8 +21,8 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// A lock is how --json tells of a lock, of one shared hold, or of a permit. Times are the
-// database's, in UTC.
+// A lock is how --json shows a lock, one shared hold, or a permit. Times are by the database's
+// clock, in UTC.
 type lock struct {
 	Name       string     `json:"name"`
 	Held       bool       `json:"held"`
@@ -139,8 +139,8 @@ plain text are shown between quotes, with escapes.`,
 	return c
 }
 
-// watchLocks lists until a signal ends it. Once it has listed, it goes on through
-// failures of the database.
+// watchLocks lists until a signal ends it. After the first list, it continues when the
+// database fails.
 func watchLocks(w io.Writer, list func(context.Context) ([]mysqllock.Info, error), interval time.Duration, asJSON bool) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -378,7 +378,7 @@ func writeLock(w io.Writer, i mysqllock.Info, l lock) error {
 	return writeHolders(w, i.Holders)
 }
 
-// completable are names that a shell takes as they are. Shells insert others
+// completable matches names that need no quotes in a shell. Shells insert other names
 // without quotes, and would execute what is in them.
 var completable = regexp.MustCompile(`^[A-Za-z0-9_.:/@=,+%-]+$`)
 

@@ -1,5 +1,5 @@
-// Command mysqllock runs commands under the locks of a table, and shows and mends
-// these, for cron jobs, deploy scripts and people on call.
+// Command mysqllock runs commands under locks, and lists, shows and frees locks, for
+// cron jobs, deploy scripts and operators.
 package main
 
 import (
@@ -18,17 +18,17 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// What the program exits with, if not with the status of COMMAND. 126 and 127 are
-// those of shells, env(1) and timeout(1), which have 125 for themselves too.
+// The exit statuses, unless it is that of COMMAND. 126 and 127 are as in shells, env(1) and
+// timeout(1), which also use 125 for their own errors.
 const (
 	exitFailed      = 1   // doctor found something wrong; unlock was not confirmed; stdout is full
-	exitUnavailable = 120 // run: the database did not say whether the lock is free, for the whole wait
+	exitUnavailable = 120 // run: the database did not answer, for the whole wait
 	exitNotAcquired = 121 // another owner held the lock for the whole wait
 	exitLost        = 122 // the lock was lost while COMMAND ran
-	exitDatabase    = 123 // the database refused; also, except of run, it could not be reached
+	exitDatabase    = 123 // the database returned an error; except for run, also if it could not be reached
 	exitUsage       = 125 // wrong flags, arguments, DSN or option file
-	exitCannotRun   = 126 // COMMAND is there but cannot be run
-	exitNotFound    = 127 // COMMAND is not there
+	exitCannotRun   = 126 // COMMAND exists, but cannot be run
+	exitNotFound    = 127 // COMMAND does not exist
 	exitSignal      = 128 // plus the number of the signal that ended COMMAND, or the wait
 )
 
@@ -46,7 +46,7 @@ Any other status of run is that of COMMAND.`
 
 // Tests shorten the bounds.
 var (
-	operationBound = 15 * time.Second // of what talks to the database and does not wait for a lock
+	operationBound = 15 * time.Second // of an operation that uses the database and does not wait for a lock
 	purgeBound     = 5 * time.Minute  // of a purge that deletes nothing
 )
 
@@ -55,8 +55,8 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, operationBound, fmt.Errorf("given up after %v", operationBound))
 }
 
-// An exit is an error with the status that it ends the program with; err is nil
-// if everything was said.
+// An exit is an error with the exit status of the program; err is nil if everything was
+// printed already.
 type exit struct {
 	code int
 	err  error
@@ -71,12 +71,12 @@ func main() {
 	os.Exit(status(os.Stderr, newRoot().Execute()))
 }
 
-// status tells what there is to tell of an error.
+// status prints an error, and returns the exit status.
 func status(stderr io.Writer, err error) int {
 	if err == nil {
 		return 0
 	}
-	e := exit{exitUsage, err} // what cobra found
+	e := exit{exitUsage, err} // an error of cobra
 	errors.As(err, &e)
 	if e.err != nil {
 		fmt.Fprintln(stderr, "mysqllock:", plain(e.err))
@@ -84,7 +84,7 @@ func status(stderr io.Writer, err error) int {
 	return e.code
 }
 
-// plain is the text of an error, without the library's name, as safe as a name.
+// plain returns the text of an error, without the library's name, safe to print.
 func plain(err error) string {
 	return printable(strings.TrimPrefix(err.Error(), "mysqllock: "))
 }

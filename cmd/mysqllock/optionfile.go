@@ -56,8 +56,8 @@ func readOptionFile(path string, groups []string, options map[string]string, dep
 }
 
 // parseOptions adds the options of the groups, of which the last of a name counts,
-// and hands directives over. Errors tell the line's number and not what stands
-// there: that may be a password.
+// and passes directives on. Errors contain the number of the line, but not its text, which
+// may be a password.
 func parseOptions(r io.Reader, groups []string, options map[string]string, directive func(name, operand string) error) error {
 	lines := bufio.NewScanner(r)
 	wanted, grouped := false, false
@@ -94,7 +94,7 @@ func parseOptions(r io.Reader, groups []string, options map[string]string, direc
 	return lines.Err()
 }
 
-// withoutComment cuts off what follows a # that stands outside of quotes.
+// withoutComment cuts off a # outside of quotes, and what follows it.
 func withoutComment(line string) string {
 	var quote byte
 	escaped := false
@@ -116,8 +116,8 @@ func withoutComment(line string) string {
 	return line
 }
 
-// optionValue takes off the quotes around a value and resolves its escapes; a
-// backslash before anything else is one.
+// optionValue removes the quotes around a value and resolves its escapes. Any other
+// backslash stays.
 func optionValue(s string) string {
 	if n := len(s); n >= 2 && (s[0] == '\'' || s[0] == '"') && s[n-1] == s[0] {
 		s = s[1 : n-1]

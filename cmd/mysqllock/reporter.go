@@ -36,7 +36,7 @@ func (r *reporter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// close waits until the lines are written, but not for long. What is written later is lost.
+// close waits until the lines are written, for at most flushTimeout. Later lines are lost.
 func (r *reporter) close() {
 	limit := time.After(flushTimeout)
 	select {

@@ -215,8 +215,8 @@ type runner struct {
 	stderr  *reporter
 }
 
-// grace is how long COMMAND has between TERM and KILL.
-func (r *runner) grace() time.Duration {
+// killDelay is the time between TERM and KILL for COMMAND.
+func (r *runner) killDelay() time.Duration {
 	if r.killAfter.Duration != auto {
 		return r.killAfter.Duration
 	}
@@ -252,10 +252,10 @@ func (r *runner) run(argv []string) (err error) {
 		}
 	}()
 
-	// What was ignored when the program was started (nohup) stays so, also for
-	// COMMAND.
+	// A signal that was ignored when the program was started (nohup) stays ignored, also
+	// for COMMAND.
 	r.signals = make(chan os.Signal, 64)
-	for _, s := range passedOn {
+	for _, s := range forwarded {
 		if !signal.Ignored(s) {
 			signal.Notify(r.signals, s)
 		}
@@ -306,8 +306,8 @@ func (r *runner) acquire(ctx context.Context, cancel func(), l *mysqllock.Locker
 	}
 }
 
-// busy reports the holders of the lock, if they can be seen in a second. If that is no failure,
-// nothing is said: cron mails what it hears. Of several locks, the error names the one that was
+// busy reports the holders of the lock, if they can be read within a second. If a held lock is no
+// failure, it prints nothing, because cron mails any output. Of several locks, the error names the one that was
 // not free.
 func (r *runner) busy(ctx context.Context, l *mysqllock.Locker, err error) error {
 	if r.conflict == 0 {
@@ -327,8 +327,8 @@ func (r *runner) busy(ctx context.Context, l *mysqllock.Locker, err error) error
 
 // underLock runs the command, and ends it if the lock is lost.
 func (r *runner) underLock(cmd *exec.Cmd, held *holding) (status int, err error) {
-	// The thread that starts COMMAND must not end before this process does: Linux
-	// takes the end of the one for that of the other.
+	// The thread that starts COMMAND must not end before this process does, because Linux
+	// would treat that as the end of the process.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -344,7 +344,7 @@ func (r *runner) underLock(cmd *exec.Cmd, held *holding) (status int, err error)
 	if err := cmd.Start(); err != nil {
 		return 0, cannotRun(err)
 	}
-	for len(r.signals) > 0 { // they came before COMMAND was there to get them
+	for len(r.signals) > 0 { // they arrived before COMMAND was started
 		child.signal((<-r.signals).(syscall.Signal))
 	}
 
@@ -358,7 +358,7 @@ func (r *runner) underLock(cmd *exec.Cmd, held *holding) (status int, err error)
 	for {
 		select {
 		case s := <-r.signals:
-			if s := s.(syscall.Signal); !child.hasGot(s) {
+			if s := s.(syscall.Signal); !child.alsoGot(s) {
 				child.signal(s)
 			}
 		case <-lost:
@@ -366,9 +366,9 @@ func (r *runner) underLock(cmd *exec.Cmd, held *holding) (status int, err error)
 			fmt.Fprintf(r.stderr, "mysqllock: %s was lost: %s is ended\n", r.what(), shown(cmd.Path))
 			child.signal(syscall.SIGTERM)
 			child.resume()
-			kill = time.After(r.grace())
+			kill = time.After(r.killDelay())
 		case <-kill:
-			fmt.Fprintf(r.stderr, "mysqllock: %s did not end in %v: it is killed\n", shown(cmd.Path), r.grace())
+			fmt.Fprintf(r.stderr, "mysqllock: %s did not end in %v: it is killed\n", shown(cmd.Path), r.killDelay())
 			child.signal(syscall.SIGKILL)
 			kill = nil
 		case <-ended:
@@ -380,7 +380,7 @@ func (r *runner) underLock(cmd *exec.Cmd, held *holding) (status int, err error)
 	}
 }
 
-// release gives the lock back, and tells what to exit with. err is why COMMAND was not started.
+// release releases the lock, and returns the exit status. err is why COMMAND was not started.
 func (r *runner) release(held *holding, status int, err error) error {
 	if err != nil {
 		held.unlock()

@@ -17,12 +17,12 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// A source is what the flags say of the database and the table.
+// A source has the flags that choose the database and the table.
 type source struct {
 	dsn, file, group, table string
 }
 
-// config tells how to reach the database, and where that was found.
+// config returns how to reach the database, and from where that is known.
 func (s *source) config() (c *mysql.Config, origin string, err error) {
 	variable := os.Getenv("MYSQLLOCK_DSN")
 	switch {
@@ -74,7 +74,7 @@ func parseDSN(dsn string) (*mysql.Config, error) {
 	slash := strings.LastIndexByte(dsn, '/')
 	base, _, _ := strings.Cut(dsn[slash+1:], "?")
 	if _, baseErr := mysql.ParseDSN(dsn[:slash+1] + base); baseErr == nil {
-		return nil, err // it is the parameters, behind the password
+		return nil, err // about the parameters, which follow the password
 	}
 	return nil, errors.New("this is no DSN: want user:password@tcp(host:3306)/database or user:password@unix(/path/to/socket)/database")
 }
@@ -128,7 +128,7 @@ func where(c *mysql.Config) string {
 	return printable(fmt.Sprintf("%s at %s, database %s", c.User, addr, c.DBName))
 }
 
-// fromOptions makes of an option file's options what a DSN would say.
+// fromOptions converts the options of an option file to the configuration of a DSN.
 func fromOptions(options map[string]string) (*mysql.Config, error) {
 	c := mysql.NewConfig()
 	c.User, c.Passwd, c.DBName = options["user"], options["password"], options["database"]
@@ -158,9 +158,9 @@ func fromOptions(options map[string]string) (*mysql.Config, error) {
 		return nil, fmt.Errorf("ssl-mode=%s is not supported here: give a DSN with tls=…", mode)
 	}
 	if c.Net == "unix" {
-		c.TLSConfig = "" // as the clients of the servers do
+		c.TLSConfig = "" // as the servers' own clients do
 	}
-	// What asks for more safety must not be passed over.
+	// An option that demands more security must not be ignored.
 	for name := range options {
 		if (strings.HasPrefix(name, "ssl") || strings.HasPrefix(name, "tls")) && name != "ssl-mode" {
 			return nil, fmt.Errorf("the option %s is not supported here: give a DSN with tls=…", name)

@@ -12,8 +12,8 @@ import (
 	"unicode/utf16"
 )
 
-// shown is a name or a label as a terminal may get it: between quotes, and with
-// escapes, if it holds anything that could mislead the terminal or the reader.
+// shown returns a name or a label that is safe to print: quoted and escaped if it contains
+// anything that could mislead the terminal or the reader.
 func shown(s string) string {
 	if s == "" || strings.TrimSpace(s) != s || strings.ContainsAny(s, `"\`) || printable(s) != s {
 		return strconv.Quote(s)

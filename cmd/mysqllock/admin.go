@@ -47,10 +47,10 @@ The command asks first; without a terminal it requires --yes.`,
 				t.semaphore = true
 			}
 			if !force {
-				return usage("unlock takes a lock away from its holder: say --force if you mean it")
+				return usage("unlock takes a lock away from its holder: add --force to do so")
 			}
 			if !yes && !term.IsTerminal(int(os.Stdin.Fd())) {
-				return usage("there is no terminal to ask on: say --yes if you mean it")
+				return usage("there is no terminal on which to ask for confirmation: add --yes to skip the question")
 			}
 			l, done, err := from.locker()
 			if err != nil {
@@ -98,8 +98,8 @@ func unlock(c *cobra.Command, l *mysqllock.Locker, t target, yes bool) error {
 	return err
 }
 
-// confirm asks whether to go on, if there are holders, and returns an error if not. It is one,
-// too, if others have followed the holders meanwhile.
+// confirm asks for confirmation, if there are holders. It returns an error if that is refused, or if there
+// is a new holder when the answer arrives.
 func confirm(c *cobra.Command, l *mysqllock.Locker, t target) error {
 	held, err := t.holders(c.Context(), l)
 	if err != nil || len(held) == 0 {
@@ -107,7 +107,7 @@ func confirm(c *cobra.Command, l *mysqllock.Locker, t target) error {
 	}
 	stderr := c.ErrOrStderr()
 	if first := held[0]; len(held) == 1 {
-		fmt.Fprintf(stderr, "%s is held%s by %s since %s, for %s yet without a renewal; %d processes wait for it.\n",
+		fmt.Fprintf(stderr, "%s is held%s by %s since %s, and for another %s without a renewal; %d processes wait for it.\n",
 			t, map[bool]string{true: " shared"}[first.Shared], shown(first.Holder), first.AcquiredAt.Format("2006-01-02 15:04:05Z"),
 			rounded(first.ExpiresIn), first.Waiters)
 	} else {
@@ -121,7 +121,7 @@ func confirm(c *cobra.Command, l *mysqllock.Locker, t target) error {
 	now, err := t.holders(c.Context(), l)
 	for _, i := range now {
 		if !slices.ContainsFunc(held, func(h mysqllock.Info) bool { return h.Owner == i.Owner }) {
-			return exit{exitFailed, fmt.Errorf("not unlocked: %s was given up meanwhile, and somebody else, %s, has it", t, shown(i.Holder))}
+			return exit{exitFailed, fmt.Errorf("not unlocked: %s was released meanwhile, and another owner, %s, holds it", t, shown(i.Holder))}
 		}
 	}
 	return err
@@ -193,7 +193,7 @@ func ddl(table, account string) (string, error) {
 		comment, quoted, quoteText(user), quoteText(host)), nil
 }
 
-// quoteText quotes what has no backslash.
+// quoteText quotes a text without backslashes.
 func quoteText(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
 func newPurge(from *source) *cobra.Command {
@@ -208,7 +208,7 @@ interrupted and repeated. It needs the privilege DELETE.`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !c.Flags().Changed("idle") {
-				return usage("say for how long nobody may have held a name: --idle 30d")
+				return usage("--idle is missing: for how long nobody has held the names, such as --idle 30d")
 			}
 			l, done, err := from.locker()
 			if err != nil {
@@ -228,7 +228,7 @@ interrupted and repeated. It needs the privilege DELETE.`,
 	return c
 }
 
-// purge goes on for as long as it deletes something within each purgeBound.
+// purge continues while it deletes something within each purgeBound.
 func purge(ctx context.Context, l *mysqllock.Locker, idle time.Duration) (deleted int64, err error) {
 	for {
 		limited, cancel := context.WithTimeout(ctx, purgeBound)
