@@ -26,7 +26,7 @@ func ExampleNew() {
 	if err != nil {
 		panic(err)
 	}
-	defer locker.Close() // releases what is still held
+	defer locker.Close() // releases the locks that are still held
 	if err := locker.CreateTable(ctx); err != nil {
 		panic(err)
 	}

@@ -1,5 +1,5 @@
-// Counter: two processes add 1 to the number in a file, ten times each. They
-// read it, take their time, and write it: without a lock, updates are lost.
+// Counter runs two processes that add 1 to the number in a file, ten times each. They read the
+// number, wait a moment, and write it: without a lock, updates are lost.
 package main
 
 import (
@@ -61,7 +61,7 @@ func child() error {
 	}
 	defer locker.Close()
 	ctx := context.Background()
-	if err := locker.CreateTable(ctx); err != nil { // both may do so at once
+	if err := locker.CreateTable(ctx); err != nil { // both may call it at once
 		return err
 	}
 	for range rounds {
@@ -76,7 +76,7 @@ func child() error {
 	return nil
 }
 
-// addOne does what the lock has to protect.
+// addOne does the work that the lock must protect.
 func addOne() error {
 	number, err := read()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Daily: five hosts, whose clocks differ by hours, see to it that a job runs once
-// a day, from 3 o'clock in Berlin. One of them is killed at work.
+// Daily runs five hosts, whose clocks differ by hours, and which run a job once a day, from
+// 3 o'clock in Berlin on. One of them is killed while it runs the job.
 package main
 
 import (
@@ -27,7 +27,7 @@ import (
 const (
 	hosts = 5
 	days  = 5
-	crash = 3 // the day on which the host at work is killed
+	crash = 3 // the day on which the host that runs the job is killed
 	zone  = "Europe/Berlin"
 )
 
@@ -59,13 +59,13 @@ type job struct {
 
 // once does the job unless it was done for the day, and returns the day. Each host
 // calls it every minute or so, also after a failure; it returns ErrNotAcquired
-// while another host is at it.
+// while another host does the job.
 //
-// The day is judged by the database's clock, which is one for all hosts. The mark
-// that the job is done is written in the transaction of the work, under Guard: a
-// host reads the marks only when every host that had the lock before has committed
-// or cannot commit any more, whatever has become of leases and processes. What work
-// does outside of the database is done again if the host dies before its commit.
+// The database's clock, which is the same for all hosts, determines the day. That the
+// job is done is recorded in the transaction of the work, under Guard. So a host reads
+// these records only when every earlier holder of the lock has committed or can no
+// longer commit, whatever happened to leases and processes. What work does outside the
+// database is done again if the host dies before its commit.
 func (j *job) once(ctx context.Context) (day string, done bool, err error) {
 	lock, err := j.locker.TryLock(ctx, "daily:"+j.name, 0, mysqllock.AutoRenew)
 	if err != nil {
@@ -102,8 +102,8 @@ func (j *job) once(ctx context.Context) (day string, done bool, err error) {
 	return day, true, tx.Commit()
 }
 
-// dueDay returns the last day on which the hour has come in zone. Where clocks
-// are set forward over the hour, it comes with the next one.
+// dueDay returns the last day on which the hour has begun in zone. If clocks are set
+// forward past the hour, the next hour counts instead.
 func dueDay(now time.Time, zone *time.Location, hour int) string {
 	now = now.In(zone)
 	year, month, day := now.Date()
@@ -113,24 +113,24 @@ func dueDay(now time.Time, zone *time.Location, hour int) string {
 	return time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Format(time.DateOnly)
 }
 
-// databaseNow asks the database's clock, in a way that no time zone of a session
-// and no setting of the driver changes.
+// databaseNow reads the database's clock, independently of the time zone of the session
+// and of the settings of the driver.
 func databaseNow(ctx context.Context, q mysqllock.Queryer) (time.Time, error) {
 	var micros int64
 	err := q.QueryRowContext(ctx, "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))").Scan(&micros)
 	return time.UnixMicro(micros), err
 }
 
-// child is a host. At each line of its input it looks whether the job must be
-// done, and tells what came of it. The line says by how many hours the demonstration
-// has moved the time, and whether the work should be slow.
+// child is a host. For each line of its input, it checks whether the job is due, and
+// prints the result. The line contains by how many hours the demonstration has moved the
+// time, and whether the work should be slow.
 func child() error {
 	db, err := sql.Open("mysql", os.Getenv("MYSQLLOCK_DSN"))
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	locker, err := mysqllock.New(db, mysqllock.WithLease(time.Second)) // so that we need not wait long
+	locker, err := mysqllock.New(db, mysqllock.WithLease(time.Second)) // so that the others need not wait long
 	if err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func startHost(dsn string, number int) (*process, error) {
 	return p, p.cmd.Start()
 }
 
-// order lets the host look, with the time moved by some hours.
+// order makes the host check, with the time moved by some hours.
 func (p *process) order(moved int, slow bool) error {
 	_, err := fmt.Fprintln(p.input, moved, slow)
 	return err
@@ -243,8 +243,8 @@ func parent() error {
 	for _, statement := range []string{
 		"DROP TABLE IF EXISTS example_daily, example_report",
 		createMarks,
-		// What the job makes. No unique key on day: it is the lock that has to
-		// prevent a second one.
+		// The results of the job. There is no unique key on day, because the lock must
+		// prevent a second result.
 		"CREATE TABLE example_report (id INT AUTO_INCREMENT PRIMARY KEY, day DATE NOT NULL) ENGINE = InnoDB",
 	} {
 		if _, err := db.Exec(statement); err != nil {
@@ -252,7 +252,7 @@ func parent() error {
 		}
 	}
 
-	// The demonstration begins at noon, and moves the time on by a day at a time.
+	// The demonstration begins at noon, and advances the time by one day at a time.
 	now, err := databaseNow(context.Background(), db)
 	if err != nil {
 		return err
@@ -291,7 +291,7 @@ func parent() error {
 	return check(db)
 }
 
-// killOneAtWork lets a host begin with the work of a day, and kills it.
+// killOneAtWork kills a host after it has begun the work of a day.
 func killOneAtWork(running []*process, moved int) ([]*process, error) {
 	victim := running[0]
 	if err := victim.order(moved, true); err != nil {
@@ -302,7 +302,7 @@ func killOneAtWork(running []*process, moved int) ([]*process, error) {
 		return running, err
 	}
 	if line != "at work" {
-		return running, fmt.Errorf("host %d tells %q", victim.number, line)
+		return running, fmt.Errorf("host %d printed %q", victim.number, line)
 	}
 	victim.cmd.Process.Kill()
 	victim.cmd.Wait()
@@ -310,7 +310,7 @@ func killOneAtWork(running []*process, moved int) ([]*process, error) {
 	return running[1:], nil
 }
 
-// runDay lets all hosts look at once, again and again until the job is done, and
+// runDay makes all hosts check at the same time, repeatedly until the job is done, and
 // then once more.
 func runDay(running []*process, moved int) error {
 	for done, after := false, false; !after; time.Sleep(50 * time.Millisecond) {

@@ -1,7 +1,7 @@
 //go:build unix
 
-// Demo shows locks at work on a real server: several processes share them; one
-// is killed, one is paused, one has its lock taken away.
+// Demo shows locks on a real server: several processes use them; one is killed, one is
+// paused, and one has its lock taken away.
 package main
 
 import (

@@ -14,8 +14,8 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// process is what the processes of the demo do, each with a pool and a Locker of
-// its own. It tells in lines of its output what becomes of its lock.
+// process is the main function of the processes of the demo, each with a pool and a Locker of
+// its own. It prints lines about its lock.
 func process(name, lock string, turns int) error {
 	db, err := sql.Open("mysql", os.Getenv("MYSQLLOCK_DSN"))
 	if err != nil {

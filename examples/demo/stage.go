@@ -20,8 +20,7 @@ import (
 	"github.com/mysqllock/mysqllock/examples/internal/demo"
 )
 
-// A stage runs the processes of the demo, prints what happens, and counts the
-// checks.
+// A stage runs the processes of the demo, prints what happens, and counts the checks.
 type stage struct {
 	dsn            string
 	db             *sql.DB
@@ -55,7 +54,7 @@ func (s *stage) scene(format string, args ...any) {
 	fmt.Printf(format+"\n", args...)
 }
 
-// say prints a line with the time since the begin of the demo.
+// say prints a line with the time since the start of the demo.
 func (s *stage) say(format string, args ...any) {
 	fmt.Printf("%6.2f s  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
 }
@@ -71,7 +70,7 @@ func (s *stage) check(ok bool, format string, args ...any) {
 	fmt.Printf("%8s  %s\n", mark, fmt.Sprintf(format, args...))
 }
 
-// summary says how it went.
+// summary prints the result.
 func (s *stage) summary() error {
 	if s.failed > 0 {
 		return fmt.Errorf("%d of %d checks failed", s.failed, s.passed+s.failed)
@@ -85,7 +84,7 @@ type actor struct {
 	name  string
 	cmd   *exec.Cmd
 	input io.WriteCloser
-	lines chan string // what it tells; closed when it has ended
+	lines chan string // of its output; closed when it has ended
 }
 
 // start starts a process that takes a lock: for some turns, or, with 0, to keep it.
@@ -100,7 +99,7 @@ func (s *stage) start(name, lock string, turns int) (*actor, error) {
 	if err != nil {
 		return nil, err
 	}
-	// In a group of its own: should we be killed, even a paused one is ended.
+	// In a group of its own, so that even a paused process ends if the demo is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, err
@@ -132,7 +131,7 @@ func (s *stage) clear() {
 	defer s.mu.Unlock()
 	for _, a := range s.actors {
 		a.input.Close()
-		a.signal(syscall.SIGCONT) // should it be paused
+		a.signal(syscall.SIGCONT) // in case it is paused
 		defer time.AfterFunc(10*time.Second, func() { a.cmd.Process.Kill() }).Stop()
 	}
 	for _, a := range s.actors {
@@ -145,7 +144,7 @@ func (s *stage) clear() {
 
 func (a *actor) signal(sig syscall.Signal) error { return a.cmd.Process.Signal(sig) }
 
-// reported tells whether the process has told something that was not asked for yet.
+// reported reports whether the process has printed a line that was not read yet.
 func (a *actor) reported() bool { return len(a.lines) > 0 }
 
 // got waits until the process has its lock, and returns the token.
@@ -157,7 +156,7 @@ func (a *actor) got() (token uint64, err error) {
 	return strconv.ParseUint(text, 10, 64)
 }
 
-// lost waits until the process tells that its lock is lost, and why.
+// lost waits until the process prints that its lock is lost, and returns why.
 func (a *actor) lost() (cause string, err error) { return a.next("lost") }
 
 // write lets the process write under its lock, and returns what came of it.
@@ -178,10 +177,10 @@ func (a *actor) next(word string) (rest string, err error) {
 		}
 		rest, ok = strings.CutPrefix(line, word+" ")
 		if !ok {
-			return "", fmt.Errorf("process %s told %q instead of %q", a.name, line, word)
+			return "", fmt.Errorf("process %s printed %q instead of %q", a.name, line, word)
 		}
 		return rest, nil
 	case <-time.After(20 * time.Second):
-		return "", fmt.Errorf("process %s has not told %q for 20 s", a.name, word)
+		return "", fmt.Errorf("process %s has not printed %q for 20 s", a.name, word)
 	}
 }

@@ -1,4 +1,4 @@
-// First: a first program of one's own, to be copied out of this repository.
+// First is a first program, to be copied into a module of your own.
 package main
 
 import (
@@ -39,11 +39,11 @@ func run() error {
 		return err
 	}
 	defer db.Close()
-	locker, err := mysqllock.New(db) // once a process
+	locker, err := mysqllock.New(db) // once per process
 	if err != nil {
 		return err
 	}
-	defer locker.Close()                            // releases what is still held
+	defer locker.Close()                            // releases the locks that are still held
 	if err := locker.CreateTable(ctx); err != nil { // or schema.sql, if the account may not CREATE
 		return err
 	}

@@ -1,5 +1,5 @@
-// Handover: process A holds a lock for 15 s; two workers of process B wait for
-// it up to 17 s each, and get it one after the other.
+// Handover has a process A that holds a lock for 15 s, and a process B with two workers, which
+// wait for the lock for up to 17 s each, and get it one after the other.
 package main
 
 import (

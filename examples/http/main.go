@@ -1,6 +1,6 @@
-// Http: a service that ships each order once at a time. A request that comes while
-// another one works on the same order waits a little, and then gets 409. While the
-// database cannot be asked for the lock, requests get 503.
+// Http is a service in which one request at a time ships an order. A request that arrives while
+// another one ships the same order waits briefly, and then gets 409. While the database does not
+// answer, requests get 503.
 package main
 
 import (
@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	patience = 300 * time.Millisecond // how long a request waits for the lock
+	lockWait = 300 * time.Millisecond // how long a request waits for the lock
 	work     = time.Second
 )
 
@@ -46,7 +46,7 @@ func (s *service) routes() http.Handler {
 func (s *service) ship(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
 	// ctx ends with the request, and if the lock is lost.
-	err := s.locker.Do(r.Context(), "order:"+id, patience, mysqllock.AutoRenew, func(ctx context.Context) error {
+	err := s.locker.Do(r.Context(), "order:"+id, lockWait, mysqllock.AutoRenew, func(ctx context.Context) error {
 		return s.pack(ctx, id)
 	})
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *service) ship(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "order %s shipped\n", id)
 }
 
-// fail answers a request with the status that its error asks for.
+// fail replies with the status for an error.
 func fail(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, mysqllock.ErrNotAcquired): // another request works on it
@@ -71,10 +71,10 @@ func fail(w http.ResponseWriter, err error) {
 	}
 }
 
-// pack locks the order too, because it is also called from elsewhere. Under
-// ship it re-enters the lock, which costs nothing.
+// pack also locks the order, because it has other callers. If ship calls it, it
+// re-enters the lock, which costs nothing.
 func (s *service) pack(ctx context.Context, id string) error {
-	return s.locker.Do(ctx, "order:"+id, patience, mysqllock.AutoRenew, func(ctx context.Context) error {
+	return s.locker.Do(ctx, "order:"+id, lockWait, mysqllock.AutoRenew, func(ctx context.Context) error {
 		select {
 		case <-time.After(work):
 			return nil
@@ -108,7 +108,7 @@ func run(dsn, listen string) error {
 	if err != nil {
 		return err
 	}
-	defer locker.Close() // gives back what is still held
+	defer locker.Close() // releases the locks that are still held
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	if err := locker.CreateTable(ctx); err != nil {
@@ -136,7 +136,7 @@ func run(dsn, listen string) error {
 		case <-ctx.Done():
 		}
 	}
-	// Requests under way come to their end before the locks are given back.
+	// Requests in progress end before the locks are released.
 	shutdown, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return errors.Join(err, server.Shutdown(shutdown))
@@ -148,7 +148,7 @@ func tryOut(url string, locker *mysqllock.Locker) error {
 	var (
 		wg       sync.WaitGroup
 		mu       sync.Mutex
-		answers  = map[string]map[int]int{"17": {}, "42": {}} // how often which status
+		answers  = map[string]map[int]int{"17": {}, "42": {}} // the number of replies by status
 		problems error
 	)
 	for _, id := range []string{"42", "42", "42", "17"} {

@@ -1,4 +1,4 @@
-// Queue: a process that receives orders locks each of them and puts it into a queue, with a
+// Queue has a process that receives orders, locks each of them, and puts it into a queue with a
 // ticket. Another process takes the ticket, ships the order under the same lock, and unlocks it.
 package main
 

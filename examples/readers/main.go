@@ -1,5 +1,5 @@
-// Readers: one process refreshes a cache under an exclusive lock, and four processes read it
-// under shared ones: at the same time as each other, but never during a refresh.
+// Readers has one process that refreshes a cache under an exclusive lock, and four that read it
+// under a shared lock: at the same time as each other, but never during a refresh.
 package main
 
 import (

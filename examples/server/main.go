@@ -1,4 +1,4 @@
-// Server: a private server for programs of one's own. It prints the DSN of a
+// Server runs a private server for programs of your own. It prints the DSN of a
 // database with nothing but the table of locks, and removes the server when it is
 // interrupted.
 package main

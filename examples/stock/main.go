@@ -1,5 +1,5 @@
-// Stock: five processes sell a product of which there are ten pieces. Each sale
-// is a transaction under the lock: ten are sold, none twice.
+// Stock runs five processes that sell a product of which there are ten pieces. Each sale is a
+// transaction under the lock: ten are sold, none twice.
 package main
 
 import (
@@ -52,7 +52,7 @@ func child() error {
 	}
 	defer locker.Close()
 	ctx := context.Background()
-	if err := locker.CreateTable(ctx); err != nil { // all five may do so at once
+	if err := locker.CreateTable(ctx); err != nil { // all five may call it at once
 		return err
 	}
 	for {
@@ -82,8 +82,8 @@ func sell(ctx context.Context, db *sql.DB, locker *mysqllock.Locker) (piece int,
 		return 0, err
 	}
 	defer tx.Rollback()
-	// First in the transaction: until its end nobody else can get the lock, even
-	// if our lease ends before.
+	// First in the transaction: until it ends, no other process can get the lock, even if
+	// the lease of this one ends before.
 	if err := lock.Guard(ctx, tx); err != nil {
 		return 0, err
 	}
@@ -119,7 +119,7 @@ func parent() error {
 	for _, statement := range []string{
 		"DROP TABLE IF EXISTS example_product, example_sale",
 		"CREATE TABLE example_product (id INT PRIMARY KEY, pieces INT NOT NULL) ENGINE = InnoDB",
-		// No unique key on piece: it is the lock that has to prevent a second sale.
+		// There is no unique key on piece, because the lock must prevent a second sale.
 		"CREATE TABLE example_sale (id INT AUTO_INCREMENT PRIMARY KEY, piece INT NOT NULL, seller INT NOT NULL) ENGINE = InnoDB",
 		fmt.Sprintf("INSERT INTO example_product VALUES (1, %d)", pieces),
 	} {

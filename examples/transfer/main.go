@@ -1,4 +1,4 @@
-// Transfer: four processes transfer money between two accounts, two of them in each direction.
+// Transfer runs four processes that transfer money between two accounts, two of them in each direction.
 // Each transfer locks both accounts and is one transaction.
 package main
 

@@ -1,4 +1,4 @@
-// Workers: eight processes call a slow service that allows three calls at a time. A semaphore
+// Workers runs eight processes that call a slow service that allows three calls at a time. A semaphore
 // admits them: each call has one of three permits.
 package main
 
@@ -72,8 +72,8 @@ func call(ctx context.Context, permits *mysqllock.Semaphore) error {
 	}
 	defer permit.Unlock()
 
-	// Of the permits that are held, each has another slot, so it can stand for one of the
-	// service's connections, ports or licences.
+	// Each permit that is held has a different slot, which can represent one of the service's
+	// connections, ports or licences.
 	request, err := http.NewRequestWithContext(permit.Context(), http.MethodPost, fmt.Sprintf("%s/%d?worker=%d", *url, permit.Slot(), *worker), nil)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Package demo gives an example a database to run on.
+// Package demo provides the examples with a database.
 package demo
 
 import (
@@ -21,8 +21,8 @@ var (
 	serverFlag = flag.String("server", "", "private server to start: mysql or mariadb (default: whichever is found first)")
 )
 
-// Database returns the data source name of a database to run on and says in one
-// line what it is; stop ends the server that was started for it, if any.
+// Database returns the data source name of a database to run on, and prints a line about it.
+// stop ends the server that was started for it, if any.
 func Database() (dsn string, stop func(), err error) {
 	dsn, stop, origin := *dsnFlag, func() {}, "as given"
 	if dsn == "" {
