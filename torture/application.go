@@ -12,7 +12,7 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// rejected tells that the database refused the token while Err says nil.
+// rejected records that the database refused the token, and whether Err was still nil.
 func (h *hold) rejected(by string) {
 	h.c.count("refused by the " + by)
 	at := now()

@@ -364,8 +364,8 @@ func (h *history) checkSignals() (m margin, found []violation) {
 	return m, found
 }
 
-// stood tells whether the process of a term, which should have told a loss
-// before an instant, stood still around it.
+// stood reports whether the process of a term, which should have reported a loss
+// before an instant, was paused around it.
 func (h *history) stood(t *term, before instant) bool {
 	late := span{before.add(-20 * time.Millisecond), t.signal}
 	return slices.ContainsFunc(h.pauses[workerOf(t.holder)], late.meets)

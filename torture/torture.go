@@ -446,7 +446,7 @@ func (t *torture) round(ctx context.Context, kind string) error {
 	return nil
 }
 
-// crowded watches the machine for a time, and tells whether it had so much to do,
+// crowded watches the machine for a time, and reports whether it had so much to do,
 // more than three threads ready for each processor, that no time says anything
 // about the library.
 func crowded(ctx context.Context, d time.Duration) bool {

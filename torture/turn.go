@@ -207,7 +207,7 @@ func (h *hold) watch() {
 	}
 }
 
-// giveBack unlocks, and tells how the term ended.
+// giveBack unlocks, and records how the term ended.
 func (h *hold) giveBack() { h.giveBackAfter(0) }
 
 // giveBackAfter unlocks a lock that stays taken for a time since it was acquired.
@@ -245,7 +245,7 @@ func (h *hold) ending() event {
 	return end
 }
 
-// ended tells how a term ended, by the error of Unlock.
+// ended records how a term ended, given the error of Unlock.
 func (h *hold) ended(end event, err error) {
 	c := h.c
 	switch {

@@ -35,7 +35,7 @@ MYSQLLOCK_TEST_MYSQL_DSN or MYSQLLOCK_TEST_MARIADB_DSN to its DSN`, err)
 	return client.Close()
 }
 
-// Kind tells whether an image, or a mirror's image, is one of "mysql" or "mariadb".
+// Kind returns "mysql" or "mariadb", given the name of an image, which may be a mirror's.
 func Kind(image string) (string, error) {
 	kind, _, _ := strings.Cut(path.Base(image), ":")
 	if kind != "mysql" && kind != "mariadb" {
