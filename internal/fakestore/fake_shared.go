@@ -71,6 +71,9 @@ func (s *Store) join(b store.AcquireRequest, token uint64, now time.Time) store.
 // a transaction guards a shared hold. The row is available, or was claimed by the request. The
 // caller holds Table.mu.
 func (s *Store) claim(r *row, b store.AcquireRequest, now time.Time) store.Grant {
+	if r.owner == marked(b.Owner, "-") {
+		return store.Grant{Locked: true}
+	}
 	left := s.sharedLeft(b.Name, now)
 	if mayClaim := b.MayClaim || b.Claimed; !mayClaim && left > 0 {
 		s.enlist(r, b)
