@@ -623,13 +623,23 @@ var permits = []mutation{
 	},
 	{
 		"all slots are read if processes disagree about the limit", "internal/store/permit.go",
-		"if window == req.Limit || sem.slot != 0 && !sem.beyond {", "if window == req.Limit || sem.slot != 0 {",
+		"if w == all || sem.slot != 0 && !sem.beyond {", "if w == all || sem.slot != 0 {",
 		"TestLimitsOfManySlots",
 	},
 	{
 		"further slots are read if the first are held", "internal/store/permit.go",
-		"if window == req.Limit || sem.slot != 0 && !sem.beyond {", "if window > 0 {",
+		"if w == all || sem.slot != 0 && !sem.beyond {", "if w.first > 0 {",
 		"TestManyPermits",
+	},
+	{
+		"slots are read first where one was found before", "internal/store/permit.go",
+		"\t\ts.windows.set(req.Name, sem.slot)\n", "",
+		"TestPermitsOfManySlots",
+	},
+	{
+		"no slots above the limit are read first", "internal/store/permit.go",
+		"if first == 0 || first > req.Limit {", "if first == 0 {",
+		"TestSlotWindows",
 	},
 	{
 		"slots above the limit are read", "internal/store/sql/semaphore.sql",
