@@ -2,6 +2,7 @@ package mysqllock
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -220,7 +221,12 @@ func (a *attempt) undoUnknown() {
 	if claim == (store.Claim{}) {
 		claim = a.request.Claim
 	}
-	a.l.releaser.Add(claim, max(a.request.Lease, store.ClaimLease), unknown, time.Now())
+	var partly store.PartlySent
+	if lease := max(a.request.Lease, store.ClaimLease); errors.As(a.err, &partly) {
+		a.l.releaser.AddSeveral(claim, lease, time.Now())
+	} else {
+		a.l.releaser.Add(claim, lease, unknown, time.Now())
+	}
 }
 
 // release releases the row of an unwanted grant, and wakes the next waiter.

@@ -46,22 +46,22 @@ func (l *Locker) TryLockAll(ctx context.Context, names []string, wait, lease tim
 	case len(names) > store.BatchSize:
 		return nil, fmt.Errorf("mysqllock: acquire all: %d names; the limit is %d", len(names), store.BatchSize)
 	}
+	c := &setCall{l: l, ctx: ctx, began: time.Now(), wait: wait, lease: lease, names: names}
 	for _, name := range names {
 		if err := cmp.Or(checkName(name), checkLease(lease)); err != nil {
-			return nil, opError("acquire", name, err)
+			return nil, c.failedAt(name, err)
 		}
-	}
-	if !l.enter() {
-		return nil, opError("acquire", names[0], ErrClosed)
-	}
-	defer l.working.Done()
-	c := &setCall{l: l, ctx: ctx, began: time.Now(), wait: wait, lease: lease, names: names}
-	if c.owner, c.reentrant = ownerOf(ctx); !c.reentrant {
-		c.ctx = context.WithValue(ctx, ownerKey{}, c.owner)
 	}
 	var err error
 	if c.holder, err = holderOf(ctx); err != nil {
-		return nil, opError("acquire", names[0], err)
+		return nil, c.failed(err)
+	}
+	if !l.enter() {
+		return nil, c.failed(ErrClosed)
+	}
+	defer l.working.Done()
+	if c.owner, c.reentrant = ownerOf(ctx); !c.reentrant {
+		c.ctx = context.WithValue(ctx, ownerKey{}, c.owner)
 	}
 	if err := c.acquire(); err != nil {
 		held, others := l.endHandles(c.locks)
@@ -265,8 +265,10 @@ func (c *setCall) finish() error {
 }
 
 // failed reports the error of a batch as that of the first of the remaining names.
-func (c *setCall) failed(err error) error {
-	name := c.names[0]
+func (c *setCall) failed(err error) error { return c.failedAt(c.names[0], err) }
+
+// failedAt reports the error of one name to the observers, and counts it.
+func (c *setCall) failedAt(name string, err error) error {
 	_, err = c.l.acquireEnded("acquire", name, nil, err, c.observe(name))
 	return err
 }

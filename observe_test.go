@@ -166,6 +166,36 @@ func TestObserver(t *testing.T) {
 	})
 }
 
+// A set that is refused at once is observed as a single lock would be.
+func TestObserverOfASetThatIsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l, s := f.observed()
+		for _, try := range []struct {
+			ctx   context.Context
+			names []string
+			lease time.Duration
+			err   error
+		}{
+			{bg, []string{"a", "b\n"}, AutoRenew, ErrInvalidName},
+			{bg, []string{"b\n", "a"}, -1, ErrInvalidLease},
+			{WithHolder(bg, "\n"), []string{"b", "a"}, AutoRenew, nil},
+		} {
+			_, err := l.TryLockAll(try.ctx, try.names, 0, try.lease)
+			require.Error(t, err)
+			if try.err != nil {
+				require.ErrorIs(t, err, try.err)
+			}
+		}
+		require.NoError(t, l.Close())
+		_, err := l.TryLockAll(bg, []string{"b", "a"}, 0, AutoRenew)
+		require.ErrorIs(t, err, ErrClosed)
+		refused := []string{"o start a", "o a error in a after 0s, token 0, handed over false"}
+		require.Equal(t, slices.Concat(
+			[]string{"o start b\n", "o b\n error in b\n after 0s, token 0, handed over false"}, refused, refused, refused,
+		), s.take())
+	})
+}
+
 // The acquiring statement has the values of the observers' context, and ends with
 // its own.
 func TestObservedStatement(t *testing.T) {

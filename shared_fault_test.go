@@ -337,6 +337,43 @@ func TestRepeatedClaimOfALockedRow(t *testing.T) {
 	})
 }
 
+// A statement that claims a name again, but is executed only after its call has returned and the claim
+// was released, keeps nobody out for as long as a claim lasts. A lock that is acquired and released in
+// between hides that release from the statement.
+func TestLateClaim(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		proxy, reader, direct := wire.New(t, e.server.Addr()), e.locker(t), e.db(t, "")
+		l := newLocker(t, e.through(t, proxy))
+		r := rlock(t, reader, "x", auto)
+		limited, cancel := context.WithCancel(ctx)
+		defer cancel()
+		var claims, promotions atomic.Int32
+		late := make(chan string, 1)
+		proxy.Interfere(func(query string) wire.Interference {
+			switch {
+			case strings.Contains(query, "AS taken") && claims.Add(1) == 2:
+				late <- query
+				cancel()
+				return wire.Interference{Error: 2013, NotSent: true} // so it may yet be executed
+			case strings.Contains(query, "AS alone") && promotions.Add(1) == 2:
+				return wire.Interference{Error: 1213, NotSent: true} // so the name is claimed again
+			}
+			return wire.Interference{}
+		})
+		_, err := l.TryLock(limited, "x", mysqllock.WaitForever, auto)
+		require.ErrorIs(t, err, context.Canceled)
+		require.NoError(t, r.Unlock())
+		k, err := reader.TryRLock(ctx, "x", time.Second, auto) // the claim was released
+		require.NoError(t, err)
+		require.NoError(t, k.Unlock())
+		_, err = direct.Exec(<-late)
+		require.NoError(t, err)
+		k, err = reader.TryRLock(ctx, "x", 3*time.Second, auto)
+		require.NoError(t, err)
+		require.NoError(t, k.Unlock())
+	})
+}
+
 // The guard of one lock does not delay those who share another, although MariaDB also locks the gap
 // before its entry.
 func TestSharedBesideAGuardOfAnother(t *testing.T) {

@@ -71,6 +71,9 @@ func (s *Store) join(req store.AcquireRequest, token uint64, now time.Time) stor
 // a transaction guards a shared hold. The row is available, or was claimed by the request. The
 // caller holds Table.mu.
 func (s *Store) claim(r *row, req store.AcquireRequest, now time.Time) store.Grant {
+	if r.owner == marked(req.Owner, "-") {
+		return store.Grant{Locked: true}
+	}
 	left := s.sharedLeft(req.Name, now)
 	if mayClaim := req.MayClaim || req.Claimed; !mayClaim && left > 0 {
 		s.enlist(r, req)

@@ -144,8 +144,23 @@ var shared = []mutation{
 	},
 	{
 		"a claim that is sent twice recognizes itself", "internal/store/sql/claim.sql",
-		"p.mode <> 0 AND (p.owner = {owner} OR {>available}) AS claimed", "p.mode <> 0 AND {>available} AS claimed",
+		"p.mode <> 0 AND (p.owner = {owner} OR p.owner <> {released} AND {>available}) AS claimed", "p.mode <> 0 AND p.owner <> {released} AND {>available} AS claimed",
 		"TestContract/./a_repeated_claim",
+	},
+	{
+		"a claim after its release claims nothing", "internal/store/sql/claim.sql",
+		"p.mode <> 0 AND (p.owner = {owner} OR p.owner <> {released} AND {>available}) AS claimed", "p.mode <> 0 AND (p.owner = {owner} OR {>available}) AS claimed",
+		"TestContract/./a_claim_that_comes_after",
+	},
+	{
+		"a claim after its release takes no plain name", "internal/store/sql/claim.sql",
+		"p.owner NOT IN ({owner}, {released}) AND {>available} AND g.name", "p.owner <> {owner} AND {>available} AND g.name",
+		"TestClaimOfAPlainName",
+	},
+	{
+		"a claim is released again after a release, because a late statement may make it again", "attempt.go",
+		"a.l.releaser.AddSeveral(claim, lease, time.Now())", "a.l.releaser.Add(claim, lease, true, time.Now())",
+		"TestLateClaim",
 	},
 	{
 		"a claim goes to the front of the wait queue", "internal/store/sql/claim.sql",
@@ -399,7 +414,12 @@ var shared = []mutation{
 	},
 	{
 		"a claim that Purge has ended is not taken for a grant", "internal/store/sql/end_phase.sql",
-		"  l.owner = IF(mine.alone, INSERT(l.owner, 1, 1, _ascii'-'), l.owner),\n", "",
+		"  l.owner = IF(mine.alone, INSERT(l.owner, 1, 1, _ascii'!'), l.owner),\n", "",
+		"TestClaimAfterPurge",
+	},
+	{
+		"a claim that Purge has ended is made again", "internal/store/sql/end_phase.sql",
+		"_ascii'!'", "_ascii'-'",
 		"TestClaimAfterPurge",
 	},
 	{
@@ -603,13 +623,23 @@ var permits = []mutation{
 	},
 	{
 		"all slots are read if processes disagree about the limit", "internal/store/permit.go",
-		"if window == req.Limit || sem.slot != 0 && !sem.beyond {", "if window == req.Limit || sem.slot != 0 {",
+		"if w == all || sem.slot != 0 && !sem.beyond {", "if w == all || sem.slot != 0 {",
 		"TestLimitsOfManySlots",
 	},
 	{
 		"further slots are read if the first are held", "internal/store/permit.go",
-		"if window == req.Limit || sem.slot != 0 && !sem.beyond {", "if window > 0 {",
+		"if w == all || sem.slot != 0 && !sem.beyond {", "if w.first > 0 {",
 		"TestManyPermits",
+	},
+	{
+		"slots are read first where one was found before", "internal/store/permit.go",
+		"\t\ts.windows.set(req.Name, sem.slot)\n", "",
+		"TestPermitsOfManySlots",
+	},
+	{
+		"no slots above the limit are read first", "internal/store/permit.go",
+		"if first == 0 || first > req.Limit {", "if first == 0 {",
+		"TestSlotWindows",
 	},
 	{
 		"slots above the limit are read", "internal/store/sql/semaphore.sql",

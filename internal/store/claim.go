@@ -77,8 +77,8 @@ func (s *Store) claimAndPromote(ctx context.Context, conn *sqlx.Conn, req Acquir
 // claimText fills in claim.sql or promote.sql with a request.
 func (s *Store) claimText(req AcquireRequest, statement, skip string) func() string {
 	return func() string {
-		return s.query(statement, append(sharedKeys(req.Name), "name", literal(req.Name), "owner", literal(req.Owner), "label", s.labelOf(req.Holder),
-			"lease", micros(req.Lease), "claimLease", micros(ClaimLease), "enlist", req.enlist(), "dead", req.dead.String(), "skip", skip, "r", "p.")...)
+		return s.query(statement, append(sharedKeys(req.Name), "name", literal(req.Name), "owner", literal(req.Owner), "released", literal(released(req.Owner)),
+			"label", s.labelOf(req.Holder), "lease", micros(req.Lease), "claimLease", micros(ClaimLease), "enlist", req.enlist(), "dead", req.dead.String(), "skip", skip, "r", "p.")...)
 	}
 }
 

@@ -107,6 +107,12 @@ func TestClaimOfAPlainName(t *testing.T) {
 		g := acquire(req)
 		require.GreaterOrEqual(t, g.Token, before.Token+TokenRange)
 		require.Equal(t, g.Token, acquire(req).Token, "a copy")
+		freed(t, s, req.Claim)
+		req.Claimed = true
+		require.Zero(t, acquire(req).Token, "a copy that is executed after the release")
+		rows, _, err := s.Look(ctx, []string{"x"})
+		require.NoError(t, err)
+		require.Negative(t, rows["x"].Remaining)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -17,7 +18,8 @@ const (
 	// permitTries limits how many slots one request tries to take. Each try fails if another process
 	// is faster.
 	permitTries = 5
-	// firstSlots is how many slots are read at first, which takes 1 to 2 ms. All 10,000 take 30 ms.
+	// firstSlots is how many slots are read at first, which takes 1 to 2 ms. All 10,000 take 30 ms. They
+	// are those among which this process last found a slot, since others may all be held.
 	firstSlots = 512
 	// firstTakes is the number of slots without a row from which a request picks one. It is small, so
 	// that there are few more rows than permits that were held at the same time.
@@ -82,7 +84,7 @@ func (s *Store) takeSlot(ctx context.Context, req AcquireRequest, sem semaphore)
 		return g, err
 	}
 	if sem.beyond {
-		if now, err := s.readSlots(ctx, req, req.Limit); err != nil || now.live.count() > req.Limit {
+		if now, err := s.readSlots(ctx, req, slotWindow{1, req.Limit}); err != nil || now.live.count() > req.Limit {
 			return s.giveBack(ctx, g.Claim)
 		}
 	}
@@ -126,7 +128,7 @@ func (s *Store) nextForPermit(ctx context.Context, req AcquireRequest, sem semap
 		}
 	}
 	if next != 0 {
-		if now, err := s.readSlots(ctx, req, req.Limit); err != nil || now.live.count() >= req.Limit {
+		if now, err := s.readSlots(ctx, req, slotWindow{1, req.Limit}); err != nil || now.live.count() >= req.Limit {
 			return 0
 		}
 	}
@@ -182,24 +184,28 @@ type semaphore struct {
 // readSemaphore reads the state of a semaphore and picks a slot. It reads all slots only if none of the
 // first ones can be taken, or if processes disagree about the limit.
 func (s *Store) readSemaphore(ctx context.Context, req AcquireRequest, locked slotSet) (sem semaphore, err error) {
-	for _, window := range []int{min(req.Limit, firstSlots), req.Limit} {
-		sem, err = s.readSlots(ctx, req, window)
+	all := slotWindow{1, req.Limit}
+	for _, w := range []slotWindow{s.windows.of(req), all} {
+		sem, err = s.readSlots(ctx, req, w)
 		if err != nil {
 			return sem, err
 		}
-		sem.slot = sem.pick(window, locked)
-		if window == req.Limit || sem.slot != 0 && !sem.beyond {
+		sem.slot = sem.pick(w, locked)
+		if w == all || sem.slot != 0 && !sem.beyond {
 			break
 		}
 	}
 	if sem.live.count() >= req.Limit {
 		sem.slot = 0
 	}
+	if sem.slot != 0 {
+		s.windows.set(req.Name, sem.slot)
+	}
 	return sem, nil
 }
 
-// readSlots reads the slots up to window, and the slots above the limit.
-func (s *Store) readSlots(ctx context.Context, req AcquireRequest, window int) (sem semaphore, err error) {
+// readSlots reads the slots of a window, and the slots above the limit.
+func (s *Store) readSlots(ctx context.Context, req AcquireRequest, w slotWindow) (sem semaphore, err error) {
 	var words []struct {
 		Word                int
 		Present, Live, Open uint32
@@ -211,7 +217,7 @@ func (s *Store) readSlots(ctx context.Context, req AcquireRequest, window int) (
 	}
 	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		s.statements.Add(1)
-		err := conn.SelectContext(ctx, &words, s.query(sqlSemaphore, slotRange(req.Name, window, req.Limit)...))
+		err := conn.SelectContext(ctx, &words, s.query(sqlSemaphore, slotRange(req.Name, w, req.Limit)...))
 		if err == nil && len(words) > 0 && words[0].Demoted {
 			err = ErrDemoted
 		}
@@ -232,19 +238,19 @@ func (s *Store) readSlots(ctx context.Context, req AcquireRequest, window int) (
 }
 
 // slotRange returns the placeholders of slots.sql.
-func slotRange(queue string, window, limit int) []string {
+func slotRange(queue string, w slotWindow, limit int) []string {
 	name := NameOf(queue)
 	return []string{
 		"r", "r.", "queue", literal(queue), "digits", strconv.Itoa(len(queue) + 1), "permits", strconv.Itoa(limit),
-		"window", literal(SlotKey(name, window)), "limit", literal(SlotKey(name, limit)), "last", literal(SlotKey(name, MaxPermits)),
+		"first", literal(SlotKey(name, w.first)), "window", literal(SlotKey(name, w.last)), "limit", literal(SlotKey(name, limit)), "last", literal(SlotKey(name, MaxPermits)),
 	}
 }
 
 // pick returns a slot that may be taken, or 0. It prefers slots that have a row, and picks a random one,
 // so that concurrent requests rarely pick the same slot.
-func (sem *semaphore) pick(window int, locked slotSet) int {
+func (sem *semaphore) pick(w slotWindow, locked slotSet) int {
 	var open, missing []int
-	for i := 1; i <= window; i++ {
+	for i := w.first; i <= w.last; i++ {
 		switch {
 		case locked.has(i):
 		case sem.open.has(i):
@@ -260,6 +266,40 @@ func (sem *semaphore) pick(window int, locked slotSet) int {
 		return 0
 	}
 	return open[rand.IntN(len(open))]
+}
+
+// A slotWindow is a range of slots, including the last.
+type slotWindow struct{ first, last int }
+
+// slotWindows remembers, for semaphores with more than firstSlots slots, in which firstSlots of them this
+// process last found a slot to take. A missing or outdated entry costs one statement.
+type slotWindows struct {
+	mu    sync.Mutex // protects first
+	first map[string]int
+}
+
+// of returns the slots that a request reads first.
+func (ws *slotWindows) of(req AcquireRequest) slotWindow {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	first := ws.first[req.Name]
+	if first == 0 || first > req.Limit {
+		first = 1
+	}
+	return slotWindow{first, min(first+firstSlots-1, req.Limit)}
+}
+
+func (ws *slotWindows) set(queue string, slot int) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	switch first := slot - (slot-1)%firstSlots; {
+	case first == 1:
+		delete(ws.first, queue)
+	case ws.first == nil || len(ws.first) == maxLimits:
+		ws.first = map[string]int{queue: first}
+	default:
+		ws.first[queue] = first
+	}
 }
 
 // refusal returns the answer to a request that acquires no slot.
@@ -280,7 +320,7 @@ func (sem *semaphore) refusal(req AcquireRequest, locked slotSet, limit time.Dur
 	return g
 }
 
-// maxLimits limits the number of semaphores in Store.limits.
+// maxLimits limits the number of semaphores in Store.limits, and in slotWindows.
 const maxLimits = 1024
 
 // expectPermit records that this process waits for a permit.
@@ -312,7 +352,7 @@ func (s *Store) openSemaphores(names []string) (condition string) {
 	defer s.mu.Unlock()
 	for _, name := range names {
 		if limit := s.limits[name]; limit > 0 {
-			condition += " OR l.name = " + literal(name) + " AND " + s.query(sqlPermitOpen, slotRange(name, limit, limit)...)
+			condition += " OR l.name = " + literal(name) + " AND " + s.query(sqlPermitOpen, slotRange(name, slotWindow{1, limit}, limit)...)
 		}
 	}
 	return condition

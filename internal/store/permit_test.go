@@ -565,6 +565,54 @@ func TestLimitsOfManySlots(t *testing.T) {
 	})
 }
 
+// If the first slots are held, only the first request of a process reads all of them.
+func TestPermitsOfManySlots(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		s := stores(1)[0]
+		const limit = 4 * firstSlots
+		freed(t, s, granted(t, s, "warm", time.Minute))
+		var rows []string
+		for i := range 2*firstSlots + 10 {
+			rows = append(rows, fmt.Sprintf("(%s, %d, '%s', UTC_TIMESTAMP(6) + INTERVAL 1 HOUR)", literal(SlotKey("x", i+1)), i, NewOwnerID(s.self)))
+		}
+		_, err := s.db.Exec("INSERT INTO mysqllock (name, token, owner, expires_at) VALUES " + strings.Join(rows, ","))
+		require.NoError(t, err)
+		var claims []Claim
+		for i := range 5 {
+			before := s.Statements()
+			g := takePermit(t, s, limit, time.Minute)
+			claims = append(claims, g.Claim)
+			require.Greater(t, SlotOf(g.Claim.Name), 2*firstSlots+10)
+			statements := s.Statements() - before
+			if i == 0 {
+				require.EqualValues(t, 3, statements)
+			} else {
+				require.EqualValues(t, 2, statements)
+			}
+		}
+		for _, c := range claims {
+			freed(t, s, c)
+		}
+		_, err = s.db.Exec("UPDATE mysqllock SET expires_at = '1970-01-01' WHERE name = " + literal(SlotKey("x", 7)))
+		require.NoError(t, err)
+		g := takePermit(t, s, 2*firstSlots+10, time.Minute) // fewer slots, of which only this one is free
+		require.Equal(t, 7, SlotOf(g.Claim.Name))
+	})
+}
+
+func TestSlotWindows(t *testing.T) {
+	var ws slotWindows
+	of := func(limit int) slotWindow { return ws.of(AcquireRequest{Claim: Claim{Name: "x"}, Limit: limit}) }
+	require.Equal(t, slotWindow{1, 9}, of(9))
+	require.Equal(t, slotWindow{1, firstSlots}, of(MaxPermits))
+	ws.set("x", 2*firstSlots)
+	require.Equal(t, slotWindow{firstSlots + 1, 2 * firstSlots}, of(MaxPermits))
+	require.Equal(t, slotWindow{firstSlots + 1, firstSlots + 1}, of(firstSlots+1))
+	require.Equal(t, slotWindow{1, firstSlots}, of(firstSlots))
+	ws.set("x", firstSlots)
+	require.Equal(t, slotWindow{1, firstSlots}, of(MaxPermits))
+}
+
 // A slot that has a row is taken before one that has none.
 func TestSlotsWithARow(t *testing.T) {
 	onEach(t, func(t *testing.T, stores func(n int) []*Store) {

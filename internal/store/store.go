@@ -42,6 +42,7 @@ type Store struct {
 	prepared        prepared
 	rowWaits        rowWaits
 	sharedNames     sharedNames
+	windows         slotWindows
 	load            atomic.Int64 // acquires and releases in progress that may share statements
 	takes           combiner[AcquireRequest, Grant]
 	releases        combiner[Claim, freedRow]

@@ -340,6 +340,23 @@ var claims = []clause{
 		require.NotZero(t, g.Token)
 		require.True(t, p.owns(permit.Claim))
 	}},
+	{"a claim that comes after its release claims nothing", func(t *testing.T, newProcess func() *process) {
+		p, writer, other := newProcess(), newProcess(), newProcess()
+		a := p.share("x", long)
+		w, _ := writer.claims("x", 0)
+		freed, _ := writer.release(w.Claim)
+		require.True(t, freed)
+		for _, claimed := range []bool{true, false} {
+			w.Claimed = claimed
+			g := writer.acquire(w)
+			require.True(t, g.Locked)
+			require.Zero(t, g.Token)
+			require.False(t, p.owns(w.Claim))
+		}
+		p.release(a.Claim)
+		require.Zero(t, writer.acquire(w).Token)
+		other.share("x", long)
+	}},
 	{"a repeated claim changes nothing", func(t *testing.T, newProcess func() *process) {
 		p, writer := newProcess(), newProcess()
 		a := p.share("x", long)

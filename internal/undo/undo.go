@@ -48,6 +48,7 @@ type pendingRelease struct {
 	lease        time.Duration
 	minHold      store.MinHold // how long the row must stay taken; such a row is released on its own
 	mayBeGranted bool          // a statement that takes the row may still be in flight
+	several      bool          // the same, even after a release has freed the row
 	until        time.Time     // the end of the retries; zero until the database replies
 	due          time.Time
 	tries        int
@@ -68,6 +69,12 @@ func New(repo Repository, timeout time.Duration, freed func(names []string, next
 // have. mayBeGranted means that its acquiring statement may still be in flight.
 func (r *Releaser) Add(c store.Claim, lease time.Duration, mayBeGranted bool, from time.Time) {
 	r.add(c, &pendingRelease{lease: lease, mayBeGranted: mayBeGranted, due: from})
+}
+
+// AddSeveral is Add for a claim for which several acquiring statements were sent. The last one may
+// take the row again after a release has undone the others, so the release is repeated nevertheless.
+func (r *Releaser) AddSeveral(c store.Claim, lease time.Duration, from time.Time) {
+	r.add(c, &pendingRelease{lease: lease, mayBeGranted: true, several: true, due: from})
 }
 
 // AddAfter releases the row of a hold that has ended, from the given time on, so that it stays
@@ -216,9 +223,9 @@ func (r *Releaser) record(claims, skipped []store.Claim, all bool, err error) {
 		switch {
 		case p == nil:
 		case err == nil && (all || !p.mayBeGranted && !owned):
-			delete(r.pending, c)
+			r.done(c)
 		default:
-			if owned {
+			if owned && !p.several {
 				p.mayBeGranted = false // it was granted
 			}
 			if (err == nil || !store.Transient(err)) && p.until.IsZero() {
@@ -270,7 +277,7 @@ func (r *Releaser) releaseSingle(ctx context.Context, c store.Claim, p *pendingR
 	if done {
 		r.mu.Lock()
 		if r.pending[c] == p {
-			delete(r.pending, c)
+			r.done(c)
 		}
 		r.mu.Unlock()
 	}
@@ -278,6 +285,18 @@ func (r *Releaser) releaseSingle(ctx context.Context, c store.Claim, p *pendingR
 		r.freed([]string{c.Name}, next)
 	}
 	return err
+}
+
+// done records that a release has freed the row of a claim, or found that it has another owner. The
+// caller holds mu.
+func (r *Releaser) done(c store.Claim) {
+	switch p := r.pending[c]; {
+	case p == nil:
+	case !p.several:
+		delete(r.pending, c)
+	case p.until.IsZero():
+		p.until = time.Now().Add(max(p.lease, minPending))
+	}
 }
 
 func (p *pendingRelease) send(ctx context.Context, repo Repository, c store.Claim) (freed bool, next store.Process, err error) {
@@ -341,7 +360,7 @@ func (r *Releaser) drainBatch(ctx context.Context, claims []store.Claim) error {
 	if err == nil {
 		releaseEach(limited, r.repo, skipped, func(c store.Claim, next store.Process) {
 			r.mu.Lock()
-			delete(r.pending, c)
+			r.done(c)
 			r.mu.Unlock()
 			r.freed([]string{c.Name}, next)
 		})

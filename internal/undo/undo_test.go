@@ -47,3 +47,29 @@ func TestManyReleasesAtOnce(t *testing.T) {
 		require.Equal(t, "30s*1 1m0s*101", strings.Join(repo.sent, " "))
 	})
 }
+
+// A claim for which several acquiring statements were sent is released again after a release has
+// freed its row, until the last of them can no longer be executed.
+func TestReleaseAfterSeveralStatements(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &recorder{began: time.Now()}
+		r := New(repo, time.Second, func([]string, store.Process) {}, slog.New(slog.DiscardHandler))
+		c := store.Claim{Name: "x", Owner: "o"}
+		r.Add(c, time.Minute, true, time.Now())
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, "0s*1", strings.Join(repo.sent, " "))
+		repo.began, repo.sent = time.Now(), nil
+		r.AddSeveral(c, 2*time.Second, time.Now())
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, "0s*1 100ms*1 300ms*1 800ms*1 1.8s*1 2.8s*1 3.8s*1 4.8s*1 5s*1", strings.Join(repo.sent, " "))
+		require.Zero(t, r.Pending())
+		r.AddSeveral(c, 2*time.Second, time.Now())
+		synctest.Wait()
+		r.Close()
+		mayBeGranted, err := r.Drain(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, c.Name, mayBeGranted)
+	})
+}

@@ -9,9 +9,13 @@
 -- | available, of mode 1 or 2                     | the claim; {enlist} first in the queue  | answerClaimed |
 -- | claimed by {owner}                            | the later end of the claim              | answerClaimed |
 -- | granted to a copy, or by promote              | the later lease end                     | the token     |
--- | held, claimed by another, kept or reserved    | {enlist} at the end of the wait queue   | {>remaining}  |
+-- | available, but {owner} was released there     | {enlist} at the end of the wait queue   | answerLocked  |
+-- | held, claimed by another, kept or reserved    | the same                                | {>remaining}  |
 -- | locked, with SKIP LOCKED                      | nothing                                 | 0             |
 -- | missing, or autocommit is off                 | nothing                                 | 0             |
+--
+-- A request may send this statement several times. If the last one is executed after the release of the
+-- claim, it must not claim the name for nobody.
 --
 -- A claim does not change the token, so it waits for no guard. An UPDATE of two tables may assign in
 -- any order, so values that depend on other columns come from mine. A key of NULL reads no entry of
@@ -20,8 +24,8 @@
   SELECT
     p.name,
     p.mode = 0 AND p.owner = {owner} AS granted,
-    p.mode = 0 AND p.owner <> {owner} AND {>available} AND g.name IS NOT NULL AS taken,
-    p.mode <> 0 AND (p.owner = {owner} OR {>available}) AS claimed,
+    p.mode = 0 AND p.owner NOT IN ({owner}, {released}) AND {>available} AND g.name IS NOT NULL AS taken,
+    p.mode <> 0 AND (p.owner = {owner} OR p.owner <> {released} AND {>available}) AS claimed,
     IF({>available}, -4611686018427387903, {>remaining}) AS refusal,
     p.owner = {owner} AND {>listed} AS listed,
     IF(p.owner = {owner} AND ({>listed} OR p.mode = 0), p.waiters, {>waiters_after_take}) AS rest,

@@ -1,6 +1,7 @@
 -- Resets the mode of a name to 0 if nobody holds it shared any more, so that Purge may delete its row.
--- It also changes the owner id. Otherwise a process that had claimed the name, and was paused since,
--- would mistake mode 0 for its grant.
+-- It also changes the owner id, as force does. Otherwise a process that had claimed the name, and was
+-- paused since, would mistake mode 0 for its grant. It may claim the name again, so the id must not look
+-- like that of a released claim.
 --
 -- | row                                | written | answer |
 -- |------------------------------------|---------|--------|
@@ -17,6 +18,6 @@
 ) AS mine
 STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
 SET
-  l.owner = IF(mine.alone, INSERT(l.owner, 1, 1, _ascii'-'), l.owner),
+  l.owner = IF(mine.alone, INSERT(l.owner, 1, 1, _ascii'!'), l.owner),
   l.mode = IF(mine.alone, 0, l.mode),
   l.holds = l.holds + 0 * LAST_INSERT_ID(mine.alone)

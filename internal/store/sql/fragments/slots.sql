@@ -1,5 +1,5 @@
 -- Some rows of a semaphore as r, each with the number of its slot and the processes that wait. They are
--- the row {queue} of the wait queue, as slot 0; the slots up to {window}; and those from {limit} to {last}.
+-- the row {queue} of the wait queue, as slot 0; the slots from {first} to {window}; and those above {limit}.
 (
   SELECT
     CAST(CONCAT(_ascii'0', SUBSTRING(l.name, {digits})) AS UNSIGNED) AS slot,
@@ -11,5 +11,5 @@
     SELECT COALESCE(MAX(waiters), x'') AS waiters FROM {t} FORCE INDEX (PRIMARY) WHERE name = {queue}
   ) AS q
   STRAIGHT_JOIN {>kept}
-  WHERE l.name BETWEEN {queue} AND {window} OR l.name > {limit} AND l.name <= {last}
+  WHERE l.name = {queue} OR l.name BETWEEN {first} AND {window} OR l.name > {limit} AND l.name <= {last}
 ) AS r
