@@ -675,35 +675,48 @@ func TestFirstGrantInAPoolOfOne(t *testing.T) {
 
 // If readTimeout in the DSN ends a statement behind a locked row, the next one does not wait beside it.
 func TestReadTimeoutBehindALockedRow(t *testing.T) {
-	onEach(t, func(t *testing.T, e env) {
-		server, err := sql.Open("mysql", e.server.DSN("", ""))
-		require.NoError(t, err)
-		defer server.Close()
-		k := acquire(t, e.locker(t), "x", mysqllock.AutoRenew)
-		tx := begin(t, e)
-		require.NoError(t, k.Guard(ctx, tx))
-		require.NoError(t, k.Unlock())
-		db := e.db(t, "readTimeout=1500ms")
-		db.SetMaxOpenConns(8)
-		l := newLocker(t, db)
-		acquired := make(chan error, 1)
-		go func() {
+	calls := map[string]func(l *mysqllock.Locker, held *mysqllock.Lock) error{
+		"acquire": func(l *mysqllock.Locker, _ *mysqllock.Lock) error {
 			k, err := l.TryLock(ctx, "x", mysqllock.WaitForever, mysqllock.AutoRenew)
 			if err == nil {
 				err = k.Unlock()
 			}
-			acquired <- err
-		}()
-		time.Sleep(7 * time.Second)
-		connections, waiting := waitingStatements(t, server, e)
-		t.Logf("%d connections, %d statements that wait", connections, waiting)
-		require.Equal(t, 1, waiting)
-		require.NoError(t, tx.Rollback())
-		select {
-		case err := <-acquired:
-			require.NoError(t, err)
-		case <-time.After(10 * time.Second):
-			t.Fatal("not acquired")
+			return err
+		},
+		"Extend": func(_ *mysqllock.Locker, held *mysqllock.Lock) error { return held.Extend(ctx, time.Hour) },
+	}
+	onEach(t, func(t *testing.T, e env) {
+		for name, call := range calls {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				e := env{server: e.server, database: mysqltest.NewDatabase(t, e.server)}
+				require.NoError(t, e.locker(t).CreateTable(ctx))
+				server, err := sql.Open("mysql", e.server.DSN("", ""))
+				require.NoError(t, err)
+				defer server.Close()
+				db := e.db(t, "readTimeout=1500ms")
+				db.SetMaxOpenConns(8)
+				l := newLocker(t, db)
+				held := acquire(t, l, "x", mysqllock.AutoRenew)
+				if name == "acquire" {
+					require.NoError(t, held.Unlock())
+				}
+				tx := begin(t, e)
+				require.NoError(t, tx.QueryRow("SELECT COUNT(*) FROM mysqllock WHERE name = 'x' FOR UPDATE").Scan(new(int)))
+				ended := make(chan error, 1)
+				go func() { ended <- call(l, held) }()
+				time.Sleep(7 * time.Second)
+				connections, waiting := waitingStatements(t, server, e)
+				t.Logf("%d connections, %d statements that wait", connections, waiting)
+				require.Equal(t, 1, waiting)
+				require.NoError(t, tx.Rollback())
+				select {
+				case err := <-ended:
+					require.NoError(t, err)
+				case <-time.After(10 * time.Second):
+					t.Fatal("not served")
+				}
+			})
 		}
 	})
 }
