@@ -123,6 +123,9 @@ func (l *Locker) force(ctx context.Context, key string) (held bool, err error) {
 		}
 		return err
 	})
+	if err != nil { // it may have freed holds of this Locker
+		l.watchdog.Audit()
+	}
 	if len(all) > 0 {
 		l.waker.Freed([]string{key}, next)
 	}

@@ -61,14 +61,20 @@ func (b *batch) probe() (again time.Duration) {
 	ctx, cancel := context.WithTimeout(b.ctx, outage.ProbeInterval)
 	defer cancel()
 	rows, _, err := b.l.repo.Look(ctx, b.req.Names)
-	if b.ctx.Err() != nil {
-		return 0
-	}
-	state := store.RowFree
-	for _, name := range b.req.Names {
-		if row, found := rows[name]; !found || row.Remaining > 0 {
+	state, missing := store.RowFree, store.Claim{}
+	for _, c := range b.req.Claims(len(b.calls)) {
+		row, found := rows[c.Name]
+		if !found {
+			missing = c
+		} else if row.Remaining > 0 && row.Owner != c.Owner {
 			state = store.RowHeld
 		}
+	}
+	if err == nil && state == store.RowFree && missing != (store.Claim{}) {
+		state, err = b.l.repo.Probe(ctx, missing)
+	}
+	if b.ctx.Err() != nil {
+		return 0
 	}
 	err = outage.DescribeIn(ctx, err)
 	for _, c := range b.calls {
@@ -152,7 +158,7 @@ func (l *Locker) releaseRows(held []*hold) []error {
 	ctx, cancel := context.WithDeadline(context.Background(), end)
 	defer cancel()
 	var freed atomic.Int64
-	err := undo.ReleaseAll(ctx, l.repo, claims, func(names []string, n int64, next store.Process) {
+	unknown, err := undo.ReleaseAll(ctx, l.repo, claims, func(names []string, n int64, next store.Process) {
 		freed.Add(n)
 		l.waker.Released(names, next)
 	})
@@ -166,7 +172,7 @@ func (l *Locker) releaseRows(held []*hold) []error {
 		switch row := rows[c.Name]; {
 		case lookErr == nil && row.ReleasedBy(c):
 		case lookErr == nil && row.Owner != c.Owner:
-			if err == nil { // otherwise the row may have been released and then acquired by another owner
+			if err == nil && !unknown { // otherwise the row may have been released and then acquired by another owner
 				errs[i] = ErrLost
 			}
 		default:

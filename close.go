@@ -81,7 +81,7 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 	clear(l.holds)
 	l.mu.Unlock()
 
-	err := undo.ReleaseAll(ctx, l.repo, claims, func(names []string, n int64, next store.Process) {
+	_, err := undo.ReleaseAll(ctx, l.repo, claims, func(names []string, n int64, next store.Process) {
 		l.released.Add(n)
 		l.waker.Released(names, next)
 	})

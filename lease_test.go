@@ -236,6 +236,27 @@ func TestForceUnlockThatDies(t *testing.T) {
 	})
 }
 
+// A Locker whose own lock was freed by a ForceUnlock of its own, which had no reply, learns of it at once.
+func TestForceUnlockOfItsOwnWithoutReply(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		proxy := wire.New(t, e.server.Addr())
+		l := newLocker(t, e.through(t, proxy), mysqllock.WithLease(6*time.Second))
+		k := acquire(t, l, "x", mysqllock.AutoRenew)
+		eventually(t, "a session", func() bool { return l.Stats().Renewals > 0 })
+		proxy.Interfere(func(query string) wire.Interference {
+			if strings.HasPrefix(query, "COMMIT") {
+				return wire.Interference{Error: 2013} // it is executed
+			}
+			return wire.Interference{}
+		})
+		_, err := l.ForceUnlock(ctx, "x")
+		require.ErrorContains(t, err, "2013")
+		start := time.Now()
+		requireOver(t, k, mysqllock.ErrLost)
+		require.Less(t, time.Since(start), time.Second)
+	})
+}
+
 // The holder checks its rows before a ForceUnlock that waits for a guard frees one of them, and
 // learns of the loss at once nevertheless.
 func TestForceUnlockBehindAGuardIsReported(t *testing.T) {

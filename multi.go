@@ -361,8 +361,11 @@ func (c *setCall) adopt(b *batch) error {
 	late := b.err == nil && !time.Now().Before(lease.TrustedUntil(b.grant.Sent, b.req.Lease))
 	if b.err != nil || late {
 		b.undo()
-		if b.err != nil && !store.Transient(b.err) {
+		switch {
+		case b.err != nil && !store.Transient(b.err):
 			return b.err
+		case c.wait <= 0 && store.OutcomeUnknown(b.err) && !store.Contended(b.err): // its own batch must not refuse it
+			return fmt.Errorf("%w: %w", ErrUnavailable, b.err)
 		}
 		return nil
 	}

@@ -109,6 +109,20 @@ func TestBatchWithoutReply(t *testing.T) {
 	}
 }
 
+// A batch whose reply is late is not refused because of the names that it has taken itself.
+func TestBatchWithALateReply(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker()
+		f.meet(slow(2*time.Second), "batch")
+		_, err := l.TryLockAll(bg, []string{"a", "b"}, 0, AutoRenew)
+		require.ErrorIs(t, err, ErrUnavailable)
+		require.NotErrorIs(t, err, ErrNotAcquired)
+		time.Sleep(time.Minute)
+		require.Zero(t, f.left("a"))
+		require.Zero(t, f.left("b"))
+	})
+}
+
 // While the set waits for a name, fixed leases of the others are kept; when it has all, they
 // end together, and by themselves.
 func TestFixedLeasesOfASet(t *testing.T) {

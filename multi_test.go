@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/mysqllock/mysqllock"
 	"github.com/mysqllock/mysqllock/internal/mysqltest"
+	"github.com/mysqllock/mysqllock/internal/wire"
 )
 
 // numbered returns n names, not sorted.
@@ -476,6 +478,47 @@ func TestUnlockOfASetWakesWaiters(t *testing.T) {
 			require.Less(t, (<-acquired).Sub(start), 500*time.Millisecond)
 		}
 		wg.Wait()
+	})
+}
+
+// If the reply to a statement of a set is lost, the call is not refused because of its own locks, and a lock that it
+// has released is not lost, although another owner has acquired it since.
+func TestSetWithoutReply(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		proxy, other, names := wire.New(t, e.server.Addr()), e.locker(t), []string{"a", "b", "c"}
+		l := newLocker(t, e.through(t, proxy))
+		lose := func(part string, again func()) {
+			sent := 0
+			proxy.Interfere(func(query string) wire.Interference {
+				if !strings.Contains(query, part) {
+					return wire.Interference{}
+				}
+				if sent++; sent == 1 {
+					return wire.Interference{Error: 2013}
+				}
+				again()
+				again = func() {}
+				return wire.Interference{}
+			})
+		}
+		lose("INSERT", func() {})
+		_, err := l.TryLockAll(ctx, names, 0, mysqllock.AutoRenew)
+		require.ErrorIs(t, err, mysqllock.ErrUnavailable)
+		require.NotErrorIs(t, err, mysqllock.ErrNotAcquired)
+		require.ErrorContains(t, err, "2013")
+		for _, name := range names {
+			requireFree(t, other, name)
+		}
+		proxy.Interfere(nil)
+
+		s := acquireAll(t, l, names...)
+		var k *mysqllock.Lock
+		lose("released_at", func() { k = acquire(t, other, "b", mysqllock.AutoRenew) })
+		require.NoError(t, s.Unlock())
+		require.NotNil(t, k, "acquired between the two releases")
+		require.Zero(t, l.Stats().Lost)
+		require.NoError(t, k.Err())
+		require.NoError(t, k.Unlock())
 	})
 }
 

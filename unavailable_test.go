@@ -359,11 +359,16 @@ func TestFirstGrantsBehindLockedRows(t *testing.T) {
 // A first grant whose connection has died keeps its slot no longer than the server
 // needs to say that it does not execute the statement.
 func TestFirstGrantOnADeadConnection(t *testing.T) {
+	t.Run("four", func(t *testing.T) { testFirstGrantOnADeadConnection(t, 4) })
+	t.Run("one", func(t *testing.T) { testFirstGrantOnADeadConnection(t, 1) })
+}
+
+func testFirstGrantOnADeadConnection(t *testing.T, pool int) {
 	onOwnServers(t, func(t *testing.T, e env) {
 		dying := wire.New(t, e.server.Addr())
 		proxy := wire.New(t, dying.Addr())
 		db := e.through(t, proxy)
-		db.SetMaxOpenConns(4)
+		db.SetMaxOpenConns(pool)
 		db.SetMaxIdleConns(1)
 		l := newLocker(t, db, mysqllock.WithLease(3*time.Second))
 		require.NoError(t, acquire(t, l, "before", mysqllock.AutoRenew).Unlock())
@@ -607,6 +612,112 @@ func TestCutOffBehindALockedRowThatIsHeld(t *testing.T) {
 		connections, waiting := waitingStatements(t, server, e)
 		t.Logf("%d connections, %d statements that wait", connections, waiting)
 		require.LessOrEqual(t, waiting, 1)
+	})
+}
+
+// If the connection of the pool is dead, a call for a new name that nobody holds is not refused.
+func TestNewNameOnADeadConnection(t *testing.T) {
+	calls := map[string]func(l *mysqllock.Locker) error{
+		"exclusive": func(l *mysqllock.Locker) error { _, err := l.TryLock(ctx, "x", 0, mysqllock.AutoRenew); return err },
+		"shared":    func(l *mysqllock.Locker) error { _, err := l.TryRLock(ctx, "r", 0, mysqllock.AutoRenew); return err },
+		"permit": func(l *mysqllock.Locker) error {
+			_, err := l.Semaphore("s", 1).TryAcquire(ctx, 0, mysqllock.AutoRenew)
+			return err
+		},
+		"set": func(l *mysqllock.Locker) error {
+			_, err := l.TryLockAll(ctx, []string{"a", "b"}, 0, mysqllock.AutoRenew)
+			return err
+		},
+	}
+	onEach(t, func(t *testing.T, e env) {
+		for name, call := range calls {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				dying := wire.New(t, e.server.Addr())
+				proxy := wire.New(t, dying.Addr())
+				db := e.through(t, proxy)
+				db.SetMaxIdleConns(1)
+				l := newLocker(t, db)
+				require.NoError(t, acquire(t, l, "before "+name, mysqllock.AutoRenew).Unlock())
+				proxy.Redirect(e.server.Addr())
+				dying.BlackHole(true)
+				t.Cleanup(func() { dying.BlackHole(false) })
+				err := call(l)
+				require.ErrorIs(t, err, mysqllock.ErrUnavailable)
+				require.NotErrorIs(t, err, mysqllock.ErrNotAcquired)
+			})
+		}
+	})
+}
+
+// A first grant that the limit of the only connection has cut off gives up its slot when the server has
+// ended it, so that other new names can be acquired.
+func TestFirstGrantInAPoolOfOne(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		db := e.db(t, "")
+		db.SetMaxOpenConns(1)
+		l := newLocker(t, db, mysqllock.WithLease(2*time.Second))
+		held := acquire(t, l, "held", mysqllock.AutoRenew)
+		tx, err := e.db(t, "").BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+		require.NoError(t, err)
+		defer tx.Rollback()
+		_, err = tx.Exec("SELECT name FROM mysqllock WHERE name > 'g' AND name < 'h' FOR UPDATE")
+		require.NoError(t, err)
+		_, err = l.TryLock(ctx, "gap", time.Second, mysqllock.AutoRenew)
+		require.Error(t, err)
+		require.NoError(t, tx.Rollback())
+		k, err := l.TryLock(ctx, "z", 15*time.Second, mysqllock.AutoRenew) // without the check, it would be 55 s
+		require.NoError(t, err)
+		require.NoError(t, k.Unlock())
+		require.NoError(t, held.Unlock())
+	})
+}
+
+// If readTimeout in the DSN ends a statement behind a locked row, the next one does not wait beside it.
+func TestReadTimeoutBehindALockedRow(t *testing.T) {
+	calls := map[string]func(l *mysqllock.Locker, held *mysqllock.Lock) error{
+		"acquire": func(l *mysqllock.Locker, _ *mysqllock.Lock) error {
+			k, err := l.TryLock(ctx, "x", mysqllock.WaitForever, mysqllock.AutoRenew)
+			if err == nil {
+				err = k.Unlock()
+			}
+			return err
+		},
+		"Extend": func(_ *mysqllock.Locker, held *mysqllock.Lock) error { return held.Extend(ctx, time.Hour) },
+	}
+	onEach(t, func(t *testing.T, e env) {
+		for name, call := range calls {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				e := env{server: e.server, database: mysqltest.NewDatabase(t, e.server)}
+				require.NoError(t, e.locker(t).CreateTable(ctx))
+				server, err := sql.Open("mysql", e.server.DSN("", ""))
+				require.NoError(t, err)
+				defer server.Close()
+				db := e.db(t, "readTimeout=1500ms")
+				db.SetMaxOpenConns(8)
+				l := newLocker(t, db)
+				held := acquire(t, l, "x", mysqllock.AutoRenew)
+				if name == "acquire" {
+					require.NoError(t, held.Unlock())
+				}
+				tx := begin(t, e)
+				require.NoError(t, tx.QueryRow("SELECT COUNT(*) FROM mysqllock WHERE name = 'x' FOR UPDATE").Scan(new(int)))
+				ended := make(chan error, 1)
+				go func() { ended <- call(l, held) }()
+				time.Sleep(7 * time.Second)
+				connections, waiting := waitingStatements(t, server, e)
+				t.Logf("%d connections, %d statements that wait", connections, waiting)
+				require.Equal(t, 1, waiting)
+				require.NoError(t, tx.Rollback())
+				select {
+				case err := <-ended:
+					require.NoError(t, err)
+				case <-time.After(10 * time.Second):
+					t.Fatal("not served")
+				}
+			})
+		}
 	})
 }
 

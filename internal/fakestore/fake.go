@@ -299,10 +299,11 @@ func (s *Store) HoldEnded() {}
 // Probe implements [store.Store.Probe].
 func (s *Store) Probe(ctx context.Context, c store.Claim) (state store.RowState, err error) {
 	_, err = s.execute(ctx, func(now time.Time) {
-		r := s.table.rows[c.Name]
-		if r == nil || r.owner != c.Owner && s.table.keptUntil(r).After(now) {
+		switch r := s.table.rows[c.Name]; {
+		case r == nil: // no first grant waits here
+		case r.owner != c.Owner && s.table.keptUntil(r).After(now):
 			state = store.RowHeld
-		} else if r.guards > 0 {
+		case r.guards > 0:
 			state = store.RowLocked
 		}
 	})

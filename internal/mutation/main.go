@@ -103,7 +103,7 @@ func (m mutation) pattern() string {
 }
 
 // packagesWithTests are the packages whose tests a mutation can name.
-var packagesWithTests = []string{".", "./internal/store", "./internal/queue", "./internal/wake"}
+var packagesWithTests = []string{".", "./internal/store", "./internal/queue", "./internal/wake", "./internal/undo"}
 
 var testName = regexp.MustCompile(`\bTest\w+`)
 

@@ -941,6 +941,56 @@ var batches = []mutation{
 		"TestTryLockAllLoss",
 	},
 	{
+		"a row that is missing is not held", "internal/store/acquire.go",
+		"err != nil || !executes {", "err != nil || !executes && false {",
+		"TestNewNameOnADeadConnection",
+	},
+	{
+		"a set is not refused because of its own names", "batch.go",
+		"row.Remaining > 0 && row.Owner != c.Owner {", "row.Remaining > 0 {",
+		"TestBatchWithALateReply",
+	},
+	{
+		"a first grant that was cut off gives up its slot", "internal/store/acquire.go",
+		"(err != nil || executes) && s.lifetime", "(err != nil || executes || true) && s.lifetime",
+		"TestFirstGrantInAPoolOfOne",
+	},
+	{
+		"a first grant leaves the only connection of a pool", "internal/store/acquire.go",
+		"return min(s.onlyConnTimeout, LockWaitTimeout)", "return LockWaitTimeout",
+		"TestFirstGrantOnADeadConnection",
+	},
+	{
+		"a ForceUnlock without a reply checks its own locks", "admin.go",
+		"\t\tl.watchdog.Audit()\n", "",
+		"TestForceUnlockOfItsOwnWithoutReply",
+	},
+	{
+		"a statement that readTimeout has ended keeps its slot", "internal/store/acquire.go",
+		"(ctx.Err() != nil || mayContinue(began, err))", "(ctx.Err() != nil || mayContinue(began, nil))",
+		"TestReadTimeoutBehindALockedRow",
+	},
+	{
+		"an Extend that readTimeout has ended keeps its slot", "internal/store/waiting.go",
+		"sent && mayContinue(began, err)", "sent && isTimeout(err)",
+		"TestReadTimeoutBehindALockedRow",
+	},
+	{
+		"a set that was unlocked knows of a release without a reply", "batch.go",
+		"err == nil && !unknown {", "err == nil && (!unknown || true) {",
+		"TestSetWithoutReply",
+	},
+	{
+		"so it does of that of a row that was locked", "internal/undo/release.go",
+		"return maybe.Load()", "return false",
+		"TestReleaseWithoutReply",
+	},
+	{
+		"a set that does not wait is not refused because of its own batch", "multi.go",
+		"case c.wait <= 0 && store.OutcomeUnknown(b.err) &&", "case false &&",
+		"TestSetWithoutReply",
+	},
+	{
 		"a set that was not acquired releases what it acquired", "multi.go",
 		"\t\tl.undo(func() { l.releaseAll(held) })", "\t\t_ = held",
 		"TestTryLockAllFails",

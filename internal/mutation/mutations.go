@@ -510,7 +510,7 @@ var general = []mutation{
 	},
 	{
 		"a release that waits for a row keeps its slot", "internal/store/waiting.go",
-		"left = err != nil && ctx.Err() != nil && !errors.Is(err, driver.ErrBadConn); left {", "left = err == driver.ErrSkip && errors.Is(err, driver.ErrBadConn); left {",
+		"left = err != nil && (ctx.Err() != nil || mayContinue(began, err)) && !errors.Is(err, driver.ErrBadConn); left {", "left = mayContinue(began, nil) && err == driver.ErrSkip && errors.Is(err, driver.ErrBadConn); left {",
 		"TestHoldersBehindLockedRows",
 	},
 	{
@@ -565,7 +565,7 @@ var general = []mutation{
 	},
 	{
 		"a statement on a dead connection gives up its slot", "internal/store/waiting.go",
-		"left := sent && isTimeout(err) && !over", "left := sent && isTimeout(err); _ = over",
+		"left := sent && mayContinue(began, err) && !over", "left := sent && mayContinue(began, err); _ = over",
 		"TestSlotOfAStatementOnADeadConnection",
 	},
 	{
@@ -590,7 +590,7 @@ var general = []mutation{
 	},
 	{
 		"a first grant that waits keeps its connection", "internal/store/acquire.go",
-		"own, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)\n\tbegan := time.Now()\n\tdead", "own, cancel := context.WithCancel(ctx)\n\tbegan := time.Now()\n\tdead",
+		"own, cancel := context.WithTimeout(s.lifetime, s.firstGrantTimeout())\n\tbegan := time.Now()\n\tdead", "own, cancel := context.WithCancel(ctx)\n\tbegan := time.Now()\n\tdead",
 		"TestFirstGrantsBehindLockedRows",
 	},
 	{

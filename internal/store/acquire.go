@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+
+	"github.com/mysqllock/mysqllock/internal/background"
 )
 
 // Acquire takes the row if it is free. For each grant, HoldEnded must be called once. Acquire sends
@@ -232,14 +234,14 @@ func (s *Store) take(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (
 // takeInSlot sends statements, with a session check, for a caller that has a slot in rowWaits. It
 // frees the slot, unless a statement that was cut off may still wait in the server.
 func (s *Store) takeInSlot(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, send acquirer) (answer int64, sent time.Time, err error) {
-	left := false
+	left, began := false, time.Now()
 	defer func() {
 		if !left {
 			s.rowWaits.leave(acquireWaits, req.Name)
 		}
 	}()
 	answer, sent, err = s.withSessionCheck(ctx, conn, req, send)
-	if err != nil && ctx.Err() != nil {
+	if err != nil && (ctx.Err() != nil || mayContinue(began, err)) {
 		left, err = true, &abandonedWait{err, req.Claim, acquireWaits}
 	}
 	return answer, sent, err
@@ -334,7 +336,7 @@ func (s *Store) firstGrant(ctx context.Context, name string, claims []Claim, cmd
 	}
 	var mu sync.Mutex // protects granted and abandoned
 	granted, abandoned := false, false
-	own, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)
+	own, cancel := context.WithTimeout(s.lifetime, s.firstGrantTimeout())
 	began := time.Now()
 	dead := s.cancelIfDead(own, cancel, first.Owner)
 	r, err := detach(ctx, s, own, cancel, false, func(ctx context.Context, conn *sqlx.Conn) (r result, err error) {
@@ -352,7 +354,11 @@ func (s *Store) firstGrant(ctx context.Context, name string, claims []Claim, cmd
 		}
 		return r, err
 	}, func(sent bool, err error) {
-		s.leaveSlot(firstGrantWaits, name, began, sent && isTimeout(err) && !dead.Load())
+		if sent && isTimeout(err) && !dead.Load() {
+			s.leaveAfter(name, began, first.Owner)
+		} else {
+			s.rowWaits.leave(firstGrantWaits, name)
+		}
 	})
 	mu.Lock()
 	defer mu.Unlock()
@@ -363,6 +369,15 @@ func (s *Store) firstGrant(ctx context.Context, name string, claims []Claim, cmd
 		}
 	}
 	return r.answer, r.sent, err
+}
+
+// firstGrantTimeout limits a first grant. A pool of one connection has no other one on which cancelIfDead
+// could find out that it is dead.
+func (s *Store) firstGrantTimeout() time.Duration {
+	if s.db.Stats().MaxOpenConnections == 1 {
+		return min(s.onlyConnTimeout, LockWaitTimeout)
+	}
+	return LockWaitTimeout
 }
 
 // cancelIfDead checks until own ends whether the server executes the statement of owner. If two
@@ -388,6 +403,19 @@ func (s *Store) cancelIfDead(own context.Context, cancel context.CancelFunc, own
 		cancel()
 	})
 	return dead
+}
+
+// leaveAfter frees the slot of a first grant that was cut off, for example in a pool of one connection, when the
+// server no longer executes its statement.
+func (s *Store) leaveAfter(name string, began time.Time, owner string) {
+	background.AfterFunc(waitCheckInterval, func() time.Duration {
+		executes, err := s.executes(s.lifetime, owner)
+		if (err != nil || executes) && s.lifetime.Err() == nil && time.Since(began) < LockWaitTimeout {
+			return waitCheckInterval
+		}
+		s.rowWaits.leave(firstGrantWaits, name)
+		return 0
+	})
 }
 
 // executes reports whether the server executes a statement with the owner id.
@@ -431,7 +459,11 @@ func (s *Store) Probe(ctx context.Context, c Claim) (state RowState, err error) 
 	err = s.getReserved(ctx, &found, sqlProbe, "name", literal(c.Name), "owner", literal(c.Owner))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return RowHeld, nil // a first grant waits only for other statements: a Purge, another first grant
+		// A first grant waits only for other statements: a Purge, another first grant.
+		if executes, err := s.executes(ctx, c.Owner); err != nil || !executes {
+			return RowFree, err
+		}
+		return RowHeld, nil
 	case err != nil:
 		return RowFree, err
 	case found.Held && !found.Unlocked:

@@ -154,7 +154,7 @@ type RowState int
 
 const (
 	RowFree       RowState = iota // or held by the claim itself
-	RowHeld                       // held by another owner; or missing, so that a first grant waits for other statements
+	RowHeld                       // held by another owner; or missing, while a first grant of the claim waits for other statements
 	RowLocked                     // locked by a transaction, such as a guard's, or by a statement that waits for one
 	rowHeldLocked                 // held and locked
 )

@@ -148,7 +148,7 @@ func runInSlot[T any](ctx context.Context, s *Store, c Claim, reserved bool, fn 
 	return detach(ctx, s, own, cancel, reserved, fn, func(sent bool, err error) {
 		s.mu.Lock()
 		delete(s.rowWaitsByName, c.Name)
-		left := sent && isTimeout(err) && !over
+		left := sent && mayContinue(began, err) && !over
 		s.mu.Unlock()
 		s.leaveSlot(holdWaits, c.Name, began, left)
 	})
@@ -160,8 +160,9 @@ func runInSlot[T any](ctx context.Context, s *Store, c Claim, reserved bool, fn 
 func (s *Store) waitInSlot(ctx context.Context, c Claim, reserved bool, fn func(context.Context, *sqlx.Conn) error) error {
 	left := false
 	err := s.run(ctx, reserved, func(ctx context.Context, conn *sqlx.Conn) error {
+		began := time.Now()
 		err := fn(ctx, conn)
-		if left = err != nil && ctx.Err() != nil && !errors.Is(err, driver.ErrBadConn); left {
+		if left = err != nil && (ctx.Err() != nil || mayContinue(began, err)) && !errors.Is(err, driver.ErrBadConn); left {
 			err = &abandonedWait{err, c, holdWaits}
 		}
 		return err
@@ -180,6 +181,13 @@ func (s *Store) leaveSlot(class waitClass, name string, began time.Time, cutOff 
 	} else {
 		s.rowWaits.leave(class, name)
 	}
+}
+
+// mayContinue reports whether a statement may continue to wait in the server, although its caller has the
+// error err: it was cut off, or its connection has ended after a wait, perhaps because of readTimeout in
+// the DSN.
+func mayContinue(began time.Time, err error) bool {
+	return isTimeout(err) || !Answered(err) && time.Since(began) >= waitCheckInterval
 }
 
 func isTimeout(err error) bool {

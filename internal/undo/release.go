@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/background"
@@ -24,31 +25,33 @@ const (
 var firstBackoff = background.Backoff{Delay: 10 * time.Millisecond, Max: 3 * time.Second}
 
 // ReleaseAll releases rows in batches, and retries locked rows until ctx ends. After each statement
-// that released n > 0 rows, it calls freed with the names that the statement contained.
-func ReleaseAll(ctx context.Context, repo Repository, claims []store.Claim, freed func(names []string, n int64, next store.Process)) error {
+// that released n > 0 rows, it calls freed with the names that the statement contained. unknown means
+// that a statement without a reply may have released rows, which others may have acquired since.
+func ReleaseAll(ctx context.Context, repo Repository, claims []store.Claim, freed func(names []string, n int64, next store.Process)) (unknown bool, err error) {
 	var failed error
 	for pause := firstBackoff; len(claims) > 0; {
 		var still []store.Claim
 		for part := range slices.Chunk(claims, store.BatchSize) {
-			left, err := releaseOrWait(ctx, repo, part, freed)
+			left, maybe, err := releaseOrWait(ctx, repo, part, freed)
 			if err != nil {
 				failed = err
 			}
+			unknown = unknown || maybe
 			still = append(still, left...)
 		}
 		if claims = still; len(claims) > 0 && !pause.Wait(ctx) {
 			if failed == nil {
 				failed = store.ErrRowLocked
 			}
-			return fmt.Errorf("%d not released, the first %q: %w", len(claims), store.NameOf(claims[0].Name), failed)
+			return unknown, fmt.Errorf("%d not released, the first %q: %w", len(claims), store.NameOf(claims[0].Name), failed)
 		}
 	}
-	return nil
+	return unknown, nil
 }
 
 // releaseOrWait releases claims with one statement, and then one by one those whose rows were
-// locked. It returns the claims that it did not release.
-func releaseOrWait(ctx context.Context, repo Repository, claims []store.Claim, freed func(names []string, n int64, next store.Process)) ([]store.Claim, error) {
+// locked. It returns the claims that it did not release. unknown is as in ReleaseAll.
+func releaseOrWait(ctx context.Context, repo Repository, claims []store.Claim, freed func(names []string, n int64, next store.Process)) (left []store.Claim, unknown bool, err error) {
 	limited, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
 	n, next, left, err := releaseBatch(limited, repo, claims)
@@ -56,16 +59,16 @@ func releaseOrWait(ctx context.Context, repo Repository, claims []store.Claim, f
 		freed(store.Names(claims), n, next)
 	}
 	if err != nil {
-		return claims, err
+		return claims, store.OutcomeUnknown(err), err
 	}
 	var mu sync.Mutex // protects left
-	releaseEach(ctx, repo, slices.Clone(left), func(c store.Claim, next store.Process) {
+	unknown = releaseEach(ctx, repo, slices.Clone(left), func(c store.Claim, next store.Process) {
 		freed([]string{c.Name}, 1, next)
 		mu.Lock()
 		defer mu.Unlock()
 		left = slices.DeleteFunc(left, func(l store.Claim) bool { return l == c })
 	})
-	return left, nil
+	return left, unknown, nil
 }
 
 // releaseBatch releases claims with one statement. It returns how many it released, and the claims
@@ -79,11 +82,12 @@ func releaseBatch(ctx context.Context, repo Repository, claims []store.Claim) (f
 }
 
 // releaseEach releases rows with one statement each, which waits for the row lock, until
-// singleTimeout has passed.
-func releaseEach(ctx context.Context, repo Repository, claims []store.Claim, freed func(c store.Claim, next store.Process)) {
+// singleTimeout has passed. unknown is as in ReleaseAll.
+func releaseEach(ctx context.Context, repo Repository, claims []store.Claim, freed func(c store.Claim, next store.Process)) (unknown bool) {
 	ctx, cancel := context.WithTimeout(ctx, singleTimeout)
 	defer cancel()
 	var wg sync.WaitGroup
+	var maybe atomic.Bool
 	slots := make(chan struct{}, maxSingle)
 	for _, c := range claims {
 		select {
@@ -94,11 +98,15 @@ func releaseEach(ctx context.Context, repo Repository, claims []store.Claim, fre
 			break
 		}
 		wg.Go(func() {
-			if ok, next, err := repo.Release(ctx, c); err == nil && ok {
+			ok, next, err := repo.Release(ctx, c)
+			if err == nil && ok {
 				freed(c, next)
+			} else if store.OutcomeUnknown(err) {
+				maybe.Store(true)
 			}
 			<-slots
 		})
 	}
 	wg.Wait()
+	return maybe.Load()
 }

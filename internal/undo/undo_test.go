@@ -2,6 +2,7 @@ package undo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -71,5 +72,38 @@ func TestReleaseAfterSeveralStatements(t *testing.T) {
 		mayBeGranted, err := r.Drain(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, c.Name, mayBeGranted)
+	})
+}
+
+// A lostReply loses the reply to the release of one row, and skips that row in batches until then.
+type lostReply struct {
+	Repository
+	single bool // the row was released on its own
+}
+
+func (r *lostReply) ReleaseAll(context.Context, []store.Claim) (int64, store.Process, error) {
+	return 0, 0, nil
+}
+
+func (r *lostReply) Release(context.Context, store.Claim) (bool, store.Process, error) {
+	r.single = true
+	return false, 0, errors.New("broken")
+}
+
+func (r *lostReply) Look(context.Context, []string) (map[string]store.Row, time.Time, error) {
+	if r.single {
+		return nil, time.Time{}, nil
+	}
+	return map[string]store.Row{"x": {Owner: "o"}}, time.Time{}, nil
+}
+
+func (r *lostReply) Owned(context.Context, []store.Claim) ([]store.Claim, error) { return nil, nil }
+
+// A row whose release had no reply may have been released, and then acquired by another owner.
+func TestReleaseWithoutReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		unknown, err := ReleaseAll(t.Context(), &lostReply{}, []store.Claim{{Name: "x", Owner: "o"}}, func([]string, int64, store.Process) {})
+		require.NoError(t, err)
+		require.True(t, unknown)
 	})
 }
