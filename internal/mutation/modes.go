@@ -984,6 +984,21 @@ var waitQueues = []mutation{
 		"!q.head.Shared && q.head.NoWait //", "!q.head.Shared //",
 		"TestNoWaitAndSharedWaiters",
 	},
+	{
+		"a listener finds a claimed name that is not held shared any more", "internal/store/claim.go",
+		"condition += \" OR l.name = \" + literal(name) + \" AND \" + s.query(sqlPromotable, sharedKeys(name)...)", "",
+		"TestContract/./a_listener_finds_that_a_name_that_it_has_claimed",
+	},
+	{
+		"a listener finds only claims of its process", "internal/store/sql/fragments/promotable.sql",
+		"AND LEFT(l.owner, 19) = {self} AND", "AND {self} <> x'' AND",
+		"TestContract/./a_listener_finds_that_a_name_that_it_has_claimed",
+	},
+	{
+		"signals to a process that has claimed a name are not false", "internal/wake/listener.go",
+		" && !(wakeup.Signalled && time.Now().Before(l.claimedUntil))", "",
+		"TestSignalsOfManySharedHolds",
+	},
 }
 
 // UnlockAfter, Detach and Attach.

@@ -88,7 +88,7 @@ func (s *Store) takeSlot(ctx context.Context, req AcquireRequest, sem semaphore)
 			return s.giveBack(ctx, g.Claim)
 		}
 	}
-	s.forgetLimits([]string{req.Name})
+	s.forgetWaits([]string{req.Name})
 	g.Next = s.nextForPermit(ctx, req, sem)
 	return g, nil
 }
@@ -336,12 +336,13 @@ func (s *Store) expectPermit(req AcquireRequest) {
 	s.limits[req.Name] = req.Limit
 }
 
-// forgetLimits records that this process no longer waits for permits of these semaphores.
-func (s *Store) forgetLimits(queues []string) {
+// forgetWaits records that this process no longer waits for these semaphores and names.
+func (s *Store) forgetWaits(queues []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, queue := range queues {
 		delete(s.limits, queue)
+		delete(s.claims, queue)
 	}
 }
 
