@@ -575,6 +575,9 @@ func (s *Store) CloseListener() {
 // PoolInUse implements [store.Store.PoolInUse].
 func (s *Store) PoolInUse() bool { return false }
 
+// PoolTooSmall implements [store.Store.PoolTooSmall].
+func (s *Store) PoolTooSmall() bool { return false }
+
 // Signal implements [store.Store.Signal].
 func (s *Store) Signal(ctx context.Context, p store.Process) (alive bool, err error) {
 	_, err = s.execute(ctx, func(time.Time) { alive = s.table.signal(p.Listening()) })

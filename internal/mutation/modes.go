@@ -995,6 +995,11 @@ var waitQueues = []mutation{
 		"TestContract/./a_listener_finds_that_a_name_that_it_has_claimed",
 	},
 	{
+		"a process whose pool is too small to listen waits as one that polls", "internal/wake/signaller.go",
+		" || s.listener.repo.PoolTooSmall()", "",
+		"TestOrderInASmallPool",
+	},
+	{
 		"signals to a process that has claimed a name are not false", "internal/wake/listener.go",
 		" && !(wakeup.Signalled && time.Now().Before(l.claimedUntil))", "",
 		"TestSignalsOfManySharedHolds",

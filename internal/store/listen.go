@@ -34,7 +34,7 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (w 
 	ctx, cancel := context.WithTimeout(ctx, d+time.Second)
 	defer cancel()
 	switch {
-	case 0 < stats.MaxOpenConnections && stats.MaxOpenConnections < minListenPool,
+	case s.PoolTooSmall(),
 		s.PoolInUse() && s.listener != nil && stats.WaitCount > s.waitCount: // a caller waits for a connection while this one listens
 		return w, ErrPoolTooSmall
 	case s.PoolInUse() && s.listener == nil:

@@ -30,6 +30,7 @@ type listenStore interface {
 	Granted(ctx context.Context, names []string) ([]store.Grant, error)
 	CloseListener()
 	PoolInUse() bool
+	PoolTooSmall() bool
 	HoldEnded()
 }
 
