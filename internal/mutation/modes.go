@@ -727,6 +727,11 @@ var permits = []mutation{
 		"TestStatementsWithoutAutocommit",
 	},
 	{
+		"a request tries many slots", "internal/store/permit.go",
+		"permitTries = 20", "permitTries = 5",
+		"TestFirstPermitsOfACrowd",
+	},
+	{
 		"a listener finds a free slot", "internal/store/permit.go",
 		"if limit := s.limits[name]; limit > 0 {", "if limit := s.limits[name]; limit < 0 {",
 		"TestContract/./a_look_and_a_listener",

@@ -16,8 +16,8 @@ import (
 
 const (
 	// permitTries limits how many slots one request tries to take. Each try fails if another process
-	// is faster.
-	permitTries = 5
+	// is faster. Of 150 processes that acquire their first permits at the same time, some need 8 tries.
+	permitTries = 20
 	// firstSlots is how many slots are read at first, which takes 1 to 2 ms. All 10,000 take 30 ms. They
 	// are those among which this process last found a slot, since others may all be held.
 	firstSlots = 512
