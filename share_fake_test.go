@@ -603,6 +603,28 @@ func TestSharedHoldThatEndsBeforeListening(t *testing.T) {
 	})
 }
 
+// A process that polls looks as often as its poll interval says for the end of the shared holds.
+func TestClaimOfAProcessThatPolls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const interval = 20 * time.Millisecond
+		table, self := fakestore.NewTable(), store.NewProcess()
+		other := store.NewProcess()
+		l := onStore(t, other, table.NewStore(other))
+		waiting := newLocker(table.NewStore(self), self, config{lease: DefaultLease, poll: interval, handoff: true, log: slog.New(slog.DiscardHandler)})
+		defer waiting.Close()
+		k, err := l.TryRLock(bg, "x", 0, AutoRenew)
+		require.NoError(t, err)
+		var free time.Time
+		time.AfterFunc(330*time.Millisecond, func() {
+			free = time.Now()
+			assert.NoError(t, k.Unlock())
+		})
+		_, err = waiting.TryLock(bg, "x", time.Minute, AutoRenew)
+		require.NoError(t, err)
+		require.WithinDuration(t, free, time.Now(), interval)
+	})
+}
+
 // The minimum time of a shared hold that could not be kept by a row of its own goes with the ticket of
 // the last hold that shared its row.
 func TestDetachAfterAMinimumThatWasNotKept(t *testing.T) {

@@ -1005,6 +1005,11 @@ var waitQueues = []mutation{
 		"TestOrderInASmallPool",
 	},
 	{
+		"a process that polls looks for the end of shared holds", "internal/wake/poller.go",
+		"(signalled || !listens) && store.ProcessOf(", "signalled && listens && store.ProcessOf(",
+		"TestClaimOfAProcessThatPolls",
+	},
+	{
 		"signals to a process that has claimed a name are not false", "internal/wake/listener.go",
 		" && !(wakeup.Signalled && time.Now().Before(l.claimedUntil))", "",
 		"TestSignalsOfManySharedHolds",
