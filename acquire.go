@@ -263,6 +263,7 @@ func (c *call) waitAfter(a *attempt) error {
 		return c.findGrant()
 	case a.grant.Claimed:
 		c.contention, c.again, c.claim = nil, true, a.request.Claim
+		c.l.waker.Claimed()
 		if a.grant.Locked { // by a guard, whose end wakes nobody
 			c.contention = store.ErrRowLocked
 			a.grant.Remaining = min(c.pause.Next(), maxGuardPause)

@@ -734,6 +734,8 @@ func (f *fakeRepo) PoolInUse() bool {
 	return f.full
 }
 
+func (f *fakeRepo) PoolTooSmall() bool { return false }
+
 func (f side) CloseListener() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

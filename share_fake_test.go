@@ -18,6 +18,7 @@ import (
 
 	"github.com/mysqllock/mysqllock/internal/fakestore"
 	"github.com/mysqllock/mysqllock/internal/store"
+	"github.com/mysqllock/mysqllock/internal/wake"
 )
 
 // A faultyStore is a fake store whose looks and downgrades can fail, and whose replies can be slow.
@@ -557,6 +558,71 @@ func TestSignalForALockThatIsHeld(t *testing.T) {
 			})
 		}
 	}
+}
+
+// An exclusive request that waits for more shared holds than there may be false wake-ups is served when the
+// last one ends.
+func TestSignalsOfManySharedHolds(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		var holds []*Lock
+		for range 2*wake.MaxFalseWakes + 1 {
+			l, _ := locker()
+			k, err := l.TryRLock(bg, "x", 0, AutoRenew)
+			require.NoError(t, err)
+			holds = append(holds, k)
+		}
+		waiting, _ := locker()
+		granted := make(chan time.Time, 1)
+		go func() {
+			_, err := waiting.TryLock(bg, "x", time.Minute, AutoRenew)
+			assert.NoError(t, err)
+			granted <- time.Now()
+		}()
+		for _, k := range holds {
+			time.Sleep(7 * time.Millisecond)
+			require.NoError(t, k.Unlock())
+		}
+		free := time.Now()
+		require.WithinDuration(t, free, <-granted, 10*time.Millisecond)
+	})
+}
+
+// A shared hold may end after an exclusive request has claimed the name, but before its process listens.
+func TestSharedHoldThatEndsBeforeListening(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, _ := locker()
+		k, err := l.TryRLock(bg, "x", 0, AutoRenew)
+		require.NoError(t, err)
+		waiting, s := locker()
+		s.slow.Store(int64(50 * time.Millisecond))
+		time.AfterFunc(75*time.Millisecond, func() { assert.NoError(t, k.Unlock()) }) // while the reply to the claim is on its way
+		start := time.Now()
+		_, err = waiting.TryLock(bg, "x", time.Minute, AutoRenew)
+		require.NoError(t, err)
+		require.WithinDuration(t, start, time.Now(), 200*time.Millisecond)
+	})
+}
+
+// A process that polls looks as often as its poll interval says for the end of the shared holds.
+func TestClaimOfAProcessThatPolls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const interval = 20 * time.Millisecond
+		table, self := fakestore.NewTable(), store.NewProcess()
+		other := store.NewProcess()
+		l := onStore(t, other, table.NewStore(other))
+		waiting := newLocker(table.NewStore(self), self, config{lease: DefaultLease, poll: interval, handoff: true, log: slog.New(slog.DiscardHandler)})
+		defer waiting.Close()
+		k, err := l.TryRLock(bg, "x", 0, AutoRenew)
+		require.NoError(t, err)
+		var free time.Time
+		time.AfterFunc(330*time.Millisecond, func() {
+			free = time.Now()
+			assert.NoError(t, k.Unlock())
+		})
+		_, err = waiting.TryLock(bg, "x", time.Minute, AutoRenew)
+		require.NoError(t, err)
+		require.WithinDuration(t, free, time.Now(), interval)
+	})
 }
 
 // The minimum time of a shared hold that could not be kept by a row of its own goes with the ticket of

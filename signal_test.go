@@ -205,6 +205,28 @@ func TestOrder(t *testing.T) {
 	})
 }
 
+// A process whose pool is too small to listen keeps its place in the wait queue.
+func TestOrderInASmallPool(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		k := acquire(t, e.locker(t), "x", mysqllock.AutoRenew)
+		db := e.db(t, "")
+		db.SetMaxOpenConns(3)
+		small := waiting(t, newLocker(t, db), "x", 1)
+		other := waiting(t, e.locker(t), "x", 2)
+		freed := time.Now()
+		require.NoError(t, k.Unlock())
+		select {
+		case k = <-small:
+			require.NoError(t, k.Unlock())
+			require.NoError(t, get(t, other).Unlock())
+		case k = <-other:
+			require.Greater(t, time.Since(freed), 1500*time.Millisecond, "out of turn")
+			require.NoError(t, k.Unlock())
+			require.NoError(t, get(t, small).Unlock())
+		}
+	})
+}
+
 // A lock that came free is kept for a caller that is first in line, but not for long.
 func TestReservation(t *testing.T) {
 	onEach(t, func(t *testing.T, e env) {

@@ -175,8 +175,9 @@ type Store struct {
 	table      *Table
 	self       store.Process
 	statements atomic.Int64
-	forced     int            // of the session, as last reported; protected by Table.mu
-	limits     map[string]int // by the keys of the semaphores that this process waits for; likewise
+	forced     int             // of the session, as last reported; protected by Table.mu
+	limits     map[string]int  // by the keys of the semaphores that this process waits for; likewise
+	claims     map[string]bool // whether this process has claimed a name that is held shared; likewise
 }
 
 // NewStore returns a store for the process self.
@@ -449,6 +450,7 @@ func (s *Store) RemoveWaiter(ctx context.Context, names []string, p store.Proces
 			removed++
 			if p == s.self {
 				delete(s.limits, name)
+				delete(s.claims, name)
 			}
 			if wasHead && (!r.expires.After(now) && r.session == 0 || isSemaphore(name)) && r.head() != 0 {
 				next = r.head().Listening()
@@ -557,7 +559,7 @@ func (s *Store) check(names []string, now time.Time) store.Wakeup {
 		switch r := s.table.rows[name]; {
 		case r == nil:
 			return store.Wakeup{Forced: wakeup.Forced, Missing: true}
-		case (wakeup.Name == "" || name < wakeup.Name) && (s.available(r, now) || r.grantee(now) == s.self || !r.lists(s.self) && !r.full() || s.permitOpen(name, now)):
+		case (wakeup.Name == "" || name < wakeup.Name) && (s.available(r, now) || r.grantee(now) == s.self || !r.lists(s.self) && !r.full() || s.permitOpen(name, now) || s.promotable(name, r, now)):
 			wakeup.Name = name
 		}
 	}
@@ -573,6 +575,9 @@ func (s *Store) CloseListener() {
 
 // PoolInUse implements [store.Store.PoolInUse].
 func (s *Store) PoolInUse() bool { return false }
+
+// PoolTooSmall implements [store.Store.PoolTooSmall].
+func (s *Store) PoolTooSmall() bool { return false }
 
 // Signal implements [store.Store.Signal].
 func (s *Store) Signal(ctx context.Context, p store.Process) (alive bool, err error) {

@@ -84,6 +84,10 @@ func (s *Store) claim(r *row, req store.AcquireRequest, now time.Time) store.Gra
 	if r.owner != req.Owner {
 		s.leaveWaitQueue(r)
 	}
+	if s.claims == nil {
+		s.claims = map[string]bool{}
+	}
+	s.claims[req.Name] = left > 0
 	if left == 0 && r.guards == 0 {
 		r.remove(s.self)
 		r.mode = neverShared
@@ -94,6 +98,17 @@ func (s *Store) claim(r *row, req store.AcquireRequest, now time.Time) store.Gra
 		r.waiters = slices.Insert(r.waiters, 0, req.EnlistAs)
 	}
 	return store.Grant{Claim: req.Claim, Claimed: true, Locked: left == 0, Remaining: left}
+}
+
+// promotable reports whether this process has claimed a name, and no shared hold of it is left. The
+// caller holds Table.mu.
+func (s *Store) promotable(name string, r *row, now time.Time) bool {
+	if !s.claims[name] || r.mode == neverShared || store.ProcessOf(r.owner) != s.self {
+		return false
+	}
+	return !slices.ContainsFunc(s.table.sharedKeys(name), func(key string) bool {
+		return s.table.rows[key].owner >= "0" || s.table.rows[key].expires.After(now)
+	})
 }
 
 // sharedLeft returns when the first shared hold of a name will end, at most a second, 0 if there

@@ -727,6 +727,11 @@ var permits = []mutation{
 		"TestStatementsWithoutAutocommit",
 	},
 	{
+		"a request tries many slots", "internal/store/permit.go",
+		"permitTries = 20", "permitTries = 5",
+		"TestFirstPermitsOfACrowd",
+	},
+	{
 		"a listener finds a free slot", "internal/store/permit.go",
 		"if limit := s.limits[name]; limit > 0 {", "if limit := s.limits[name]; limit < 0 {",
 		"TestContract/./a_look_and_a_listener",
@@ -1033,6 +1038,31 @@ var waitQueues = []mutation{
 		"it is refused behind an exclusive call that waits", "internal/queue/queue.go",
 		"!q.head.Shared && q.head.NoWait //", "!q.head.Shared //",
 		"TestNoWaitAndSharedWaiters",
+	},
+	{
+		"a listener finds a claimed name that is not held shared any more", "internal/store/claim.go",
+		"condition += \" OR l.name = \" + literal(name) + \" AND \" + s.query(sqlPromotable, sharedKeys(name)...)", "",
+		"TestContract/./a_listener_finds_that_a_name_that_it_has_claimed",
+	},
+	{
+		"a listener finds only claims of its process", "internal/store/sql/fragments/promotable.sql",
+		"AND LEFT(l.owner, 19) = {self} AND", "AND {self} <> x'' AND",
+		"TestContract/./a_listener_finds_that_a_name_that_it_has_claimed",
+	},
+	{
+		"a process whose pool is too small to listen waits as one that polls", "internal/wake/signaller.go",
+		" || s.listener.repo.PoolTooSmall()", "",
+		"TestOrderInASmallPool",
+	},
+	{
+		"a process that polls looks for the end of shared holds", "internal/wake/poller.go",
+		"(signalled || !listens) && store.ProcessOf(", "signalled && listens && store.ProcessOf(",
+		"TestClaimOfAProcessThatPolls",
+	},
+	{
+		"signals to a process that has claimed a name are not false", "internal/wake/listener.go",
+		" && !(wakeup.Signalled && time.Now().Before(l.claimedUntil))", "",
+		"TestSignalsOfManySharedHolds",
 	},
 }
 

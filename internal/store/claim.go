@@ -34,7 +34,31 @@ func (s *Store) claim(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, 
 	case err == nil && claimed && !req.MayClaim && !req.Claimed:
 		answer, err = s.abandonClaim(ctx, conn, req.Claim, answer)
 	}
+	s.expectPromotion(req.Name, err == nil && isClaimed(answer))
 	return answer, sent, err
+}
+
+// expectPromotion records whether this process waits for the end of the shared holds of a name.
+func (s *Store) expectPromotion(name string, expected bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.claims, name)
+	if expected && len(s.claims) < maxLimits { // for further ones, the poller remains
+		s.claims[name] = struct{}{}
+	}
+}
+
+// promotable returns a condition for listen.sql: that the row l is that of a name that this process has
+// claimed, and nobody holds the name shared any more. The signal may have come before the process listened.
+func (s *Store) promotable(names []string) (condition string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range names {
+		if _, claimed := s.claims[name]; claimed {
+			condition += " OR l.name = " + literal(name) + " AND " + s.query(sqlPromotable, sharedKeys(name)...)
+		}
+	}
+	return condition
 }
 
 // claimAndPromote sends the statements of claim. It sets *claimed when the request has claimed the

@@ -187,6 +187,12 @@ func (s *Store) PoolInUse() bool {
 	return stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections
 }
 
+// PoolTooSmall reports whether the pool can never spare a connection for listening.
+func (s *Store) PoolTooSmall() bool {
+	open := s.db.Stats().MaxOpenConnections
+	return 0 < open && open < minListenPool
+}
+
 // returnConn returns a connection to the pool, or reserves it while locks are held, so that an
 // application that exhausts its pool, or the server's connections, does not starve the renewals. In an
 // unlimited pool, it reserves a connection only after a statement for a held lock (renewed). It closes a

@@ -331,7 +331,7 @@ func (s *Store) freeOn(ctx context.Context, conn *sqlx.Conn, c command) (freed i
 // or of a semaphore.
 func (s *Store) RemoveWaiter(ctx context.Context, names []string, p Process) (next Process, all bool, err error) {
 	if p == s.self {
-		s.forgetLimits(names)
+		s.forgetWaits(names)
 	}
 	removed, next, err := s.free(ctx, s.command(sqlRemoveWaiter,
 		"names", literals(names), "count", strconv.Itoa(len(names)),

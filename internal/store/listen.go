@@ -34,7 +34,7 @@ func (s *Store) Listen(ctx context.Context, names []string, d time.Duration) (w 
 	ctx, cancel := context.WithTimeout(ctx, d+time.Second)
 	defer cancel()
 	switch {
-	case 0 < stats.MaxOpenConnections && stats.MaxOpenConnections < minListenPool,
+	case s.PoolTooSmall(),
 		s.PoolInUse() && s.listener != nil && stats.WaitCount > s.waitCount: // a caller waits for a connection while this one listens
 		return w, ErrPoolTooSmall
 	case s.PoolInUse() && s.listener == nil:
@@ -94,7 +94,7 @@ const (
 func (s *Store) sleep(ctx context.Context, names []string, d time.Duration) (answer listenAnswer, err error) {
 	for end := time.Now().Add(d); ; d = max(0, time.Until(end)) {
 		answer = listenAnswer{}
-		err = s.get(ctx, s.listener, &answer, sqlListen, "r", "l.", "names", literals(names), "count", strconv.Itoa(len(names)), "semaphores", s.openSemaphores(names),
+		err = s.get(ctx, s.listener, &answer, sqlListen, "r", "l.", "names", literals(names), "count", strconv.Itoa(len(names)), "more", s.openSemaphores(names)+s.promotable(names),
 			"forced", strconv.FormatInt(s.forced.Load(), 10), "seconds", strconv.FormatFloat(d.Seconds(), 'f', 6, 64))
 		if err != nil || answer.Ended != endedEarly {
 			return answer, err

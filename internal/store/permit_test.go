@@ -629,6 +629,30 @@ func TestSlotsWithARow(t *testing.T) {
 	})
 }
 
+// If many processes ask at the same time for slots that have no row yet, none is refused while permits are
+// free.
+func TestFirstPermitsOfACrowd(t *testing.T) {
+	onEach(t, func(t *testing.T, stores func(n int) []*Store) {
+		all := stores(150)
+		for _, s := range all {
+			_, _, err := s.Look(ctx, []string{"x"})
+			require.NoError(t, err)
+		}
+		start := make(chan struct{})
+		var wg sync.WaitGroup
+		for _, s := range all {
+			wg.Go(func() {
+				<-start
+				g, err := tryPermit(s, 1000, time.Minute, 0)
+				assert.NoError(t, err)
+				assert.NotZero(t, g.Token)
+			})
+		}
+		close(start)
+		wg.Wait()
+	})
+}
+
 // The first process that waits for a permit asks again soon: a release that did not find it may
 // not have been committed when it looked.
 func TestFirstWaiterForAPermit(t *testing.T) {

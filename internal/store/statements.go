@@ -117,6 +117,7 @@ var (
 	sqlWaitersAfterTake = load("fragments/waiters_after_take")
 	sqlIdleSince        = load("fragments/idle_since")
 	sqlPermitOpen       = load("fragments/permit_open")
+	sqlPromotable       = load("fragments/promotable")
 	sqlPlain            = load("fragments/plain")
 	sqlInPhase          = load("fragments/in_phase")
 	sqlNextToken        = load("fragments/next_token")

@@ -62,12 +62,13 @@ type Store struct {
 	preparedGranted *sqlx.Stmt // sqlGranted for one name, prepared on listener; nil if it is not prepared
 	prepareRefused  bool       // the server has refused to prepare sqlGranted
 
-	mu             sync.Mutex         // protects following fields
-	held           int                // grants for which HoldEnded was not called yet
-	reservedConn   *sqlx.Conn         // idle connection that is kept out of the pool while held > 0; nil while in use
-	connReturned   chan struct{}      // capacity 1: reservedConn was set
-	rowWaitsByName map[string]rowWait // statements that may wait in the server, by the name of the row
-	limits         map[string]int     // limits of the semaphores whose wait queues this process may have joined, by key
+	mu             sync.Mutex          // protects following fields
+	held           int                 // grants for which HoldEnded was not called yet
+	reservedConn   *sqlx.Conn          // idle connection that is kept out of the pool while held > 0; nil while in use
+	connReturned   chan struct{}       // capacity 1: reservedConn was set
+	rowWaitsByName map[string]rowWait  // statements that may wait in the server, by the name of the row
+	limits         map[string]int      // limits of the semaphores whose wait queues this process may have joined, by key
+	claims         map[string]struct{} // names that this process has claimed, and that are held shared
 }
 
 // New returns a Store for the table called name, which CreateTable creates from schema. label is what
@@ -82,7 +83,7 @@ func New(db *sql.DB, schema, name, label string, self Process, lease time.Durati
 	s := &Store{
 		db: pool, schema: schema, prepared: prepared{db: pool}, name: quoted, label: literal(label), onlyConnTimeout: lease / 4,
 		self: self, sessionRow: literal(sessionRow(self.String())),
-		connReturned: make(chan struct{}, 1), rowWaitsByName: map[string]rowWait{}, limits: map[string]int{},
+		connReturned: make(chan struct{}, 1), rowWaitsByName: map[string]rowWait{}, limits: map[string]int{}, claims: map[string]struct{}{},
 	}
 	s.lifetime, s.end = context.WithCancel(context.Background())
 	s.initCombiners()

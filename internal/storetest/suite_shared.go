@@ -323,6 +323,32 @@ var claims = []clause{
 		require.True(t, writer.acquire(w).Claimed)
 		require.Greater(t, p.row("x").Lease, store.ClaimLease-time.Second)
 	}},
+	{"a listener finds that a name that it has claimed is not held shared any more", func(t *testing.T, newProcess func() *process) {
+		p, other, writer, second := newProcess(), newProcess(), newProcess(), newProcess()
+		listen := func(p *process, name string) store.Wakeup {
+			h, err := p.Listen(ctx, []string{name}, 10*time.Millisecond)
+			require.NoError(t, err)
+			return h
+		}
+		a, b := p.share("x", long), other.share("x", 3*short)
+		w, _ := writer.claims("x", writer.self)
+		require.Zero(t, listen(writer, "x"))
+		p.release(a.Claim)
+		time.Sleep(3 * short)
+		require.Zero(t, listen(writer, "x"), "it has expired, but could still be extended")
+		other.release(b.Claim)
+		require.Equal(t, store.Wakeup{Name: "x"}, listen(writer, "x"))
+		require.NotZero(t, writer.acquire(w).Token)
+
+		a = p.share("y", long)
+		w, _ = writer.claims("y", 0)
+		writer.release(w.Claim)
+		second.claims("y", second.self)
+		writer.waits("y")
+		p.release(a.Claim)
+		require.Zero(t, listen(writer, "y"), "it is another's claim")
+		require.Equal(t, store.Wakeup{Name: "y"}, listen(second, "y"))
+	}},
 	{"a shared hold that is given back stays taken until its minimum has passed", func(t *testing.T, newProcess func() *process) {
 		p, writer := newProcess(), newProcess()
 		a := p.share("x", long)

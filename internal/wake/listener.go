@@ -30,6 +30,7 @@ type listenStore interface {
 	Granted(ctx context.Context, names []string) ([]store.Grant, error)
 	CloseListener()
 	PoolInUse() bool
+	PoolTooSmall() bool
 	HoldEnded()
 }
 
@@ -46,11 +47,12 @@ type listener struct {
 	timedOut bool // the last Listen ended without a wake-up
 	backoff  background.Backoff
 
-	mu         sync.Mutex // protects following fields
-	open       bool       // this process can be signalled
-	works      bool       // a signal has arrived, and none was missed since
-	falseWakes int        // wake-ups since the last grant
-	retryAt    time.Time  // no Listen begins before this time
+	mu           sync.Mutex // protects following fields
+	open         bool       // this process can be signalled
+	works        bool       // a signal has arrived, and none was missed since
+	falseWakes   int        // wake-ups since the last grant
+	claimedUntil time.Time  // the latest end of a claim; until then, the end of each shared hold signals this process
+	retryAt      time.Time  // no Listen begins before this time
 }
 
 var errFalseWakes = errors.New("many wake-ups without a grant")
@@ -83,6 +85,13 @@ func (l *listener) acquired() {
 	l.falseWakes = 0
 }
 
+// claimed records that a head has claimed a name, so that signals are not false.
+func (l *listener) claimed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.claimedUntil = time.Now().Add(store.ClaimLease)
+}
+
 // listen waits for a signal. After an error the caller must close the listener.
 func (l *listener) listen(names []string, d time.Duration) (store.Wakeup, error) {
 	l.mu.Lock()
@@ -95,7 +104,7 @@ func (l *listener) listen(names []string, d time.Duration) (store.Wakeup, error)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if wakeup != (store.Wakeup{}) {
+	if wakeup != (store.Wakeup{}) && !(wakeup.Signalled && time.Now().Before(l.claimedUntil)) {
 		if l.falseWakes++; l.falseWakes > MaxFalseWakes+l.queues.Len() {
 			err = errFalseWakes
 		}

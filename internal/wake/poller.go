@@ -285,6 +285,7 @@ func (p *poller) lookAt(names []string, watched map[string]*watch, signalled boo
 	err = outage.DescribeIn(ctx, err)
 	cancel()
 
+	listens := p.listener.canListen()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, name := range names {
@@ -299,7 +300,7 @@ func (p *poller) lookAt(names []string, watched map[string]*watch, signalled boo
 			// The next look tries again.
 		case signalled && ok && row.Remaining <= 0 && !(p.signaller.self.Is(row.Next) && store.ModeOf(name) == store.Exclusive):
 			// It may be reserved for another, or is a semaphore: the next listen statement decides.
-		case signalled && store.ProcessOf(row.Owner) == p.signaller.self:
+		case (signalled || !listens) && store.ProcessOf(row.Owner) == p.signaller.self:
 			p.found(name) // this process has claimed it, and the last shared hold may have ended
 		case err != nil, !ok, row.Remaining <= 0, row.Grantee == p.signaller.self, p.listener.enabled && !row.Waiting:
 			// The row is free or granted to this process, or no longer lists this process in its

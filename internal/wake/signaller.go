@@ -55,7 +55,7 @@ type signaller struct {
 // was contended recently.
 func (s *signaller) enlist(name string, again bool) store.Process {
 	as := s.self
-	if !s.listener.canListen() {
+	if !s.listener.canListen() || s.listener.repo.PoolTooSmall() {
 		as = s.self.Polling()
 	}
 	s.mu.Lock()

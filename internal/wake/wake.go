@@ -152,6 +152,10 @@ func (w *Waker) Answered(name string, granted, again bool) {
 	w.signaller.answered(name, granted, again)
 }
 
+// Claimed records that the head of a name has claimed it, and waits until others no longer hold it
+// shared.
+func (w *Waker) Claimed() { w.listener.claimed() }
+
 // Watch makes the poller read the row of name, whose head was refused, until Unwatch. The poller
 // wakes the head when it finds the row free, or when left has passed. After each read, it calls
 // looked with the error or nil.

@@ -7,6 +7,7 @@
 -- | a row is available, or its queue has room and lacks this process | its name | 0         |
 -- | a release has granted a row to this process                      | its name | 0         |
 -- | a semaphore has a slot that this process may take                | its name | 0         |
+-- | a name that this process has claimed is not held shared any more | its name | 0         |
 -- | the server is read-only, or limits its threads: see limited      |          | 0         |
 -- | a lock of this process was freed by force                        |          | 0         |
 -- | none of these: it sleeps                                         | NULL     | {>sleep}  |
@@ -22,7 +23,7 @@ FROM (
     (SELECT COALESCE(MAX({>forced_at}), 0) FROM {t} AS p WHERE p.name = {session}) AS forced,
     IF(COUNT(*) < {count}, x'', MIN(
       IF(l.expires_at <= {>now} AND s.name IS NULL AND {>not_reserved} OR {>granted_to_self}
-        OR NOT {>listed} AND LENGTH(l.waiters) <= 1000{semaphores}, l.name, NULL))) AS hit
+        OR NOT {>listed} AND LENGTH(l.waiters) <= 1000{more}, l.name, NULL))) AS hit
   FROM {>kept}
   WHERE l.name IN ({names})
 ) AS a
