@@ -385,7 +385,7 @@ func (c *call) reenter() (*Lock, error) {
 	}
 	defer l.mu.Unlock()
 	if c.ctx.Err() != nil {
-		return nil, canceled(c.ctx)
+		return nil, l.canceled(c.ctx)
 	}
 	if c.mode == store.Exclusive && (h.share != nil || h.downgraded != nil) {
 		return nil, ErrUpgrade

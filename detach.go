@@ -208,7 +208,7 @@ func (l *Locker) attach(ctx context.Context, t ticket, length time.Duration, o *
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, canceled(ctx)
+		return nil, l.canceled(ctx)
 	}
 	req := store.AttachRequest{
 		Claim: store.Claim{Name: t.claim.Name, Owner: store.NewOwnerID(l.process)}, Ticket: t.claim.Owner, Holder: label, Lease: l.rowLease(length),

@@ -308,7 +308,7 @@ func (c *setCall) acquireFree() error {
 	first := b.calls[0]
 	if c.ctx.Err() != nil {
 		b.leave(0)
-		return canceled(c.ctx)
+		return c.l.canceled(c.ctx)
 	}
 	if c.wait != WaitForever {
 		first.wait = c.left()

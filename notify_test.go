@@ -882,6 +882,30 @@ func TestCloseEndsWaits(t *testing.T) {
 	})
 }
 
+// A call that uses the context of a lock ends with ErrClosed as well: it is Close that ends this
+// context, and no other owner held what the call asked for.
+func TestCloseEndsWaitsUnderALock(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fakeRepo) {
+		l := f.locker()
+		k := f.acquired(l, bg, "held", AutoRenew)
+		f.take("asleep", time.Hour)
+		var waiters []*pending
+		for _, name := range []string{"asleep", "asleep", "asking", "asking"} {
+			f.meet(late(ms), "acquire")
+			waiters = append(waiters, f.try(l, k.Context(), name, WaitForever, AutoRenew))
+		}
+		require.NoError(t, l.Close())
+		for range 20 {
+			waiters = append(waiters, f.try(l, k.Context(), "x", 0, AutoRenew))
+		}
+		for _, p := range waiters {
+			p.wait()
+			require.ErrorIs(t, p.err, ErrClosed)
+			require.NotErrorIs(t, p.err, ErrNotAcquired)
+		}
+	})
+}
+
 // Close releases in batches, and ends every context.
 func TestCloseReleases(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {

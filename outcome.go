@@ -25,14 +25,20 @@ func (c *call) ended() error {
 
 // canceled returns the error of a call whose context has ended.
 func (c *call) canceled() error {
-	if err, outage := c.lastErr(); outage {
+	if err, outage := c.lastErr(); outage && !c.l.isClosed() {
 		return fmt.Errorf("%w: %w: %w", ErrUnavailable, causeOf(c.ctx), err)
 	}
-	return canceled(c.ctx)
+	return c.l.canceled(c.ctx)
 }
 
-// canceled returns the error of a call whose context has ended without an outage.
-func canceled(ctx context.Context) error { return fmt.Errorf("%w: %w", ErrNotAcquired, causeOf(ctx)) }
+// canceled returns the error of a call whose context has ended without an outage. Close ends the
+// contexts of locks, under which calls may wait for others.
+func (l *Locker) canceled(ctx context.Context) error {
+	if l.isClosed() {
+		return ErrClosed
+	}
+	return fmt.Errorf("%w: %w", ErrNotAcquired, causeOf(ctx))
+}
 
 // causeOf returns the cause of ctx. It also matches ctx.Err().
 func causeOf(ctx context.Context) error {

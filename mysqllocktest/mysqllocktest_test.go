@@ -456,6 +456,8 @@ func TestGuard(t *testing.T) {
 		require.NoError(t, lock.Guard(t.Context(), conn))
 		_, err = conn.ExecContext(t.Context(), "COMMIT")
 		require.NoError(t, err)
+		require.NoError(t, conn.Close())
+		require.ErrorIs(t, lock.Guard(t.Context(), conn), sql.ErrConnDone)
 		require.NoError(t, lock.Err(), "these leave the hold as it is")
 	}))
 }

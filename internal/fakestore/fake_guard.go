@@ -23,7 +23,7 @@ func (s *Store) Guard(ctx context.Context, on store.Queryer, c store.Claim, toke
 	var seen connArg
 	err := on.QueryRowContext(ctx, "mysqllocktest: Guard", &seen).Scan(new(any))
 	switch {
-	case seen.conn == nil && (ctx.Err() != nil || errors.Is(err, sql.ErrTxDone)):
+	case seen.conn == nil && (ctx.Err() != nil || errors.Is(err, sql.ErrTxDone) || errors.Is(err, sql.ErrConnDone)):
 		return err
 	case seen.conn != nil && seen.tx == nil:
 		return store.ErrNoTransaction

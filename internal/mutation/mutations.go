@@ -364,6 +364,11 @@ var general = []mutation{
 		"TestDoWhileClosing",
 	},
 	{
+		"a call whose context Close has ended reports that", "outcome.go",
+		"if l.isClosed() {\n\t\treturn ErrClosed\n\t}\n", "",
+		"TestCloseEndsWaitsUnderALock",
+	},
+	{
 		"a session with an open transaction is refused", "internal/store/settings.go",
 		"} else if inTransaction(conn) {", "} else if false {",
 		"TestTransactionLeftOpen$",
