@@ -41,8 +41,8 @@ func newDoctor(from *source) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor [--json]",
 		Short: "Check whether locks can work here, and name what to fix",
-		Long: `Check the DSN, the server and its version, what the session is like, the
-privileges, the table, the clocks, how many locks are held, what a proxy between may spoil, and how long a
+		Long: `Check the DSN, the server and its version, what the session is like, whether
+commits are durable, the privileges, the table, the clocks, how many locks are held, what a proxy between may spoil, and how long a
 round trip takes. Nothing is written. A server that gives no answer for 5 s is
 given up. The exit status is 1 if something is wrong; a warning is not.`,
 		Example: `  mysqllock doctor
@@ -270,7 +270,8 @@ func (d *doctor) checkVersion(ctx context.Context) error {
 // checkVariables uses SHOW VARIABLES, because the servers have different variables.
 func (d *doctor) checkVariables(ctx context.Context) error {
 	rows, err := d.conn.QueryContext(ctx, `SHOW SESSION VARIABLES WHERE Variable_name IN ('read_only', 'super_read_only', 'innodb_read_only',
-'transaction_read_only', 'tx_read_only', 'transaction_isolation', 'tx_isolation', 'time_zone', 'autocommit', 'log_bin', 'binlog_format')`)
+'transaction_read_only', 'tx_read_only', 'transaction_isolation', 'tx_isolation', 'time_zone', 'autocommit', 'log_bin', 'binlog_format',
+'innodb_flush_log_at_trx_commit')`)
 	if err != nil {
 		return err
 	}
@@ -312,6 +313,12 @@ func (d *doctor) checkVariables(ctx context.Context) error {
 		d.found(failed, "binlog", "set binlog_format to ROW or MIXED", "format STATEMENT: replicas may get other tokens than the primary")
 	default:
 		d.found(fine, "binlog", "", "format %s", cmp.Or(values["binlog_format"], "ROW"))
+	}
+	if flush := values["innodb_flush_log_at_trx_commit"]; flush == "0" {
+		d.found(warning, "durability", "set innodb_flush_log_at_trx_commit to 1, or to 2, unless the server is a node of Galera",
+			"innodb_flush_log_at_trx_commit=0: after a crash, the server may grant locks again that it granted in its last second")
+	} else {
+		d.found(fine, "durability", "", "innodb_flush_log_at_trx_commit=%s", flush)
 	}
 	return nil
 }

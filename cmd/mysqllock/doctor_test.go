@@ -43,13 +43,13 @@ func diagnose(t *testing.T, dsn string) (statuses map[string]string, code int) {
 	return statuses, cmd.ProcessState.ExitCode()
 }
 
-// A server that is read-only, and replicates by statements.
+// A server that is read-only, replicates by statements, and does not keep its last commits.
 func TestDoctorOnReplica(t *testing.T) {
 	t.Parallel()
 	for _, kind := range mysqltest.Kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			flags := []string{"--read-only", "--log-bin", "--binlog-format=STATEMENT", "--server-id=1"}
+			flags := []string{"--read-only", "--log-bin", "--binlog-format=STATEMENT", "--server-id=1", "--innodb-flush-log-at-trx-commit=0"}
 			if kind == "mysql" {
 				flags = append(flags, "--super-read-only=OFF")
 			}
@@ -58,6 +58,7 @@ func TestDoctorOnReplica(t *testing.T) {
 			require.Equal(t, exitFailed, code)
 			require.Equal(t, failed, statuses["read-only"])
 			require.Equal(t, failed, statuses["binlog"])
+			require.Equal(t, warning, statuses["durability"])
 			require.Equal(t, fine, statuses["version"])
 		})
 	}
