@@ -1223,6 +1223,34 @@ func TestForceUnlockGivenUp(t *testing.T) {
 	})
 }
 
+// A statement that begins a transaction may be executed although a proxy answers with an error. The
+// connection must not return to the pool within that transaction.
+func TestBeginWithAnError(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		proxy, other := wire.New(t, e.server.Addr()), e.locker(t)
+		db := e.through(t, proxy)
+		db.SetMaxOpenConns(1)
+		l := newLocker(t, db)
+		proxy.Interfere(func(query string) wire.Interference {
+			if strings.HasPrefix(query, "START TRANSACTION") {
+				return wire.Interference{Error: 2013}
+			}
+			return wire.Interference{}
+		})
+		held := acquire(t, other, "x", auto)
+		limited, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+		defer cancel()
+		_, err := l.ForceUnlock(limited, "x")
+		require.Error(t, err)
+		proxy.Interfere(nil)
+		require.NoError(t, held.Unlock())
+		require.NoError(t, acquire(t, l, "x", auto).Unlock())
+		k, err := other.TryLock(ctx, "x", 2*time.Second, auto)
+		require.NoError(t, err)
+		require.NoError(t, k.Unlock())
+	})
+}
+
 // A ForceUnlock that is given up names the transaction that it has waited for, and not the
 // statement that its context has cut off.
 func TestForceUnlockNamesTheGuard(t *testing.T) {

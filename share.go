@@ -307,7 +307,8 @@ func (l *Locker) downgrade(h *hold, pause background.Backoff) {
 	if err != nil {
 		l.log.Debug("mysqllock: lock stays exclusive", "name", h.key.name, "err", err)
 	}
-	unknown := err != nil && g.Claim != store.Claim{}
+	var unchanged store.NotSent
+	unknown := err != nil && g.Claim != store.Claim{} && !errors.As(err, &unchanged)
 	if unknown || errors.Is(err, store.ErrNotOwned) {
 		l.watchdog.OwnerChanged(ls.Claim)
 	}
@@ -332,7 +333,7 @@ func (l *Locker) downgrade(h *hold, pause background.Backoff) {
 	l.mu.Unlock()
 	close(h.downgraded)
 	if unused {
-		l.releaser.Add(g.Claim, length, unknown, time.Now())
+		l.releaser.Add(g.Claim, length, err != nil, time.Now())
 	}
 	if gone {
 		l.releaser.Add(ls.Claim, lease.UntilReleased, false, time.Now())

@@ -230,6 +230,41 @@ func TestDowngradeAfterAnError(t *testing.T) {
 	})
 }
 
+// A statement that adds the row of the shared hold may be executed without a reply, and even after the
+// next try. The lock stays exclusive until that try, and no row is left behind.
+func TestDowngradeAfterALostReply(t *testing.T) {
+	onEach(t, func(t *testing.T, e env) {
+		for _, late := range []bool{false, true} {
+			proxy, other, direct, name := wire.New(t, e.server.Addr()), e.locker(t), e.db(t, ""), fmt.Sprint("x", late)
+			l := newLocker(t, e.through(t, proxy))
+			w, r := bothModes(t, l, name)
+			joins := make(chan string, 1)
+			proxy.Interfere(func(query string) wire.Interference {
+				if strings.Contains(query, "INTO `mysqllock`") {
+					select {
+					case joins <- query:
+						return wire.Interference{Error: 2013, NotSent: late}
+					default:
+					}
+				}
+				return wire.Interference{}
+			})
+			require.NoError(t, w.Unlock())
+			require.NoError(t, r.Err())
+			if late {
+				direct.Exec(<-joins) // it may be executed before the next try, or be refused after it
+			}
+			require.NoError(t, rlock(t, other, name, auto).Unlock())
+			require.NoError(t, r.Err())
+			proxy.Interfere(nil)
+			require.NoError(t, r.Unlock())
+			k, err := other.TryLock(ctx, name, 3*time.Second, auto)
+			require.NoError(t, err)
+			require.NoError(t, k.Unlock())
+		}
+	})
+}
+
 // A lateTx holds its first query back.
 type lateTx struct {
 	*sql.Tx

@@ -558,8 +558,23 @@ var shared = []mutation{
 		"TestDowngradeThatHangs",
 	},
 	{
+		"no transaction is left open after an error of its first statement", "internal/store/purge.go",
+		"\t\tif err == nil {\n\t\t\terr = fn(ctx, conn)\n\t\t}", "\t\tif err != nil {\n\t\t\treturn err\n\t\t}\n\t\terr = fn(ctx, conn)",
+		"TestBeginWithAnError",
+	},
+	{
+		"a downgrade whose first statements had no reply is repeated", "internal/store/shared.go",
+		"NotSent{err} // from still owns", "err // from still owns",
+		"TestDowngradeAfterALostReply",
+	},
+	{
+		"the shared hold of such a downgrade is released", "share.go",
+		"l.releaser.Add(g.Claim, length, err != nil, time.Now())", "l.releaser.Add(g.Claim, length, unknown, time.Now())",
+		"TestDowngradeAfterALostReply",
+	},
+	{
 		"a downgrade with unknown outcome is a loss", "share.go",
-		"unknown := err != nil && g.Claim != store.Claim{}", "unknown := err != nil && g.Claim != store.Claim{} && l == nil",
+		"g.Claim != store.Claim{} && !errors.As(err, &unchanged)", "g.Claim != store.Claim{} && !errors.As(err, &unchanged) && l == nil",
 		"TestDowngradeWithUnknownOutcome",
 	},
 	{

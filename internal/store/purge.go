@@ -161,10 +161,10 @@ func (s *Store) deleteIdle(ctx context.Context, found []idleRow, idle time.Durat
 func (s *Store) inTransaction(ctx context.Context, fn func(context.Context, *sqlx.Conn) error) error {
 	return s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		s.statements.Add(2)
-		if _, err := conn.ExecContext(ctx, sqlBegin); err != nil {
-			return err
+		_, err := conn.ExecContext(ctx, sqlBegin)
+		if err == nil {
+			err = fn(ctx, conn)
 		}
-		err := fn(ctx, conn)
 		if err == nil {
 			_, err = conn.ExecContext(ctx, sqlCommit)
 		}

@@ -185,9 +185,10 @@ func (s *Store) whyNothing(ctx context.Context, conn *sqlx.Conn, req AcquireRequ
 
 // Downgrade turns the exclusive hold of the claim from into a shared hold of to.Owner, without freeing
 // the name in between. The grant is for to. Both together are one hold, for which HoldEnded must be
-// called once. Without a grant, from is unchanged. Downgrade returns ErrRowLocked instead of waiting
-// for guards of from, or for a locked row for which this process must not wait. If the outcome is
-// unknown, Grant.Claim is set, and the caller must release both claims.
+// called once. Downgrade returns ErrRowLocked instead of waiting for guards of from, or for a locked row
+// for which this process must not wait. An error that contains NotSent means that from is unchanged;
+// after any other, from may have ended, and the caller must release it. If Grant.Claim is set beside an
+// error, the caller must release that claim, which may yet be granted.
 func (s *Store) Downgrade(ctx context.Context, from Claim, to AcquireRequest) (g Grant, next Process, err error) {
 	to.Name = from.Name
 	// Renewals need the only connection of a pool, so that one must not wait for a row.
@@ -225,7 +226,7 @@ func (s *Store) downgradeOn(ctx context.Context, conn *sqlx.Conn, from Claim, to
 		return s.execForAnswer(ctx, conn, command{text: text})
 	})
 	if err != nil && !rejected(errorNumber(err)) {
-		return Grant{Claim: c}, 0, err
+		return Grant{Claim: c}, 0, NotSent{err} // from still owns the name's row
 	}
 	if err != nil {
 		g.Claim, err = s.notDowngraded(ctx, conn, c, err)
@@ -252,11 +253,11 @@ func (s *Store) downgradeOn(ctx context.Context, conn *sqlx.Conn, from Claim, to
 	return g, 0, err
 }
 
-// notDowngraded releases the shared hold of a downgrade that failed with refusal. If it returns no
-// claim, the exclusive hold continues.
+// notDowngraded releases the shared hold of a downgrade that failed with refusal, so that the exclusive
+// hold continues. If that fails, it returns the claim of the shared hold.
 func (s *Store) notDowngraded(ctx context.Context, conn *sqlx.Conn, c Claim, refusal error) (Claim, error) {
 	if _, _, err := s.freeOn(ctx, conn, s.releaseCommand(c)); err != nil {
-		return c, PartlySent{err}
+		return c, NotSent{refusal}
 	}
 	return Claim{}, NotSent{refusal}
 }
