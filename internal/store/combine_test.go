@@ -146,6 +146,8 @@ func TestCombinedRequestsBesideOthers(t *testing.T) {
 		}
 		_, err = s.db.Exec("UPDATE mysqllock SET released_at = released_at - INTERVAL 1 MINUTE WHERE name = 'waited'")
 		require.NoError(t, err)
+		_, err = s.db.Exec("UPDATE mysqllock SET released_at = released_at + INTERVAL 1 SECOND WHERE name = 'reserved'") // on a busy machine, too
+		require.NoError(t, err)
 		freed(t, other, shared(t, other, "shared").Claim)
 		_, err = s.db.Exec("UPDATE mysqllock SET token = token + 3600000000 WHERE name = 'ahead'")
 		require.NoError(t, err)

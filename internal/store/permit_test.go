@@ -112,6 +112,7 @@ func (c *permitCrowd) try(s *Store, limit int, enlistAs Process) (next Process, 
 	c.mu.Lock()
 	before := maps.Clone(c.held)
 	c.mu.Unlock()
+	asked := time.Now()
 	g, err := tryPermit(s, limit, time.Minute, enlistAs)
 	if Contended(err) {
 		return 0, false
@@ -131,7 +132,8 @@ func (c *permitCrowd) try(s *Store, limit int, enlistAs Process) (next Process, 
 	if g.Next != 0 {
 		s.Signal(ctx, g.Next)
 	}
-	time.Sleep(time.Duration(rand.IntN(4000)) * time.Microsecond)
+	// On a busy machine too, permits are held for long enough that others are granted meanwhile.
+	time.Sleep(time.Since(asked) + time.Duration(rand.IntN(4000))*time.Microsecond)
 	c.mu.Lock()
 	delete(c.held, g.Claim.Name)
 	c.mu.Unlock()
