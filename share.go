@@ -307,8 +307,7 @@ func (l *Locker) downgrade(h *hold, pause background.Backoff) {
 	if err != nil {
 		l.log.Debug("mysqllock: lock stays exclusive", "name", h.key.name, "err", err)
 	}
-	var unchanged store.NotSent
-	unknown := err != nil && g.Claim != store.Claim{} && !errors.As(err, &unchanged)
+	unknown := g.Claim != store.Claim{} && store.OutcomeUnknown(err)
 	if unknown || errors.Is(err, store.ErrNotOwned) {
 		l.watchdog.OwnerChanged(ls.Claim)
 	}

@@ -574,7 +574,7 @@ var shared = []mutation{
 	},
 	{
 		"a downgrade with unknown outcome is a loss", "share.go",
-		"g.Claim != store.Claim{} && !errors.As(err, &unchanged)", "g.Claim != store.Claim{} && !errors.As(err, &unchanged) && l == nil",
+		"unknown := g.Claim != store.Claim{} && store.OutcomeUnknown(err)", "unknown := g.Claim != store.Claim{} && store.OutcomeUnknown(err) && l == nil",
 		"TestDowngradeWithUnknownOutcome",
 	},
 	{
