@@ -42,9 +42,10 @@ func newDoctor(from *source) *cobra.Command {
 		Use:   "doctor [--json]",
 		Short: "Check whether locks can work here, and name what to fix",
 		Long: `Check the DSN, the server and its version, what the session is like, whether
-commits are durable, the privileges, the table, the clocks, how many locks are held, what a proxy between may spoil, and how long a
-round trip takes. Nothing is written. A server that gives no answer for 5 s is
-given up. The exit status is 1 if something is wrong; a warning is not.`,
+commits are durable, the privileges, the table, the clocks, how many locks are
+held, what a proxy between may spoil, and how long a round trip takes. Nothing
+is written. A server that gives no answer for 5 s is given up. The exit status
+is 1 if something is wrong; a warning is not.`,
 		Example: `  mysqllock doctor
   mysqllock doctor --json | jq -r '.checks[] | select(.status != "ok")'`,
 		Args: cobra.NoArgs,
