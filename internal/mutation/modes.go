@@ -374,7 +374,7 @@ var shared = []mutation{
 	},
 	{
 		"a downgrade that is refused takes its shared hold back", "internal/store/shared.go",
-		"if _, _, err := s.freeOn(ctx, conn, s.releaseCommand(c)); err != nil {\n\t\treturn c,", "if err := ctx.Err(); err != nil {\n\t\treturn c,",
+		"if _, _, err := s.freeOn(ctx, conn, s.releaseCommand(c)); err == nil {\n\t\tc = Claim{}", "if err := ctx.Err(); err == nil {\n\t\tc = Claim{}",
 		"TestRefusedDowngrade",
 	},
 	{
@@ -648,7 +648,7 @@ var permits = []mutation{
 	},
 	{
 		"slots are read first where one was found before", "internal/store/permit.go",
-		"\t\ts.windows.set(req.Name, sem.slot)\n", "",
+		"\t\ts.slotFound(req.Name, sem.slot)\n", "",
 		"TestPermitsOfManySlots",
 	},
 	{
@@ -748,7 +748,7 @@ var permits = []mutation{
 	},
 	{
 		"a listener finds a free slot", "internal/store/permit.go",
-		"if limit := s.limits[name]; limit > 0 {", "if limit := s.limits[name]; limit < 0 {",
+		"if limit := s.limits.get(name); limit > 0 {", "if limit := s.limits.get(name); limit < 0 {",
 		"TestContract/./a_look_and_a_listener",
 	},
 	{

@@ -200,7 +200,7 @@ func (s *Store) withSessionCheck(ctx context.Context, conn *sqlx.Conn, req Acqui
 
 // take sends acquiring statements that wait for the row lock.
 func (s *Store) take(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
-	if req.Claimed || req.Replaces == "" && req.EnlistAs == 0 && s.sharedNames.has(req.Name) {
+	if req.Claimed || req.Replaces == "" && req.EnlistAs == 0 && s.sharedNames.get(req.Name) {
 		return s.claim(ctx, conn, req, "")
 	}
 	takeOrEnlist := command{text: s.acquireText(req, sqlTakeOrEnlist, "")}

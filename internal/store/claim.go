@@ -14,7 +14,7 @@ const maxClaimWait = time.Second
 // claim acquires, exclusively, a name that may be held shared. It claims the name's row, and then
 // promotes the claim to a hold if no shared hold is left. It never waits for a guard.
 func (s *Store) claim(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, skip string) (answer int64, sent time.Time, err error) {
-	s.sharedNames.add(req.Name)
+	s.sharedNames.set(req.Name, true)
 	if !req.MayClaim && !req.Claimed {
 		left, err := s.sharedLeft(ctx, conn, &req)
 		if err == nil && left > 0 && req.EnlistAs != 0 {
@@ -40,21 +40,18 @@ func (s *Store) claim(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, 
 
 // expectPromotion records whether this process waits for the end of the shared holds of a name.
 func (s *Store) expectPromotion(name string, expected bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.claims, name)
-	if expected && len(s.claims) < maxLimits { // for further ones, the poller remains
-		s.claims[name] = struct{}{}
+	if expected {
+		s.claims.set(name, true)
+	} else {
+		s.claims.remove(name)
 	}
 }
 
 // promotable returns a condition for listen.sql: that the row l is that of a name that this process has
 // claimed, and nobody holds the name shared any more. The signal may have come before the process listened.
 func (s *Store) promotable(names []string) (condition string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, name := range names {
-		if _, claimed := s.claims[name]; claimed {
+		if s.claims.get(name) {
 			condition += " OR l.name = " + literal(name) + " AND " + s.query(sqlPromotable, sharedKeys(name)...)
 		}
 	}

@@ -93,7 +93,7 @@ func TestClaimOfAPlainName(t *testing.T) {
 		tx := guarded(t, other, before)
 		freed(t, other, before.Claim)
 		acquire := func(req AcquireRequest) Grant {
-			s.sharedNames.add("x")
+			s.sharedNames.set("x", true)
 			g, _ := acquired(t, s, req)
 			return g
 		}

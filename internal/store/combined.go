@@ -35,7 +35,7 @@ func (s *Store) initCombiners() {
 // combinable reports whether a request may share a statement with others: it must be exclusive, must
 // neither join a wait queue nor continue an earlier request, and its name must not be known to be shared.
 func (s *Store) combinable(req AcquireRequest) bool {
-	return req.Mode == Exclusive && req.Replaces == "" && req.EnlistAs == 0 && !req.Claimed && !req.absent && !s.sharedNames.has(req.Name)
+	return req.Mode == Exclusive && req.Replaces == "" && req.EnlistAs == 0 && !req.Claimed && !req.absent && !s.sharedNames.get(req.Name)
 }
 
 // errAbsent is errAlone for a request whose name had no row. errUnsure is errAlone for a request whose

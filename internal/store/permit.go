@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -185,7 +184,7 @@ type semaphore struct {
 // first ones can be taken, or if processes disagree about the limit.
 func (s *Store) readSemaphore(ctx context.Context, req AcquireRequest, locked slotSet) (sem semaphore, err error) {
 	all := slotWindow{1, req.Limit}
-	for _, w := range []slotWindow{s.windows.of(req), all} {
+	for _, w := range []slotWindow{s.firstWindow(req), all} {
 		sem, err = s.readSlots(ctx, req, w)
 		if err != nil {
 			return sem, err
@@ -199,7 +198,7 @@ func (s *Store) readSemaphore(ctx context.Context, req AcquireRequest, locked sl
 		sem.slot = 0
 	}
 	if sem.slot != 0 {
-		s.windows.set(req.Name, sem.slot)
+		s.slotFound(req.Name, sem.slot)
 	}
 	return sem, nil
 }
@@ -271,34 +270,21 @@ func (sem *semaphore) pick(w slotWindow, locked slotSet) int {
 // A slotWindow is a range of slots, including the last.
 type slotWindow struct{ first, last int }
 
-// slotWindows remembers, for semaphores with more than firstSlots slots, in which firstSlots of them this
-// process last found a slot to take. A missing or outdated entry costs one statement.
-type slotWindows struct {
-	mu    sync.Mutex // protects first
-	first map[string]int
-}
-
-// of returns the slots that a request reads first.
-func (ws *slotWindows) of(req AcquireRequest) slotWindow {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	first := ws.first[req.Name]
+// firstWindow returns the slots that a request reads first.
+func (s *Store) firstWindow(req AcquireRequest) slotWindow {
+	first := s.windows.get(req.Name)
 	if first == 0 || first > req.Limit {
 		first = 1
 	}
 	return slotWindow{first, min(first+firstSlots-1, req.Limit)}
 }
 
-func (ws *slotWindows) set(queue string, slot int) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	switch first := slot - (slot-1)%firstSlots; {
-	case first == 1:
-		delete(ws.first, queue)
-	case ws.first == nil || len(ws.first) == maxLimits:
-		ws.first = map[string]int{queue: first}
-	default:
-		ws.first[queue] = first
+// slotFound records in which window this process has found a slot to take.
+func (s *Store) slotFound(queue string, slot int) {
+	if first := slot - (slot-1)%firstSlots; first == 1 {
+		s.windows.remove(queue)
+	} else {
+		s.windows.set(queue, first)
 	}
 }
 
@@ -320,39 +306,26 @@ func (sem *semaphore) refusal(req AcquireRequest, locked slotSet, limit time.Dur
 	return g
 }
 
-// maxLimits limits the number of semaphores in Store.limits, and in slotWindows.
-const maxLimits = 1024
-
 // expectPermit records that this process waits for a permit.
 func (s *Store) expectPermit(req AcquireRequest) {
-	if req.EnlistAs == 0 {
-		return
+	if req.EnlistAs != 0 {
+		s.limits.set(req.Name, req.Limit)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.limits) == maxLimits {
-		clear(s.limits) // the poller remains
-	}
-	s.limits[req.Name] = req.Limit
 }
 
 // forgetWaits records that this process no longer waits for these semaphores and names.
 func (s *Store) forgetWaits(queues []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, queue := range queues {
-		delete(s.limits, queue)
-		delete(s.claims, queue)
+		s.limits.remove(queue)
+		s.claims.remove(queue)
 	}
 }
 
 // openSemaphores returns a condition for listen.sql: that the row l is that of a semaphore with a slot
 // that this process may take.
 func (s *Store) openSemaphores(names []string) (condition string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, name := range names {
-		if limit := s.limits[name]; limit > 0 {
+		if limit := s.limits.get(name); limit > 0 {
 			condition += " OR l.name = " + literal(name) + " AND " + s.query(sqlPermitOpen, slotRange(name, slotWindow{1, limit}, limit)...)
 		}
 	}

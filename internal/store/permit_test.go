@@ -603,15 +603,17 @@ func TestPermitsOfManySlots(t *testing.T) {
 }
 
 func TestSlotWindows(t *testing.T) {
-	var ws slotWindows
-	of := func(limit int) slotWindow { return ws.of(AcquireRequest{Claim: Claim{Name: "x"}, Limit: limit}) }
+	var s Store
+	of := func(limit int) slotWindow {
+		return s.firstWindow(AcquireRequest{Claim: Claim{Name: "x"}, Limit: limit})
+	}
 	require.Equal(t, slotWindow{1, 9}, of(9))
 	require.Equal(t, slotWindow{1, firstSlots}, of(MaxPermits))
-	ws.set("x", 2*firstSlots)
+	s.slotFound("x", 2*firstSlots)
 	require.Equal(t, slotWindow{firstSlots + 1, 2 * firstSlots}, of(MaxPermits))
 	require.Equal(t, slotWindow{firstSlots + 1, firstSlots + 1}, of(firstSlots+1))
 	require.Equal(t, slotWindow{1, firstSlots}, of(firstSlots))
-	ws.set("x", firstSlots)
+	s.slotFound("x", firstSlots)
 	require.Equal(t, slotWindow{1, firstSlots}, of(MaxPermits))
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -55,7 +54,7 @@ func (s *Store) acquireShared(ctx context.Context, req AcquireRequest) (g Grant,
 	case err != nil:
 		return Grant{Claim: c}, err
 	case isToken(answer):
-		s.sharedNames.add(req.Name)
+		s.sharedNames.set(req.Name, true)
 	case raced: // as above
 		if _, _, err := s.change(ctx, false, s.releaseCommand(c)); err != nil {
 			return Grant{Claim: c}, PartlySent{err}
@@ -203,7 +202,7 @@ func (s *Store) Downgrade(ctx context.Context, from Claim, to AcquireRequest) (g
 		err = s.run(ctx, s.locksHeld() == 1, send)
 	}
 	if g.Token > 0 {
-		s.sharedNames.add(from.Name)
+		s.sharedNames.set(from.Name, true)
 	}
 	return g, next, err
 }
@@ -256,10 +255,10 @@ func (s *Store) downgradeOn(ctx context.Context, conn *sqlx.Conn, from Claim, to
 // notDowngraded releases the shared hold of a downgrade that failed with refusal, so that the exclusive
 // hold continues. If that fails, it returns the claim of the shared hold.
 func (s *Store) notDowngraded(ctx context.Context, conn *sqlx.Conn, c Claim, refusal error) (Claim, error) {
-	if _, _, err := s.freeOn(ctx, conn, s.releaseCommand(c)); err != nil {
-		return c, NotSent{refusal}
+	if _, _, err := s.freeOn(ctx, conn, s.releaseCommand(c)); err == nil {
+		c = Claim{}
 	}
-	return Claim{}, NotSent{refusal}
+	return c, NotSent{refusal}
 }
 
 // whyNotDowngraded returns the reason why a statement did not match the row of an exclusive hold.
@@ -273,36 +272,4 @@ func (s *Store) whyNotDowngraded(ctx context.Context, conn *sqlx.Conn, from Clai
 	default:
 		return NotSent{ErrNotOwned}
 	}
-}
-
-// sharedNames remembers the names whose rows this process has found in a mode other than 0, so that the
-// next request need not find that out again. A missing or outdated entry costs one statement.
-type sharedNames struct {
-	mu    sync.Mutex // protects names
-	names map[string]struct{}
-}
-
-// maxSharedNames limits the names that are remembered.
-const maxSharedNames = 1024
-
-func (n *sharedNames) has(name string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	_, found := n.names[name]
-	return found
-}
-
-func (n *sharedNames) add(name string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.names == nil || len(n.names) == maxSharedNames {
-		n.names = map[string]struct{}{}
-	}
-	n.names[name] = struct{}{}
-}
-
-func (n *sharedNames) remove(name string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.names, name)
 }

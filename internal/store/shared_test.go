@@ -245,7 +245,7 @@ func TestDowngradeUnderGuard(t *testing.T) {
 		require.False(t, OutcomeUnknown(err))
 		require.Greater(t, refused(t, other, "x").Remaining, 50*time.Second)
 		for _, m := range []Mode{Shared, Exclusive} {
-			other.sharedNames.add("x") // so that the exclusive request claims at once
+			other.sharedNames.set("x", true) // so that the exclusive request claims at once
 			r, _ := acquired(t, other, request(other, "x", m))
 			require.Greater(t, r.Remaining, 50*time.Second, "a request that is refused does not wait for the guard")
 		}

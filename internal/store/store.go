@@ -41,8 +41,10 @@ type Store struct {
 	sessions        aliveSessions
 	prepared        prepared
 	rowWaits        rowWaits
-	sharedNames     sharedNames
-	windows         slotWindows
+	sharedNames     hints[bool]  // names whose rows this process has found in a mode other than 0: the next request claims them at once
+	windows         hints[int]   // the first of the firstSlots slots among which this process last found one, by key; none if that is 1
+	limits          hints[int]   // limits of the semaphores whose wait queues this process may have joined, by key
+	claims          hints[bool]  // names that this process has claimed, and that are held shared
 	load            atomic.Int64 // acquires and releases in progress that may share statements
 	takes           combiner[AcquireRequest, Grant]
 	releases        combiner[Claim, freedRow]
@@ -62,13 +64,11 @@ type Store struct {
 	preparedGranted *sqlx.Stmt // sqlGranted for one name, prepared on listener; nil if it is not prepared
 	prepareRefused  bool       // the server has refused to prepare sqlGranted
 
-	mu             sync.Mutex          // protects following fields
-	held           int                 // grants for which HoldEnded was not called yet
-	reservedConn   *sqlx.Conn          // idle connection that is kept out of the pool while held > 0; nil while in use
-	connReturned   chan struct{}       // capacity 1: reservedConn was set
-	rowWaitsByName map[string]rowWait  // statements that may wait in the server, by the name of the row
-	limits         map[string]int      // limits of the semaphores whose wait queues this process may have joined, by key
-	claims         map[string]struct{} // names that this process has claimed, and that are held shared
+	mu             sync.Mutex         // protects following fields
+	held           int                // grants for which HoldEnded was not called yet
+	reservedConn   *sqlx.Conn         // idle connection that is kept out of the pool while held > 0; nil while in use
+	connReturned   chan struct{}      // capacity 1: reservedConn was set
+	rowWaitsByName map[string]rowWait // statements that may wait in the server, by the name of the row
 }
 
 // New returns a Store for the table called name, which CreateTable creates from schema. label is what
@@ -83,7 +83,7 @@ func New(db *sql.DB, schema, name, label string, self Process, lease time.Durati
 	s := &Store{
 		db: pool, schema: schema, prepared: prepared{db: pool}, name: quoted, label: literal(label), onlyConnTimeout: lease / 4,
 		self: self, sessionRow: literal(sessionRow(self.String())),
-		connReturned: make(chan struct{}, 1), rowWaitsByName: map[string]rowWait{}, limits: map[string]int{}, claims: map[string]struct{}{},
+		connReturned: make(chan struct{}, 1), rowWaitsByName: map[string]rowWait{},
 	}
 	s.lifetime, s.end = context.WithCancel(context.Background())
 	s.initCombiners()
