@@ -39,7 +39,7 @@ var combined = []mutation{
 	},
 	{
 		"a batch that does not know what it took refuses nobody", "internal/store/combined.go",
-		"if int64(len(granted)) != taken {", "if taken < 0 {",
+		"if int64(len(granted)) != taken.rows {", "if taken.rows < 0 {",
 		"TestBatchBesideAStaleRead",
 	},
 	{

@@ -209,7 +209,7 @@ var shared = []mutation{
 	},
 	{
 		"a claim that is given up signals the next", "internal/store/claim.go",
-		"if next != 0 && next.Listening() != s.self && next.CanListen() {", "if false {",
+		"next != s.self && next.CanListen() {", "next == 0 && next.CanListen() {",
 		"TestClaimThatIsAbandoned",
 	},
 	{
@@ -219,7 +219,7 @@ var shared = []mutation{
 	},
 	{
 		"a lost claim is made again", "internal/store/claim.go",
-		"err == nil && answer == 0:\n\t\t\tmine = false", "err == nil && answer == 0:\n\t\t\tmine = s != nil",
+		"err == nil && r.answer == 0:\n\t\t\tmine = false", "err == nil && r.answer == 0:\n\t\t\tmine = s != nil",
 		"TestContract/./a_claim_ends_if_its_request",
 	},
 	{
@@ -374,7 +374,7 @@ var shared = []mutation{
 	},
 	{
 		"a downgrade that is refused takes its shared hold back", "internal/store/shared.go",
-		"if _, _, err := s.freeOn(ctx, conn, s.releaseCommand(c)); err == nil {\n\t\tc = Claim{}", "if err := ctx.Err(); err == nil {\n\t\tc = Claim{}",
+		"if _, err := s.exec(ctx, conn, s.releaseCommand(c)); err == nil {\n\t\tc = Claim{}", "if err := ctx.Err(); err == nil {\n\t\tc = Claim{}",
 		"TestRefusedDowngrade",
 	},
 	{
@@ -872,12 +872,12 @@ var batches = []mutation{
 	},
 	{
 		"a set that a copy has taken is released", "internal/store/batch.go",
-		"taken == int64(n) && answer != answerPart", "taken == int64(n)",
+		"r.rows == int64(n) && r.answer != answerPart", "r.rows == int64(n)",
 		"TestCopiesOfBatches",
 	},
 	{
 		"the tokens of a batch that a copy has taken are read", "internal/store/combined.go",
-		"taken == int64(len(batch)) && token != answerPart", "taken == int64(len(batch))",
+		"taken.rows == int64(len(batch)) && taken.answer != answerPart", "taken.rows == int64(len(batch))",
 		"TestCopiesOfBatches",
 	},
 	{
@@ -897,7 +897,7 @@ var batches = []mutation{
 	},
 	{
 		"a batch counts the rows that it took", "internal/store/batch.go",
-		"return answer, taken == int64(n) && answer != answerPart, sent, err", "return answer, taken >= 0 && answer != answerPart, sent, err",
+		"return r, r.rows == int64(n) && r.answer != answerPart, err", "return r, r.rows >= 0 && r.answer != answerPart, err",
 		"TestBatchBesideALockedRow",
 	},
 	{

@@ -604,8 +604,8 @@ var general = []mutation{
 		"TestPurgeBesideALockedRow",
 	},
 	{
-		"rows are counted while the connection is ours", "internal/store/hold.go",
-		"\terr = s.run(ctx, reserved, func(ctx context.Context, conn *sqlx.Conn) error {\n\t\tsent = time.Now()\n\t\tres, err := s.exec(ctx, conn, c)\n\t\tif err == nil {\n\t\t\trows, err = res.RowsAffected()\n\t\t}\n\t\treturn err\n\t})\n\treturn rows, sent, err", "\tvar res interface{ RowsAffected() (int64, error) }\n\terr = s.run(ctx, reserved, func(ctx context.Context, conn *sqlx.Conn) (err error) {\n\t\tsent = time.Now()\n\t\tres, err = s.exec(ctx, conn, c)\n\t\treturn err\n\t})\n\tif err == nil {\n\t\trows, err = res.RowsAffected()\n\t}\n\treturn rows, sent, err",
+		"rows are counted while the connection is ours", "internal/store/query.go",
+		"\tif r.answer, err = res.LastInsertId(); err == nil {", "\tconn.Close()\n\tif r.answer, err = res.LastInsertId(); err == nil {",
 		"TestRenewalLeavesItsConnection",
 	},
 	{
@@ -905,12 +905,12 @@ var general = []mutation{
 	},
 	{
 		"an answer that a trigger hides is read", "internal/store/query.go",
-		"rows > 0 && answer == 0 {", "rows > 0 && answer == 0 && false {",
+		"r.rows > 0 && r.answer == 0 {", "r.rows > 0 && r.answer == 0 && false {",
 		"TestTriggers",
 	},
 	{
 		"a row that a trigger hides the refusal of is looked at", "internal/store/acquire.go",
-		"if err == nil && answer == 0 && req.Replaces == \"\" {", "if false {",
+		"if err == nil && r.answer == 0 && req.Replaces == \"\" {", "if false {",
 		"TestTriggers",
 	},
 	{

@@ -87,14 +87,14 @@ func (s *Store) recognize(ctx context.Context, req AcquireRequest) (g Grant, err
 
 // acquireAlone is acquireRow without a batch.
 func (s *Store) acquireAlone(ctx context.Context, req AcquireRequest) (g Grant, err error) {
-	answer := int64(answerAbsent)
+	r := reply{answer: answerAbsent}
 	send := func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		if !req.skipLocked && s.rowWaits.enter(acquireWaits, req.Name, s.slots(acquireWaits)) {
-			answer, g.Sent, err = s.takeInSlot(ctx, conn, req, s.take)
+			r, err = s.takeInSlot(ctx, conn, req, s.take)
 		} else {
-			answer, g.Sent, err = s.withSessionCheck(ctx, conn, req, s.takeUnlocked)
+			r, err = s.withSessionCheck(ctx, conn, req, s.takeUnlocked)
 		}
-		if err == nil && isToken(answer) {
+		if err == nil && isToken(r.answer) {
 			s.holdsBegan(1) // before conn is returned: it may become the reserved one
 		}
 		return err
@@ -102,25 +102,26 @@ func (s *Store) acquireAlone(ctx context.Context, req AcquireRequest) (g Grant, 
 	if !req.absent {
 		err = s.onConn(ctx, send)
 	}
-	if err == nil && answer == answerAbsent {
-		answer, g.Sent, err = s.takeFirst(ctx, req, req.Claim, s.acquireText(req, sqlInsert, s.name+"."))
+	if err == nil && r.answer == answerAbsent {
+		r, err = s.firstGrant(ctx, req.Name, []Claim{req.Claim}, s.acquireCommand(req, sqlInsert, s.name+"."))
 	}
-	if err == nil && answer == 0 && req.Replaces == "" {
+	if err == nil && r.answer == 0 && req.Replaces == "" {
 		// Autocommit is off; or the table has a trigger, and the statement did not change the row.
 		req.skipLocked = true
-		if err = s.onConn(ctx, send); answer == answerAbsent {
-			answer = 0
+		if err = s.onConn(ctx, send); r.answer == answerAbsent {
+			r.answer = 0
 		}
 	}
 	if err != nil {
 		return Grant{Claim: req.Claim}, err
 	}
-	return g.answered(req, req.Claim, answer)
+	return r.grant(req, req.Claim)
 }
 
-// answered converts the answer to a request to what it means for a claim: a grant, or a refusal.
-func (g Grant) answered(req AcquireRequest, c Claim, answer int64) (Grant, error) {
-	switch {
+// grant converts the reply to a request to what it means for a claim: a grant, or a refusal.
+func (r reply) grant(req AcquireRequest, c Claim) (Grant, error) {
+	g := Grant{Sent: r.sent}
+	switch answer := r.answer; {
 	case isToken(answer):
 		g.Token, g.Claim = uint64(answer), c
 	case answer == answerClaimedLocked:
@@ -176,79 +177,88 @@ func isToken(answer int64) bool { return 0 < answer && answer < firstProcess }
 
 // An acquirer sends the statements of one request. The request is refused if a session other than
 // req.dead may keep the row.
-type acquirer func(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error)
+type acquirer func(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (reply, error)
 
 // withSessionCheck sends the statements of a request. If they are refused because of a session that
 // proves to be dead, it sends them again.
-func (s *Store) withSessionCheck(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, send acquirer) (answer int64, sent time.Time, err error) {
+func (s *Store) withSessionCheck(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, send acquirer) (r reply, err error) {
 	req.dead = SessionID(s.dead.Load())
 	for try := 1; ; try++ {
-		answer, sent, err = send(ctx, conn, req)
-		if err != nil || answer < firstProcess {
-			return answer, sent, err
+		r, err = send(ctx, conn, req)
+		if err != nil || r.answer < firstProcess {
+			return r, err
 		}
 		var again bool
-		answer, again, err = s.checkSession(ctx, conn, &req, SessionID(answer))
+		r.answer, again, err = s.checkSession(ctx, conn, &req, SessionID(r.answer))
 		switch {
 		case !again:
-			return answer, sent, err
+			return r, err
 		case try == 3: // perhaps a proxy sends reads to a replica that lags
-			return -time.Millisecond.Microseconds(), sent, nil
+			r.answer = -time.Millisecond.Microseconds()
+			return r, nil
 		}
 	}
 }
 
 // take sends acquiring statements that wait for the row lock.
-func (s *Store) take(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
+func (s *Store) take(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (r reply, err error) {
 	if req.Claimed || req.Replaces == "" && req.EnlistAs == 0 && s.sharedNames.get(req.Name) {
 		return s.claim(ctx, conn, req, "")
 	}
-	takeOrEnlist := command{text: s.acquireText(req, sqlTakeOrEnlist, "")}
-	var first command
+	send := func(statement string) (reply, error) {
+		return s.execForAnswer(ctx, conn, s.acquireCommand(req, statement, ""))
+	}
 	switch {
 	case req.Replaces != "":
-		first.text = s.acquireText(req, sqlReplace, "")
+		r, err = send(sqlReplace)
 	case req.EnlistAs != 0:
-		first = takeOrEnlist
+		r, err = send(sqlTakeOrEnlist)
 	default:
-		dead := uint64(req.dead)
-		first = command{s.acquireText(req, sqlTake, ""), s.preparedTake, []any{req.Owner, req.Lease.Microseconds(), hex.EncodeToString([]byte(req.Name)), req.Owner, dead}}
-		if req.Holder != "" {
-			first.prepared = s.preparedTakeAs
-			first.args = slices.Insert(first.args, 1, any(hex.EncodeToString([]byte(req.Holder))))
+		if r, err = s.execForAnswer(ctx, conn, s.takeCommand(req)); err == nil && r.answer == -1 { // others wait
+			r, err = send(sqlTakeOrEnlist)
 		}
 	}
-	answer, sent, err = s.execForAnswer(ctx, conn, first)
-	if err == nil && answer == -1 {
-		answer, sent, err = s.execForAnswer(ctx, conn, takeOrEnlist)
-	}
 	switch {
-	case err == nil && answer == answerShared:
+	case err == nil && r.answer == answerShared:
 		return s.claim(ctx, conn, req, "")
-	case answer == 0 && req.Replaces == "":
-		answer = answerAbsent
+	case r.answer == 0 && req.Replaces == "":
+		r.answer = answerAbsent
 	}
-	return answer, sent, err
+	return r, err
+}
+
+// takeCommand is acquireCommand for sqlTake, which may be prepared.
+func (s *Store) takeCommand(req AcquireRequest) command {
+	c := command{
+		text:     func() string { return s.acquireCommand(req, sqlTake, "").text() },
+		prepared: s.preparedTake,
+		args:     []any{req.Owner, req.Lease.Microseconds(), hex.EncodeToString([]byte(req.Name)), req.Owner, uint64(req.dead)},
+	}
+	if req.Holder != "" {
+		c.prepared = s.preparedTakeAs
+		c.args = slices.Insert(c.args, 1, any(hex.EncodeToString([]byte(req.Holder))))
+	}
+	return c
 }
 
 // takeInSlot sends statements, with a session check, for a caller that has a slot in rowWaits. It
 // frees the slot, unless a statement that was cut off may still wait in the server.
-func (s *Store) takeInSlot(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, send acquirer) (answer int64, sent time.Time, err error) {
+func (s *Store) takeInSlot(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, send acquirer) (r reply, err error) {
 	left, began := false, time.Now()
 	defer func() {
 		if !left {
 			s.rowWaits.leave(acquireWaits, req.Name)
 		}
 	}()
-	answer, sent, err = s.withSessionCheck(ctx, conn, req, send)
+	r, err = s.withSessionCheck(ctx, conn, req, send)
 	if err != nil && (ctx.Err() != nil || mayContinue(began, err)) {
 		left, err = true, &abandonedWait{err, req.Claim, acquireWaits}
 	}
-	return answer, sent, err
+	return r, err
 }
 
 // takeUnlocked sends acquiring statements that do not wait for the row lock.
-func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
+func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (r reply, err error) {
 	if req.Claimed {
 		return s.claim(ctx, conn, req, skipLocked)
 	}
@@ -258,21 +268,19 @@ func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, req AcquireRe
 		available, waiters, mode = req.replaced("p."), "l.waiters", " AND p.mode <> 1"
 	}
 	available = "(" + available + " OR p.owner = " + literal(req.Owner) + ")" + mode
-	answer, sent, err = s.execForAnswer(ctx, conn, command{text: func() string {
-		return s.query(sqlTakeUnlocked, "name", literal(req.Name), "owner", literal(req.Owner), "label", s.labelOf(req.Holder), "lease", micros(req.Lease),
-			"available", available, "waiters", waiters)
-	}})
-	if err != nil || answer != 0 {
-		return answer, sent, err
+	r, err = s.execForAnswer(ctx, conn, s.command(sqlTakeUnlocked, "name", literal(req.Name), "owner", literal(req.Owner),
+		"label", s.labelOf(req.Holder), "lease", micros(req.Lease), "available", available, "waiters", waiters))
+	if err != nil || r.answer != 0 {
+		return r, err
 	}
 	if req.Replaces != "" {
-		return 0, sent, NotSent{ErrRowLocked} // or the row has another owner, which the answer does not show
+		return r, NotSent{ErrRowLocked} // or the row has another owner, which the answer does not show
 	}
-	answer, err = s.whyRefused(ctx, conn, req)
-	if err == nil && (answer == answerShared || answer == answerClaimed) {
+	r.answer, err = s.whyRefused(ctx, conn, req)
+	if err == nil && (r.answer == answerShared || r.answer == answerClaimed) {
 		return s.claim(ctx, conn, req, skipLocked)
 	}
-	return answer, sent, err
+	return r, err
 }
 
 // skipLocked makes a statement with {skip} skip a locked row.
@@ -305,7 +313,7 @@ func (s *Store) whyRefused(ctx context.Context, conn *sqlx.Conn, req AcquireRequ
 }
 
 func (s *Store) enlist(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) error {
-	_, err := s.exec(ctx, conn, command{text: s.acquireText(req, sqlEnlist, "")})
+	_, err := s.exec(ctx, conn, s.acquireCommand(req, sqlEnlist, ""))
 	return err
 }
 
@@ -313,34 +321,25 @@ func (s *Store) enlist(ctx context.Context, conn *sqlx.Conn, req AcquireRequest)
 // now locked. It leaves the outcome unknown.
 var errOwnLocked = errors.New("the row was acquired, but a transaction has it locked")
 
-// takeFirst acquires a name that has no row yet.
-func (s *Store) takeFirst(ctx context.Context, req AcquireRequest, c Claim, insert func() string) (answer int64, sent time.Time, err error) {
-	return s.firstGrant(ctx, req.Name, []Claim{c}, command{text: insert})
-}
-
 // firstGrant acquires the rows of claims, some of which do not exist yet. The statement may wait for
 // the row of name, for the high-water row, or for a gap in the index, where a probe cannot see what it
 // waits for. So it is not cut off while the server executes it, and keeps its connection; further
 // first grants wait in this process for a slot.
-func (s *Store) firstGrant(ctx context.Context, name string, claims []Claim, cmd command) (answer int64, sent time.Time, err error) {
+func (s *Store) firstGrant(ctx context.Context, name string, claims []Claim, cmd command) (reply, error) {
 	first := claims[0]
 	switch ok, err := s.rowWaits.enterFirst(ctx, name, s.slots(firstGrantWaits)); {
 	case err != nil:
-		return 0, sent, NotSent{err}
+		return reply{}, NotSent{err}
 	case !ok:
-		return answerLocked, time.Now(), nil
-	}
-	type result struct {
-		answer int64
-		sent   time.Time
+		return reply{answer: answerLocked, sent: time.Now()}, nil
 	}
 	var mu sync.Mutex // protects granted and abandoned
 	granted, abandoned := false, false
 	own, cancel := context.WithTimeout(s.lifetime, s.firstGrantTimeout())
 	began := time.Now()
 	dead := s.cancelIfDead(own, cancel, first.Owner)
-	r, err := detach(ctx, s, own, cancel, false, func(ctx context.Context, conn *sqlx.Conn) (r result, err error) {
-		r.answer, r.sent, err = s.execForAnswer(ctx, conn, cmd)
+	r, err := detach(ctx, s, own, cancel, false, func(ctx context.Context, conn *sqlx.Conn) (r reply, err error) {
+		r, err = s.execForAnswer(ctx, conn, cmd)
 		mu.Lock()
 		defer mu.Unlock()
 		granted = isToken(r.answer) && !abandoned
@@ -348,9 +347,9 @@ func (s *Store) firstGrant(ctx context.Context, name string, claims []Claim, cmd
 		case granted:
 			s.holdsBegan(len(claims))
 		case isToken(r.answer) && len(claims) == 1:
-			_, _, err = s.freeOn(ctx, conn, s.releaseCommand(first))
+			_, err = s.exec(ctx, conn, s.releaseCommand(first))
 		case isToken(r.answer):
-			_, _, err = s.freeOn(ctx, conn, s.releaseAllCommand(claims))
+			_, err = s.exec(ctx, conn, s.releaseAllCommand(claims))
 		}
 		return r, err
 	}, func(sent bool, err error) {
@@ -368,7 +367,7 @@ func (s *Store) firstGrant(ctx context.Context, name string, claims []Claim, cmd
 			s.HoldEnded()
 		}
 	}
-	return r.answer, r.sent, err
+	return r, err
 }
 
 // firstGrantTimeout limits a first grant. A pool of one connection has no other one on which cancelIfDead
@@ -426,12 +425,10 @@ func (s *Store) executes(ctx context.Context, owner string) (executes bool, err 
 	return executes, err
 }
 
-// acquireText fills in a statement with a request. r qualifies the row's columns.
-func (s *Store) acquireText(req AcquireRequest, statement, r string) func() string {
-	return func() string {
-		return s.query(statement, "name", literal(req.Name), "owner", literal(req.Owner), "replaced", req.replaced(r),
-			"label", s.labelOf(req.Holder), "lease", micros(req.Lease), "enlist", req.enlist(), "dead", req.dead.String(), "r", r)
-	}
+// acquireCommand fills in a statement with a request. r qualifies the row's columns.
+func (s *Store) acquireCommand(req AcquireRequest, statement, r string) command {
+	return s.command(statement, "name", literal(req.Name), "owner", literal(req.Owner), "replaced", req.replaced(r),
+		"label", s.labelOf(req.Holder), "lease", micros(req.Lease), "enlist", req.enlist(), "dead", req.dead.String(), "r", r)
 }
 
 // replaced returns the condition for the row whose owner a request replaces. r qualifies its columns.

@@ -53,29 +53,30 @@ const answerPart = 1
 func (s *Store) AcquireAll(ctx context.Context, req BatchRequest) (g BatchGrant, err error) {
 	for n := len(req.Names); n > 0; n /= 2 { // if a locked row makes it take none, try fewer
 		var existing []string
-		var answer int64
+		var r reply
 		all := true
 		err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 			n, existing, err = s.lookAll(ctx, conn, req.Names[:n])
 			if err != nil || n == 0 || len(existing) < n {
 				return err
 			}
-			answer, all, g.Sent, err = s.takeAll(ctx, conn, s.batchCommand(sqlTakeAll, req.requests(n), existing), n)
+			r, all, err = s.takeAll(ctx, conn, s.batchCommand(sqlTakeAll, req.requests(n), existing), n)
 			return err
 		})
 		if err == nil && len(existing) < n {
-			answer, g.Sent, err = s.firstGrant(ctx, req.Claims(n)[0].Name, req.Claims(n), s.batchCommand(sqlInsertAll, req.requests(n), existing))
-			all = answer != answerPart
+			r, err = s.firstGrant(ctx, req.Claims(n)[0].Name, req.Claims(n), s.batchCommand(sqlInsertAll, req.requests(n), existing))
+			all = r.answer != answerPart
 		}
 		if err != nil {
 			return BatchGrant{}, err
 		}
+		g.Sent = r.sent
 		switch {
-		case isToken(answer) && all:
-			g.Granted, g.Token = n, uint64(answer)
+		case isToken(r.answer) && all:
+			g.Granted, g.Token = n, uint64(r.answer)
 			return g, nil
-		case isToken(answer):
-			return s.keepFirst(ctx, req.Claims(n), g.Sent, answer)
+		case isToken(r.answer):
+			return s.keepFirst(ctx, req.Claims(n), r)
 		case len(existing) == n:
 			return g, nil
 		}
@@ -84,25 +85,24 @@ func (s *Store) AcquireAll(ctx context.Context, req BatchRequest) (g BatchGrant,
 }
 
 // takeAll takes n rows that exist. all means that it skipped none.
-func (s *Store) takeAll(ctx context.Context, conn *sqlx.Conn, cmd command, n int) (answer int64, all bool, sent time.Time, err error) {
-	sent = time.Now()
-	taken, answer, err := s.execForBoth(ctx, conn, cmd)
-	if err != nil || answer == 0 {
-		return 0, false, sent, err
+func (s *Store) takeAll(ctx context.Context, conn *sqlx.Conn, cmd command, n int) (r reply, all bool, err error) {
+	r, err = s.execForAnswer(ctx, conn, cmd)
+	if err != nil || r.answer == 0 {
+		return r, false, err
 	}
 	s.holdsBegan(n) // before conn is returned: it may become the reserved one
-	return answer, taken == int64(n) && answer != answerPart, sent, err
+	return r, r.rows == int64(n) && r.answer != answerPart, err
 }
 
 // keepFirst returns the grant of a batch that took only some of the claims. It keeps those before the
 // first claim that the batch did not take, or none if the answer has no token.
-func (s *Store) keepFirst(ctx context.Context, claims []Claim, sent time.Time, answer int64) (BatchGrant, error) {
+func (s *Store) keepFirst(ctx context.Context, claims []Claim, r reply) (BatchGrant, error) {
 	owned, err := s.Owned(ctx, claims)
 	if err != nil {
 		owned = nil
 	}
 	kept := 0
-	for answer != answerPart && kept < len(owned) && owned[kept] == claims[kept] {
+	for r.answer != answerPart && kept < len(owned) && owned[kept] == claims[kept] {
 		kept++
 	}
 	for range len(claims) - kept {
@@ -112,7 +112,7 @@ func (s *Store) keepFirst(ctx context.Context, claims []Claim, sent time.Time, a
 		// Not wrapped: the outcome is unknown, whatever the class of err.
 		return BatchGrant{}, fmt.Errorf("some of the locks were taken, and which is unknown: %v", err)
 	}
-	return BatchGrant{Granted: kept, Token: uint64(answer), Unwanted: owned[kept:], Sent: sent}, nil
+	return BatchGrant{Granted: kept, Token: uint64(r.answer), Unwanted: owned[kept:], Sent: r.sent}, nil
 }
 
 // lookAll returns how many of the names, from the first one on, a batch may take, and which of these

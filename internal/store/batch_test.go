@@ -18,7 +18,8 @@ func batchOf(s *Store, names ...string) BatchRequest {
 func answerOf(t *testing.T, s *Store, statement string, req BatchRequest, existing ...string) (answer int64) {
 	t.Helper()
 	require.NoError(t, s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
-		answer, _, err = s.execForAnswer(ctx, conn, s.batchCommand(statement, req.requests(len(req.Names)), existing))
+		r, err := s.execForAnswer(ctx, conn, s.batchCommand(statement, req.requests(len(req.Names)), existing))
+		answer = r.answer
 		return err
 	}))
 	return answer

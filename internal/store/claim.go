@@ -13,7 +13,7 @@ const maxClaimWait = time.Second
 
 // claim acquires, exclusively, a name that may be held shared. It claims the name's row, and then
 // promotes the claim to a hold if no shared hold is left. It never waits for a guard.
-func (s *Store) claim(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, skip string) (answer int64, sent time.Time, err error) {
+func (s *Store) claim(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, skip string) (r reply, err error) {
 	s.sharedNames.set(req.Name, true)
 	if !req.MayClaim && !req.Claimed {
 		left, err := s.sharedLeft(ctx, conn, &req)
@@ -21,21 +21,21 @@ func (s *Store) claim(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, 
 			err = s.enlist(ctx, conn, req)
 		}
 		if err != nil || left > 0 {
-			return -left.Microseconds(), time.Now(), err
+			return reply{answer: -left.Microseconds(), sent: time.Now()}, err
 		}
 	}
 	claimed := req.Claimed
-	answer, sent, err = s.claimAndPromote(ctx, conn, req, skip, &claimed)
+	r, err = s.claimAndPromote(ctx, conn, req, skip, &claimed)
 	switch {
 	case err != nil && claimed:
 		err = PartlySent{err}
-	case err == nil && isToken(answer):
+	case err == nil && isToken(r.answer):
 		s.sharedNames.remove(req.Name) // its mode is 0 now
 	case err == nil && claimed && !req.MayClaim && !req.Claimed:
-		answer, err = s.abandonClaim(ctx, conn, req.Claim, answer)
+		r.answer, err = s.abandonClaim(ctx, conn, req.Claim, r.answer)
 	}
-	s.expectPromotion(req.Name, err == nil && isClaimed(answer))
-	return answer, sent, err
+	s.expectPromotion(req.Name, err == nil && isClaimed(r.answer))
+	return r, err
 }
 
 // expectPromotion records whether this process waits for the end of the shared holds of a name.
@@ -60,47 +60,48 @@ func (s *Store) promotable(names []string) (condition string) {
 
 // claimAndPromote sends the statements of claim. It sets *claimed when the request has claimed the
 // name.
-func (s *Store) claimAndPromote(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, skip string, claimed *bool) (answer int64, sent time.Time, err error) {
+func (s *Store) claimAndPromote(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, skip string, claimed *bool) (r reply, err error) {
 	const maxTries = 3
-	claim, promote := command{text: s.claimText(req, sqlClaim, skip)}, command{text: s.claimText(req, sqlPromote, skip)}
+	claim, promote := s.claimCommand(req, sqlClaim, skip), s.claimCommand(req, sqlPromote, skip)
 	for try, mine := 1, req.Claimed; try <= maxTries; try++ {
 		if !mine {
-			answer, sent, err = s.execForAnswer(ctx, conn, claim)
-			if err == nil && answer == 0 {
-				answer, err = s.whyNothing(ctx, conn, req, skip)
+			r, err = s.execForAnswer(ctx, conn, claim)
+			if err == nil && r.answer == 0 {
+				r.answer, err = s.whyNothing(ctx, conn, req, skip)
 			}
-			if answer == answerLocked && *claimed {
-				answer = answerClaimedLocked // by an earlier try, whose claim may still be there
+			if r.answer == answerLocked && *claimed {
+				r.answer = answerClaimedLocked // by an earlier try, whose claim may still be there
 			}
-			if err != nil || answer != answerClaimed {
-				return answer, sent, err
+			if err != nil || r.answer != answerClaimed {
+				return r, err
 			}
 			mine, *claimed = true, true
 		}
-		answer, sent, err = s.execForAnswer(ctx, conn, promote)
+		r, err = s.execForAnswer(ctx, conn, promote)
 		switch {
-		case Contended(err) && rejected(errorNumber(err)), err == nil && answer == 0:
+		case Contended(err) && rejected(errorNumber(err)), err == nil && r.answer == 0:
 			mine = false // the row is locked, or the claim has ended
-		case err == nil && answer == answerLocked:
-			return answerClaimedLocked, sent, nil
-		case err == nil && answer == answerClaimed:
+		case err == nil && r.answer == answerLocked:
+			r.answer = answerClaimedLocked
+			return r, nil
+		case err == nil && r.answer == answerClaimed:
 			left, err := s.sharedLeft(ctx, conn, &req)
 			if err != nil || left > 0 {
-				return answerClaimed - left.Microseconds(), sent, err
+				r.answer -= left.Microseconds()
+				return r, err
 			}
 		default:
-			return answer, sent, err
+			return r, err
 		}
 	}
-	return answerClaimedLocked, sent, nil
+	r.answer = answerClaimedLocked
+	return r, nil
 }
 
-// claimText fills in claim.sql or promote.sql with a request.
-func (s *Store) claimText(req AcquireRequest, statement, skip string) func() string {
-	return func() string {
-		return s.query(statement, append(sharedKeys(req.Name), "name", literal(req.Name), "owner", literal(req.Owner), "released", literal(released(req.Owner)),
-			"label", s.labelOf(req.Holder), "lease", micros(req.Lease), "claimLease", micros(ClaimLease), "enlist", req.enlist(), "dead", req.dead.String(), "skip", skip, "r", "p.")...)
-	}
+// claimCommand fills in claim.sql or promote.sql with a request.
+func (s *Store) claimCommand(req AcquireRequest, statement, skip string) command {
+	return s.command(statement, append(sharedKeys(req.Name), "name", literal(req.Name), "owner", literal(req.Owner), "released", literal(released(req.Owner)),
+		"label", s.labelOf(req.Holder), "lease", micros(req.Lease), "claimLease", micros(ClaimLease), "enlist", req.enlist(), "dead", req.dead.String(), "skip", skip, "r", "p.")...)
 }
 
 // sharedKeys returns the placeholders {first} and {last}: the keys of a name's shared holds lie
@@ -148,9 +149,9 @@ func (s *Store) endShared(ctx context.Context, conn *sqlx.Conn, req *AcquireRequ
 		}
 		req.dead = row.dead
 	}
-	ended, _, err := s.execForAnswer(ctx, conn, s.command(sqlEndShared,
+	ended, err := s.execForAnswer(ctx, conn, s.command(sqlEndShared,
 		"name", literal(h.Name), "owner", literal(h.Owner), "id", h.Session.String()))
-	if err == nil && ended == 0 {
+	if err == nil && ended.answer == 0 {
 		left = time.Millisecond // locked, or extended meanwhile
 	}
 	return left, err
@@ -159,12 +160,12 @@ func (s *Store) endShared(ctx context.Context, conn *sqlx.Conn, req *AcquireRequ
 // abandonClaim releases the claim of a request that must not keep it, and signals a process that has
 // begun to wait meanwhile. It converts the answer of a claim to that of a refusal.
 func (s *Store) abandonClaim(ctx context.Context, conn *sqlx.Conn, c Claim, answer int64) (int64, error) {
-	_, next, err := s.freeOn(ctx, conn, s.releaseCommand(c))
+	r, err := s.exec(ctx, conn, s.releaseCommand(c))
 	if err != nil {
 		return 0, PartlySent{err}
 	}
-	if next != 0 && next.Listening() != s.self && next.CanListen() {
-		s.exec(ctx, conn, s.command(sqlSignal, "id", next.Listening().String())) // if it does not listen, it polls
+	if next := r.next(); next != s.self && next.CanListen() {
+		s.exec(ctx, conn, s.command(sqlSignal, "id", next.String())) // if it does not listen, it polls
 	}
 	switch {
 	case answer == answerClaimedLocked:

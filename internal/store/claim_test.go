@@ -15,8 +15,8 @@ import (
 func admitOnly(t *testing.T, s *Store, req AcquireRequest) {
 	t.Helper()
 	require.NoError(t, s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		answer, _, err := s.admitter("")(ctx, conn, req)
-		require.EqualValues(t, answerAdmitted, answer)
+		r, err := s.admitter("")(ctx, conn, req)
+		require.EqualValues(t, answerAdmitted, r.answer)
 		return err
 	}))
 }
@@ -25,9 +25,10 @@ func admitOnly(t *testing.T, s *Store, req AcquireRequest) {
 func joinOnly(s *Store, req AcquireRequest) (answer int64, err error) {
 	c := Claim{Owner: req.Owner}
 	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
-		answer, _, err = s.join(req, &c, sqlInPhase, "h.token", sqlNow, lockInShareMode, func(text func() string) (int64, time.Time, error) {
-			return s.execForAnswer(ctx, conn, command{text: text})
+		r, err := s.join(req, &c, sqlInPhase, "h.token", sqlNow, lockInShareMode, func(join command) (reply, error) {
+			return s.execForAnswer(ctx, conn, join)
 		})
+		answer = r.answer
 		return err
 	})
 	return answer, err
@@ -250,15 +251,15 @@ func TestReplacement(t *testing.T) {
 					req.Replaced = first.Token
 				}
 				require.NoError(t, s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-					answer, _, err := send(ctx, conn, req)
+					r, err := send(ctx, conn, req)
 					require.NoError(t, err)
-					require.Greater(t, uint64(answer), first.Token)
+					require.Greater(t, uint64(r.answer), first.Token)
 					require.Equal(t, req.Owner, ownerOf(t, s, name))
 
 					late := request(s, name, Exclusive)
 					late.Replaces, late.Replaced = req.Owner, first.Token
-					answer, _, _ = send(ctx, conn, late)
-					require.False(t, isToken(answer))
+					r, _ = send(ctx, conn, late)
+					require.False(t, isToken(r.answer))
 					require.Equal(t, req.Owner, ownerOf(t, s, name))
 					return nil
 				}))
@@ -290,8 +291,8 @@ func TestClaimKeepsOthersOut(t *testing.T) {
 		s, other := all[0], all[1]
 		freed(t, other, shared(t, other, "x").Claim)
 		require.NoError(t, s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-			answer, _, err := s.execForAnswer(ctx, conn, command{text: s.claimText(request(s, "x", Exclusive), sqlClaim, "")})
-			require.EqualValues(t, int64(answerClaimed), answer)
+			r, err := s.execForAnswer(ctx, conn, s.claimCommand(request(s, "x", Exclusive), sqlClaim, ""))
+			require.EqualValues(t, int64(answerClaimed), r.answer)
 			return err
 		}))
 		for _, m := range []Mode{Shared, Exclusive} {
@@ -394,14 +395,14 @@ func TestStatementsWithoutAutocommit(t *testing.T) {
 		first := request(s, "new", Shared)
 		joins := request(s, "x", Shared)
 		for what, c := range map[string]command{
-			"admit":             {text: s.sharedText(joins, joins.Claim, sqlAdmit, "skip", "", "r", "p.")},
-			"join":              {text: s.sharedText(joins, Claim{sharedKey("x", s.self, 7), joins.Owner}, sqlJoin, "condition", sqlInPhase, "token", "h.token", "acquired", sqlNow, "lock", lockInShareMode)},
-			"insert_shared":     {text: s.sharedText(first, Claim{sharedKey("new", s.self, 0), first.Owner}, sqlInsertShared)},
-			"claim":             {text: s.claimText(request(s, "x", Exclusive), sqlClaim, "")},
-			"promote":           {text: s.claimText(claim, sqlPromote, "")},
+			"admit":             s.sharedCommand(joins, joins.Claim, sqlAdmit, "skip", "", "r", "p."),
+			"join":              s.sharedCommand(joins, Claim{sharedKey("x", s.self, 7), joins.Owner}, sqlJoin, "condition", sqlInPhase, "token", "h.token", "acquired", sqlNow, "lock", lockInShareMode),
+			"insert_shared":     s.sharedCommand(first, Claim{sharedKey("new", s.self, 0), first.Owner}, sqlInsertShared),
+			"claim":             s.claimCommand(request(s, "x", Exclusive), sqlClaim, ""),
+			"promote":           s.claimCommand(claim, sqlPromote, ""),
 			"release_part":      s.releaseCommand(a.Claim),
 			"prepare_downgrade": s.command(sqlPrepareDowngrade, "name", literal("held"), "owner", literal(held.Owner), "skip", ""),
-			"join_semaphore":    {text: s.acquireText(permit, sqlJoinSemaphore, s.name+".")},
+			"join_semaphore":    s.acquireCommand(permit, sqlJoinSemaphore, s.name+"."),
 			"take_all":          s.batchCommand(sqlTakeAll, batch.requests(2), names),
 			"insert_all":        s.batchCommand(sqlInsertAll, BatchRequest{Names: []string{"c", "d"}, Owner: batch.Owner, Lease: time.Minute}.requests(2), nil),
 		} {

@@ -23,9 +23,9 @@ func TestCombinedRequestWhoseRowIsLocked(t *testing.T) {
 		var others *sqlx.Tx
 		s.takes.send = func(ctx context.Context, conn *sqlx.Conn, batch []*combinedTake) error {
 			reqs, names := requestsOf(batch)
-			taken, _, err := s.execForBoth(ctx, conn, s.batchCommand(sqlTakeAll, reqs, names))
+			taken, err := s.execForAnswer(ctx, conn, s.batchCommand(sqlTakeAll, reqs, names))
 			require.NoError(t, err)
-			require.EqualValues(t, 2, taken)
+			require.EqualValues(t, 2, taken.rows)
 			others = s.db.MustBegin()
 			others.MustExec("SELECT name FROM mysqllock WHERE name = 'a' FOR UPDATE")
 			return errUnsure

@@ -59,25 +59,24 @@ var (
 func (s *Store) takeCombined(ctx context.Context, conn *sqlx.Conn, batch []*combinedTake) error {
 	slices.SortFunc(batch, func(a, b *combinedTake) int { return strings.Compare(a.request.Name, b.request.Name) })
 	reqs, names := requestsOf(batch)
-	sent := time.Now()
-	taken, token, err := s.execForBoth(ctx, conn, s.batchCommand(sqlTakeAll, reqs, names))
+	taken, err := s.execForAnswer(ctx, conn, s.batchCommand(sqlTakeAll, reqs, names))
 	if err != nil {
 		return err
 	}
-	if taken == int64(len(batch)) && token != answerPart {
+	if taken.rows == int64(len(batch)) && taken.answer != answerPart {
 		s.holdsBegan(len(batch)) // before conn is returned: it may become the reserved one
-		s.grantCombined(batch, uint64(token), sent)
+		s.grantCombined(batch, uint64(taken.answer), taken.sent)
 		return nil
 	}
 	rows, err := s.lookBatch(ctx, conn, names)
 	if err != nil {
 		return errUnsure
 	}
-	return s.answerTakes(batch, rows, taken, sent)
+	return s.answerTakes(batch, rows, taken)
 }
 
 // answerTakes answers the requests of a batch that has taken some of its rows.
-func (s *Store) answerTakes(batch []*combinedTake, rows map[string]batchRow, taken int64, sent time.Time) error {
+func (s *Store) answerTakes(batch []*combinedTake, rows map[string]batchRow, taken reply) error {
 	var granted, others, missing []*combinedTake
 	for _, r := range batch {
 		switch row, found := rows[r.request.Name]; {
@@ -91,9 +90,9 @@ func (s *Store) answerTakes(batch []*combinedTake, rows map[string]batchRow, tak
 	}
 	s.holdsBegan(len(granted))
 	for _, r := range granted {
-		s.grantCombined([]*combinedTake{r}, rows[r.request.Name].Token, sent)
+		s.grantCombined([]*combinedTake{r}, rows[r.request.Name].Token, taken.sent)
 	}
-	if int64(len(granted)) != taken {
+	if int64(len(granted)) != taken.rows {
 		return errUnsure
 	}
 	for _, r := range others {
@@ -128,16 +127,16 @@ func (s *Store) insertCombined(ctx context.Context, batch []*combinedTake) {
 	for i, req := range reqs {
 		claims[i] = req.Claim
 	}
-	answer, sent, err := s.firstGrant(ctx, names[0], claims, s.batchCommand(sqlInsertAll, reqs, nil))
+	r, err := s.firstGrant(ctx, names[0], claims, s.batchCommand(sqlInsertAll, reqs, nil))
 	switch {
 	case err != nil:
-	case answer == answerPart:
+	case r.answer == answerPart:
 		for range batch {
 			s.HoldEnded()
 		}
 		err = errUnsure
-	case isToken(answer):
-		s.grantCombined(batch, uint64(answer), sent)
+	case isToken(r.answer):
+		s.grantCombined(batch, uint64(r.answer), r.sent)
 	default:
 		err = errAlone
 	}
@@ -196,17 +195,16 @@ func (s *Store) releaseCombined(ctx context.Context, conn *sqlx.Conn, batch []*c
 	for i, r := range batch {
 		claims[i] = r.request
 	}
-	sent := time.Now()
-	n, next, err := s.freeOn(ctx, conn, s.releaseAllCommand(claims))
+	freed, err := s.exec(ctx, conn, s.releaseAllCommand(claims))
 	if err != nil {
 		return err
 	}
-	all := n == int64(len(batch))
+	all := freed.rows == int64(len(batch))
 	if all {
 		s.endWaits(claims, false)
 	}
 	var rows map[string]batchRow
-	if !all || next != 0 {
+	if !all || freed.next() != 0 {
 		if rows, err = s.lookBatch(ctx, conn, Names(claims)); err != nil && !all {
 			// Not wrapped, so that the caller does not repeat the release: a copy would not match
 			// rows that others have taken since.
@@ -214,9 +212,9 @@ func (s *Store) releaseCombined(ctx context.Context, conn *sqlx.Conn, batch []*c
 		}
 	}
 	if err != nil { // only one of the waiting processes is known; the others poll
-		rows = map[string]batchRow{claims[0].Name: {Owner: released(claims[0].Owner), Next: next}}
+		rows = map[string]batchRow{claims[0].Name: {Owner: released(claims[0].Owner), Next: freed.next()}}
 	}
-	states := releasedOf(claims, rows, int(n), time.Since(sent))
+	states := releasedOf(claims, rows, int(freed.rows), time.Since(freed.sent))
 	for i, r := range batch {
 		switch {
 		case all || states[i] == rowReleased:

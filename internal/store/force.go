@@ -157,11 +157,11 @@ func (f *force) freeShared(ctx context.Context, shared []Claim) error {
 	}
 	var freed []Claim
 	for batch := range slices.Chunk(shared, BatchSize) {
-		n, _, err := f.change(ctx, false, f.command(sqlForceShared, claimLists(batch)...))
+		r, err := f.change(ctx, false, f.command(sqlForceShared, claimLists(batch)...))
 		if err != nil && !Contended(err) {
 			return err
 		}
-		if err == nil && n == int64(len(batch)) {
+		if err == nil && r.rows == int64(len(batch)) {
 			freed = append(freed, batch...)
 			continue
 		}

@@ -31,15 +31,13 @@ func (m MinHold) left() time.Duration {
 // the caller must signal next, so that this process learns how long the row stays taken.
 func (s *Store) ReleaseAfter(ctx context.Context, c Claim, m MinHold) (freed bool, next Process, err error) {
 	reserved := s.locksHeld() == 1 && ctx.Value(notHeldKey{}) == nil
-	answer, _, err := s.writeRow(ctx, c, reserved, nil, sqlReleaseAfter,
+	r, err := s.writeRow(ctx, c, reserved, nil, sqlReleaseAfter,
 		"name", literal(c.Name), "owner", literal(c.Owner), "kept", literal(kept(c.Owner)), "released", literal(released(c.Owner)),
 		"held", micros(m.Held), "left", micros(m.left()), "r", "l.")
-	if err != nil || answer == 0 {
+	if err != nil || r.answer == 0 {
 		return false, 0, err
 	}
-	if answer > 1 {
-		next = Process(answer).Listening()
-	}
+	next = r.next()
 	if queue := QueueOf(c.Name); queue != c.Name {
 		if rows, _, err := s.Look(ctx, []string{queue}); err == nil { // otherwise the waiters poll
 			next = rows[queue].Next
@@ -56,10 +54,10 @@ func (s *Store) KeepShared(ctx context.Context, c Claim, id, holder string, m Mi
 	row := AcquireRequest{Claim: Claim{NameOf(c.Name), kept(id)}}
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		for try := range sharedTries {
-			answer, _, err := s.execForAnswer(ctx, conn, s.command(sqlKeepShared,
+			r, err := s.execForAnswer(ctx, conn, s.command(sqlKeepShared,
 				"name", literal(row.Name), "key", literal(s.rowOf(row, try)), "owner", literal(row.Owner), "label", s.labelOf(holder),
 				"part", literal(c.Name), "part owner", literal(c.Owner), "held", micros(m.Held), "left", micros(m.left()), "dead", "0"))
-			if wasKept = answer > 0; err != nil || answer >= 0 {
+			if wasKept = r.answer > 0; err != nil || r.answer >= 0 {
 				return err
 			}
 		}
@@ -110,12 +108,9 @@ func (s *Store) Detach(ctx context.Context, req DetachRequest) (detached bool, n
 	if age > 0 {
 		age = max(age, time.Microsecond)
 	}
-	answer, sent, err := s.writeRow(ctx, req.Claim, s.locksHeld() == 1, nil, sqlDetach,
+	r, err := s.writeRow(ctx, req.Claim, s.locksHeld() == 1, nil, sqlDetach,
 		"name", literal(req.Name), "owner", literal(req.Owner), "ticket", literal(req.Ticket), "lease", micros(req.Lease), "age", micros(age), "r", "l.")
-	if answer > 1 {
-		next = Process(answer).Listening()
-	}
-	return answer > 0, next, sent, err
+	return r.answer > 0, r.next(), r.sent, err
 }
 
 // An AttachRequest is the argument of Attach.
@@ -135,17 +130,17 @@ var ErrTicketExpired = errors.New("the lease of the ticket has ended")
 // lease has ended, so that nobody can attach the row any more, Attach returns ErrTicketExpired. It
 // waits for a locked row as Release does.
 func (s *Store) Attach(ctx context.Context, req AttachRequest) (g Grant, err error) {
-	answer, sent, err := s.writeRow(ctx, req.Claim, false, func() { s.holdsBegan(1) }, sqlAttach,
+	r, err := s.writeRow(ctx, req.Claim, false, func() { s.holdsBegan(1) }, sqlAttach,
 		"name", literal(req.Name), "owner", literal(req.Owner), "ticket", literal(req.Ticket), "lease", micros(req.Lease), "label", s.labelOf(req.Holder))
 	switch {
 	case err != nil:
 		return Grant{Claim: req.Claim}, err
-	case answer < 0:
+	case r.answer < 0:
 		return Grant{}, ErrTicketExpired
-	case answer > 0:
-		g.Token, g.Claim = uint64(answer), req.Claim
+	case r.answer > 0:
+		g.Token, g.Claim = uint64(r.answer), req.Claim
 	}
-	g.Sent = sent
+	g.Sent = r.sent
 	return g, nil
 }
 
@@ -153,10 +148,10 @@ func (s *Store) Attach(ctx context.Context, req AttachRequest) (g Grant, err err
 // transaction has the row locked, but returns ErrRowLocked if this process already waits for that
 // row, or for too many rows. The answer is 0 if no row matched. If granted is not nil, it is called
 // after a positive answer.
-func (s *Store) writeRow(ctx context.Context, c Claim, reserved bool, granted func(), statement string, pairs ...string) (answer int64, sent time.Time, err error) {
+func (s *Store) writeRow(ctx context.Context, c Claim, reserved bool, granted func(), statement string, pairs ...string) (r reply, err error) {
 	send := func(ctx context.Context, conn *sqlx.Conn, skip string) (err error) {
-		answer, sent, err = s.execForAnswer(ctx, conn, s.command(statement, slices.Concat(pairs, []string{"skip", skip})...))
-		if err == nil && answer > 0 && granted != nil {
+		r, err = s.execForAnswer(ctx, conn, s.command(statement, slices.Concat(pairs, []string{"skip", skip})...))
+		if err == nil && r.answer > 0 && granted != nil {
 			granted() // before conn is returned: it may become the reserved one
 		}
 		return err
@@ -165,13 +160,13 @@ func (s *Store) writeRow(ctx context.Context, c Claim, reserved bool, granted fu
 	only := s.db.Stats().MaxOpenConnections == 1
 	if only || s.poolShort() || !s.rowWaits.enter(holdWaits, c.Name, s.slots(holdWaits)) {
 		err = s.run(ctx, reserved || s.poolShort(), func(ctx context.Context, conn *sqlx.Conn) error { return send(ctx, conn, "SKIP LOCKED") })
-		if err != nil || answer != 0 {
-			return answer, sent, err
+		if err != nil || r.answer != 0 {
+			return r, err
 		}
 		if only || !s.rowWaits.enter(holdWaits, c.Name, s.slots(holdWaits)) {
-			return 0, sent, NotSent{ErrRowLocked}
+			return r, NotSent{ErrRowLocked}
 		}
 	}
 	err = s.waitInSlot(ctx, c, reserved, func(ctx context.Context, conn *sqlx.Conn) error { return send(ctx, conn, "") })
-	return answer, sent, err
+	return r, err
 }

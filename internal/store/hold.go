@@ -19,20 +19,14 @@ func (s *Store) Renew(ctx context.Context, cs []Claim, lease time.Duration, hold
 	if holds > 0 {
 		assign = "l.holds = " + strconv.Itoa(holds) + ", "
 	}
-	n, sent, err := s.change(ctx, true, s.command(sqlRenew, append(claimLists(cs), "lease", micros(lease), "holds", assign, "bind", session.assign("l."))...))
-	if err == nil && n > 0 && session != 0 {
+	r, err := s.change(ctx, true, s.command(sqlRenew, append(claimLists(cs), "lease", micros(lease), "holds", assign, "bind", session.assign("l."))...))
+	if err == nil && r.rows > 0 && session != 0 {
 		s.bound.Store(true)
 	}
-	if err == nil && n == int64(len(cs)) {
+	if err == nil && r.rows == int64(len(cs)) {
 		s.endWaits(cs, false)
 	}
-	return int(n), sent, err
-}
-
-// An ownership reports whether a statement sent at sent found a row owned by its claim.
-type ownership struct {
-	owned bool
-	sent  time.Time
+	return int(r.rows), r.sent, err
 }
 
 // Extend is Renew for one lease. It waits while a transaction has the row locked, but returns
@@ -54,14 +48,14 @@ func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds 
 	cmd := s.command(sqlExtend, "name", literal(c.Name), "owner", literal(c.Owner), "lease", micros(lease), "holds", assign, "bind", session.assign(""))
 	// The renewals of a session need the reserved connection, even if it keeps only this row.
 	reserved := s.locksHeld() == 1 && s.poolShort() && (session != 0 || !s.bound.Load())
-	a, err := runInSlot(ctx, s, c, reserved, func(ctx context.Context, conn *sqlx.Conn) (ownership, error) {
-		matched, sent, err := s.execForAnswer(ctx, conn, cmd)
-		if matched != 0 && session != 0 {
+	r, err := runInSlot(ctx, s, c, reserved, func(ctx context.Context, conn *sqlx.Conn) (reply, error) {
+		r, err := s.execForAnswer(ctx, conn, cmd)
+		if r.answer != 0 && session != 0 {
 			s.bound.Store(true)
 		}
-		return ownership{matched != 0, sent}, err
+		return r, err
 	})
-	return a.owned, a.sent, err
+	return r.answer != 0, r.sent, err
 }
 
 // Release frees the row if the claim still owns it. It waits for a locked row as Extend does.
@@ -109,12 +103,12 @@ func (s *Store) releaseAlone(ctx context.Context, c Claim, release command) (fre
 			return false, 0, NotSent{ErrRowLocked}
 		}
 	}
-	var n int64
+	var r reply
 	err = s.waitInSlot(ctx, c, s.locksHeld() == 1 && ctx.Value(notHeldKey{}) == nil, func(ctx context.Context, conn *sqlx.Conn) (err error) {
-		n, next, err = s.freeOn(ctx, conn, release)
+		r, err = s.exec(ctx, conn, release)
 		return err
 	})
-	return n > 0, next, err
+	return r.rows > 0, Process(r.answer), err
 }
 
 // NotHeld returns a context for the release of a row that no hold uses any more. The release leaves
@@ -160,7 +154,8 @@ func released(owner string) string { return "-" + owner[1:] }
 // ReleaseAll frees many rows, skipping locked ones. If shared holds or permits are among them, it
 // sends a second statement.
 func (s *Store) ReleaseAll(ctx context.Context, cs []Claim) (freed int64, next Process, err error) {
-	freed, next, err = s.free(ctx, s.releaseAllCommand(cs))
+	r, err := s.change(ctx, true, s.releaseAllCommand(cs))
+	freed, next = r.rows, r.next()
 	if freed == int64(len(cs)) {
 		s.endWaits(cs, false)
 	}
@@ -286,6 +281,10 @@ func (s *Store) Owned(ctx context.Context, cs []Claim) (owned []Claim, err error
 // Confirm reports whether the claim owns its row. Like Look, it may be wrong if it returns false, but
 // never if it returns true. The end of ctx ends the call, but not the statement.
 func (s *Store) Confirm(ctx context.Context, c Claim) (owned bool, sent time.Time, err error) {
+	type ownership struct {
+		owned bool
+		sent  time.Time
+	}
 	own, cancel := WithRetryLimit(s.lifetime, min(s.onlyConnTimeout, 5*time.Second))
 	a, err := detach(ctx, s, own, cancel, true, func(ctx context.Context, conn *sqlx.Conn) (ownership, error) {
 		rows, sent, err := s.lookOn(ctx, conn, []string{c.Name})
@@ -294,36 +293,13 @@ func (s *Store) Confirm(ctx context.Context, c Claim) (owned bool, sent time.Tim
 	return a.owned, a.sent, err
 }
 
-// change executes a command and returns how many rows it changed. It counts them before it returns
-// the connection to the pool, because reading a Result would wait for the next statement there.
-func (s *Store) change(ctx context.Context, reserved bool, c command) (rows int64, sent time.Time, err error) {
-	err = s.run(ctx, reserved, func(ctx context.Context, conn *sqlx.Conn) error {
-		sent = time.Now()
-		res, err := s.exec(ctx, conn, c)
-		if err == nil {
-			rows, err = res.RowsAffected()
-		}
+// change executes a command on the reserved connection, or on one of the pool.
+func (s *Store) change(ctx context.Context, reserved bool, c command) (r reply, err error) {
+	err = s.run(ctx, reserved, func(ctx context.Context, conn *sqlx.Conn) (err error) {
+		r, err = s.exec(ctx, conn, c)
 		return err
 	})
-	return rows, sent, err
-}
-
-// free executes a command that frees rows for which other processes may wait.
-func (s *Store) free(ctx context.Context, c command) (freed int64, next Process, err error) {
-	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
-		freed, next, err = s.freeOn(ctx, conn, c)
-		return err
-	})
-	return freed, next.Listening(), err
-}
-
-func (s *Store) freeOn(ctx context.Context, conn *sqlx.Conn, c command) (freed int64, next Process, err error) {
-	res, err := s.exec(ctx, conn, c)
-	if err != nil {
-		return 0, 0, err
-	}
-	freed, first, err := both(res)
-	return freed, Process(first), err
+	return r, err
 }
 
 // RemoveWaiter removes a process from the wait queues of names, skipping locked rows. all means that
@@ -333,8 +309,8 @@ func (s *Store) RemoveWaiter(ctx context.Context, names []string, p Process) (ne
 	if p == s.self {
 		s.forgetWaits(names)
 	}
-	removed, next, err := s.free(ctx, s.command(sqlRemoveWaiter,
+	r, err := s.change(ctx, true, s.command(sqlRemoveWaiter,
 		"names", literals(names), "count", strconv.Itoa(len(names)),
 		"process", p.literal(), "pollingID", p.Polling().literal(), "directID", p.Direct().literal(), "r", "l."))
-	return next, removed == int64(len(names)), err
+	return r.next(), r.rows == int64(len(names)), err
 }

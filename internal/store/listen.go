@@ -190,7 +190,7 @@ func (s *Store) CloseListener() {
 
 // Signal ends the Listen of a process. alive is false if that process does not listen.
 func (s *Store) Signal(ctx context.Context, p Process) (alive bool, err error) {
-	_, _, err = s.change(ctx, true, s.command(sqlSignal, "id", p.Listening().String()))
+	_, err = s.change(ctx, true, s.command(sqlSignal, "id", p.Listening().String()))
 	if errorNumber(err) == 1094 { // ER_NO_SUCH_THREAD
 		return false, nil
 	}

@@ -136,7 +136,7 @@ func (s *Store) nextForPermit(ctx context.Context, req AcquireRequest, sem semap
 
 // joinSemaphore joins the wait queue of a semaphore. created means that the queue had no row before.
 func (s *Store) joinSemaphore(ctx context.Context, req AcquireRequest) (created bool, err error) {
-	answer, err := s.changeQueue(ctx, req, command{text: s.acquireText(req, sqlJoinSemaphore, s.name+".")})
+	answer, err := s.changeQueue(ctx, req, s.acquireCommand(req, sqlJoinSemaphore, s.name+"."))
 	switch {
 	case err != nil:
 		return false, err
@@ -158,9 +158,9 @@ func (s *Store) changeQueue(ctx context.Context, req AcquireRequest, c command) 
 	}
 	own, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)
 	began := time.Now()
-	return detach(ctx, s, own, cancel, false, func(ctx context.Context, conn *sqlx.Conn) (answer int64, err error) {
-		answer, _, err = s.execForAnswer(ctx, conn, c)
-		return answer, err
+	return detach(ctx, s, own, cancel, false, func(ctx context.Context, conn *sqlx.Conn) (int64, error) {
+		r, err := s.execForAnswer(ctx, conn, c)
+		return r.answer, err
 	}, func(sent bool, err error) {
 		s.leaveSlot(firstGrantWaits, req.Name, began, sent && isTimeout(err))
 	})

@@ -62,7 +62,7 @@ func (s *Store) endPhases(ctx context.Context, idle time.Duration) error {
 			s.statements.Add(1)
 			err := conn.SelectContext(ctx, &names, s.query(sqlIdlePhases, "name", literal(after), "idle", micros(idle), "count", strconv.Itoa(BatchSize)))
 			for _, name := range names {
-				_, _, ended := s.execForAnswer(ctx, conn, s.command(sqlEndPhase, append(sharedKeys(name), "name", literal(name), "idle", micros(idle), "r", "p.")...))
+				_, ended := s.execForAnswer(ctx, conn, s.command(sqlEndPhase, append(sharedKeys(name), "name", literal(name), "idle", micros(idle), "r", "p.")...))
 				if ended != nil && !Contended(ended) {
 					return ended
 				}

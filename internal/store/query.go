@@ -151,15 +151,38 @@ func (s *Store) command(statement string, pairs ...string) command {
 	return command{text: func() string { return s.query(statement, pairs...) }}
 }
 
+// A reply is what the server answers to a command.
+type reply struct {
+	rows   int64     // how many rows the command changed
+	answer int64     // the number that it passed to LAST_INSERT_ID; 0 if none, or if the table has a trigger
+	sent   time.Time // before the command was sent
+}
+
+// next returns the process that the answer names, by the id under which it can be signalled, or 0.
+func (r reply) next() Process {
+	if r.answer <= 1 { // 1 means that no process waits
+		return 0
+	}
+	return Process(r.answer).Listening()
+}
+
 // exec executes a command. If the time limit of the database session ends it, exec repeats it without
-// that limit.
-func (s *Store) exec(ctx context.Context, conn *sqlx.Conn, c command) (sql.Result, error) {
+// that limit. The caller must not have returned the connection to the pool, because reading a Result would
+// wait for the next statement there.
+func (s *Store) exec(ctx context.Context, conn *sqlx.Conn, c command) (r reply, err error) {
+	r.sent = time.Now()
 	res, err := s.execLimited(ctx, conn, c)
 	if errorNumber(err) == 1969 { // rolled back because of MariaDB's max_statement_time; MySQL limits only reads
 		s.statements.Add(1)
-		return conn.ExecContext(ctx, unlimited(c.text()))
+		res, err = conn.ExecContext(ctx, unlimited(c.text()))
 	}
-	return res, err
+	if err != nil {
+		return r, err
+	}
+	if r.answer, err = res.LastInsertId(); err == nil {
+		r.rows, err = res.RowsAffected()
+	}
+	return r, err
 }
 
 func (s *Store) execLimited(ctx context.Context, conn *sqlx.Conn, c command) (sql.Result, error) {
@@ -182,34 +205,14 @@ func unlimited(statement string) string {
 	return lift + " FOR */ " + statement
 }
 
-// execForBoth executes a command. It returns the number of rows that the command changed, and the number
-// that it passed to LAST_INSERT_ID, which must not be 0 if it changed a row: if the table has a trigger,
-// the reply lacks that number, so execForBoth reads it.
-func (s *Store) execForBoth(ctx context.Context, conn *sqlx.Conn, c command) (rows, answer int64, err error) {
-	res, err := s.exec(ctx, conn, c)
-	if err != nil {
-		return 0, 0, err
-	}
-	rows, answer, err = both(res)
-	if err == nil && rows > 0 && answer == 0 {
-		if err = s.get(ctx, conn, &answer, sqlAnswer); err != nil {
+// execForAnswer is exec for a command whose answer is not 0 if it changes a row: if the table has a trigger,
+// the reply lacks that number, so execForAnswer reads it.
+func (s *Store) execForAnswer(ctx context.Context, conn *sqlx.Conn, c command) (r reply, err error) {
+	r, err = s.exec(ctx, conn, c)
+	if err == nil && r.rows > 0 && r.answer == 0 {
+		if err = s.get(ctx, conn, &r.answer, sqlAnswer); err != nil {
 			err = PartlySent{err}
 		}
 	}
-	return rows, answer, err
-}
-
-// both returns the two numbers of a reply.
-func both(res sql.Result) (rows, answer int64, err error) {
-	if answer, err = res.LastInsertId(); err == nil {
-		rows, err = res.RowsAffected()
-	}
-	return rows, answer, err
-}
-
-// execForAnswer executes a command and returns the number that the command passed to LAST_INSERT_ID.
-func (s *Store) execForAnswer(ctx context.Context, conn *sqlx.Conn, c command) (answer int64, sent time.Time, err error) {
-	sent = time.Now()
-	_, answer, err = s.execForBoth(ctx, conn, c)
-	return answer, sent, err
+	return r, err
 }

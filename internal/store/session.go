@@ -41,16 +41,16 @@ func (s *Store) BeginSession(ctx context.Context, id SessionID, lease time.Durat
 	if s.poolShort() || s.db.Stats().MaxOpenConnections == 1 {
 		return time.Now(), NotSent{ErrNoneToSpare}
 	}
-	var answer int64
+	var r reply
 	cmd := s.command(sqlBeginSession, "label", s.label, "process", s.self.String(), "id", id.String(), "lease", micros(lease))
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
-		answer, sent, err = s.execForAnswer(ctx, conn, cmd)
+		r, err = s.execForAnswer(ctx, conn, cmd)
 		return err
 	})
-	if err == nil && answer != int64(id) {
+	if err == nil && r.answer != int64(id) {
 		err = ErrSessionDead
 	}
-	return sent, err
+	return r.sent, err
 }
 
 // ErrNoneToSpare means that only one connection is left on which a session could begin. Its INSERT may
@@ -72,16 +72,16 @@ type SessionRenewal struct {
 func (s *Store) RenewSession(ctx context.Context, id SessionID, lease time.Duration) (r SessionRenewal, err error) {
 	pairs := []string{"id", id.String(), "lease", micros(lease)}
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		answer, sent, err := s.execForAnswer(ctx, conn, s.command(sqlRenewSession, pairs...))
+		renewed, err := s.execForAnswer(ctx, conn, s.command(sqlRenewSession, pairs...))
 		if err != nil {
 			return err
 		}
-		if r.Sent = sent; answer != 0 {
+		if r.Sent = renewed.sent; renewed.answer != 0 {
 			const bits = 31
-			server := answer>>bits + 1
+			server := renewed.answer>>bits + 1
 			last := s.server.Swap(server)
 			r.Moved = last != 0 && last != server
-			r.Forced = s.reportForced(answer & (1<<bits - 1))
+			r.Forced = s.reportForced(renewed.answer & (1<<bits - 1))
 			return nil
 		}
 		var alive bool
@@ -114,7 +114,7 @@ func (s *Store) Bound(ctx context.Context, id SessionID) (claims []Claim, sent t
 
 // EndSession ends a session at once.
 func (s *Store) EndSession(ctx context.Context, id SessionID) error {
-	_, _, err := s.change(ctx, true, s.command(sqlEndSession, "id", id.String()))
+	_, err := s.change(ctx, true, s.command(sqlEndSession, "id", id.String()))
 	return err
 }
 
@@ -169,8 +169,8 @@ func (s *Store) checkSession(ctx context.Context, conn *sqlx.Conn, req *AcquireR
 		s.sessions.add(id, sent.Add(duration(session.Micros)))
 		return -session.Micros, false, nil
 	case session.Name != "":
-		marked, _, err := s.execForAnswer(ctx, conn, s.command(sqlMarkDead, "keeper", literal(session.Name), "id", id.String()))
-		if err != nil || marked == 0 { // the clock was set back meanwhile
+		marked, err := s.execForAnswer(ctx, conn, s.command(sqlMarkDead, "keeper", literal(session.Name), "id", id.String()))
+		if err != nil || marked.answer == 0 { // the clock was set back meanwhile
 			return -time.Millisecond.Microseconds(), false, err
 		}
 	}
@@ -186,8 +186,8 @@ func (s *Store) markForced(ctx context.Context, p Process) error {
 	if p == 0 || p == s.self {
 		return nil
 	}
-	marked, _, err := s.change(ctx, false, s.command(sqlMarkForced, "keeper", literal(sessionRow(p.String())), "process", p.String()))
-	if err == nil && marked == 0 { // with autocommit, it always changes the row
+	marked, err := s.change(ctx, false, s.command(sqlMarkForced, "keeper", literal(sessionRow(p.String())), "process", p.String()))
+	if err == nil && marked.rows == 0 { // with autocommit, it always changes the row
 		err = ErrAutocommit
 	}
 	return err

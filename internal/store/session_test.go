@@ -144,8 +144,8 @@ func (s *Store) requireDead(t *testing.T, id SessionID) {
 		_, err := conn.ExecContext(ctx, "SET timestamp = UNIX_TIMESTAMP(NOW(6)) - 10")
 		require.NoError(t, err)
 		defer conn.ExecContext(ctx, "SET timestamp = DEFAULT")
-		answer, _, err := s.execForAnswer(ctx, conn, s.command(sqlRenewSession, "id", id.String(), "lease", micros(time.Minute)))
-		require.Zero(t, answer)
+		r, err := s.execForAnswer(ctx, conn, s.command(sqlRenewSession, "id", id.String(), "lease", micros(time.Minute)))
+		require.Zero(t, r.answer)
 		return err
 	})
 	require.NoError(t, err)
@@ -172,8 +172,8 @@ func TestTakeoverIsFinal(t *testing.T) {
 			require.NoError(t, err)
 			require.NotZero(t, g.Token)
 			err = other.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-				answer, _, err := other.withSessionCheck(ctx, conn, AcquireRequest{Claim: Claim{"z", NewOwnerID(other.self)}, Lease: 50 * time.Millisecond}, other.takeUnlocked)
-				require.True(t, isToken(answer), answer)
+				r, err := other.withSessionCheck(ctx, conn, AcquireRequest{Claim: Claim{"z", NewOwnerID(other.self)}, Lease: 50 * time.Millisecond}, other.takeUnlocked)
+				require.True(t, isToken(r.answer), r.answer)
 				return err
 			})
 			require.NoError(t, err)
@@ -258,14 +258,14 @@ func TestCopiesAfterTheBinding(t *testing.T) {
 			}
 			err := s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 				for range 2 {
-					answer, _, err := send(ctx, conn, b)
+					r, err := send(ctx, conn, b)
 					require.NoError(t, err)
-					require.True(t, isToken(answer), "%s: %d", name, answer)
+					require.True(t, isToken(r.answer), "%s: %d", name, r.answer)
 					_, _, err = s.Renew(ctx, []Claim{b.Claim}, time.Hour, 0, id)
 					require.NoError(t, err)
 				}
-				answer, _, err := send(ctx, conn, b)
-				require.True(t, isToken(answer), "%s: %d", name, answer)
+				r, err := send(ctx, conn, b)
+				require.True(t, isToken(r.answer), "%s: %d", name, r.answer)
 				return err
 			})
 			require.NoError(t, err)
@@ -300,7 +300,8 @@ func TestClockSetBackBeforeATakeover(t *testing.T) {
 				_, err = conn.ExecContext(ctx, "SET timestamp = UNIX_TIMESTAMP(NOW(6)) "+offset)
 				require.NoError(t, err)
 				defer conn.ExecContext(ctx, "SET timestamp = DEFAULT")
-				marked, _, err = other.execForAnswer(ctx, conn, other.command(sqlMarkDead, "keeper", s.sessionRow, "id", id.String()))
+				r, err := other.execForAnswer(ctx, conn, other.command(sqlMarkDead, "keeper", s.sessionRow, "id", id.String()))
+				marked = r.answer
 				return err
 			})
 			require.NoError(t, err)

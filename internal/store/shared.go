@@ -35,71 +35,70 @@ func (s *Store) rowOf(req AcquireRequest, try int) string {
 // joins with its own row. It sends two statements if nobody holds the name exclusively or waits for it.
 func (s *Store) acquireShared(ctx context.Context, req AcquireRequest) (g Grant, err error) {
 	const maxTries = 5
-	var answer int64
+	var r reply
 	c := Claim{s.rowOf(req, 0), req.Owner}
 	raced := false // join has found that the name's row had changed
-	for try := 1; try <= maxTries && answer == 0 && err == nil; try++ {
-		answer, g.Sent, err = s.admitAndJoin(ctx, req, &c)
-		if err == nil && answer == answerAbsent {
+	for try := 1; try <= maxTries && r.answer == 0 && err == nil; try++ {
+		r, err = s.admitAndJoin(ctx, req, &c)
+		if err == nil && r.answer == answerAbsent {
 			if try > 1 { // the row of c may exist: Purge may have deleted only the name's
 				c.Name = s.rowOf(req, try)
 			}
-			answer, g.Sent, err = s.insertShared(ctx, req, &c)
+			r, err = s.insertShared(ctx, req, &c)
 		}
-		raced = raced || err == nil && answer == 0
+		raced = raced || err == nil && r.answer == 0
 	}
 	switch {
 	case err != nil && raced: // an earlier copy of join may have been granted
 		return Grant{Claim: c}, PartlySent{err}
 	case err != nil:
 		return Grant{Claim: c}, err
-	case isToken(answer):
+	case isToken(r.answer):
 		s.sharedNames.set(req.Name, true)
 	case raced: // as above
-		if _, _, err := s.change(ctx, false, s.releaseCommand(c)); err != nil {
+		if _, err := s.change(ctx, false, s.releaseCommand(c)); err != nil {
 			return Grant{Claim: c}, PartlySent{err}
 		}
 	}
-	if answer == 0 {
-		return Grant{Sent: g.Sent, Remaining: time.Millisecond}, nil
+	if r.answer == 0 {
+		return Grant{Sent: r.sent, Remaining: time.Millisecond}, nil
 	}
-	return g.answered(req, c, answer)
+	return r.grant(req, c)
 }
 
 // admitAndJoin has a request admitted, acquires a row of this process for it, and sets c.Name to the
 // key of that row. The answer is 0 if the name's row has changed in between.
-func (s *Store) admitAndJoin(ctx context.Context, req AcquireRequest, c *Claim) (answer int64, sent time.Time, err error) {
+func (s *Store) admitAndJoin(ctx context.Context, req AcquireRequest, c *Claim) (r reply, err error) {
 	const admittedOnly = -1 // not joined yet: without a slot, only firstGrant may send join
 	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		if !s.rowWaits.enter(acquireWaits, req.Name, s.slots(acquireWaits)) {
-			answer, sent, err = s.withSessionCheck(ctx, conn, req, s.admitter(skipLocked))
-			if err == nil && answer == answerAdmitted {
-				answer = admittedOnly
+			r, err = s.withSessionCheck(ctx, conn, req, s.admitter(skipLocked))
+			if err == nil && r.answer == answerAdmitted {
+				r.answer = admittedOnly
 			}
 			return err
 		}
 		admit := s.admitter("")
-		answer, sent, err = s.takeInSlot(ctx, conn, req, func(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
-			answer, sent, err = admit(ctx, conn, req)
-			if err != nil || answer != answerAdmitted {
-				return answer, sent, err
+		r, err = s.takeInSlot(ctx, conn, req, func(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (reply, error) {
+			if r, err := admit(ctx, conn, req); err != nil || r.answer != answerAdmitted {
+				return r, err
 			}
-			return s.join(req, c, sqlInPhase, "h.token", sqlNow, lockInShareMode, func(text func() string) (int64, time.Time, error) {
-				return s.execForAnswer(ctx, conn, command{text: text})
+			return s.join(req, c, sqlInPhase, "h.token", sqlNow, lockInShareMode, func(join command) (reply, error) {
+				return s.execForAnswer(ctx, conn, join)
 			})
 		})
-		if err == nil && isToken(answer) {
+		if err == nil && isToken(r.answer) {
 			s.holdsBegan(1) // before conn is returned: it may become the reserved one
 		}
 		return err
 	})
-	if err == nil && answer == admittedOnly {
+	if err == nil && r.answer == admittedOnly {
 		// The slot of the name may be that of a statement that was cut off; admit has just found the row unlocked.
-		answer, sent, err = s.join(req, c, sqlInPhase, "h.token", sqlNow, lockInShareMode, func(text func() string) (int64, time.Time, error) {
-			return s.firstGrant(ctx, c.Name, []Claim{*c}, command{text: text})
+		r, err = s.join(req, c, sqlInPhase, "h.token", sqlNow, lockInShareMode, func(join command) (reply, error) {
+			return s.firstGrant(ctx, c.Name, []Claim{*c}, join)
 		})
 	}
-	return answer, sent, err
+	return r, err
 }
 
 // lockInShareMode makes a statement with {lock} wait for a locked row.
@@ -107,15 +106,15 @@ const lockInShareMode = "LOCK IN SHARE MODE"
 
 // insertShared acquires a name that has no row yet, in shared mode. The answer is 0 if a row was added
 // meanwhile.
-func (s *Store) insertShared(ctx context.Context, req AcquireRequest, c *Claim) (answer int64, sent time.Time, err error) {
-	answer, sent, err = s.takeFirst(ctx, req, *c, s.sharedText(req, *c, sqlInsertShared))
+func (s *Store) insertShared(ctx context.Context, req AcquireRequest, c *Claim) (r reply, err error) {
+	r, err = s.firstGrant(ctx, req.Name, []Claim{*c}, s.sharedCommand(req, *c, sqlInsertShared))
 	switch {
 	case errorNumber(err) == 1062: // ER_DUP_ENTRY
-		return 0, sent, nil
-	case err == nil && answer == 0:
+		return r, nil
+	case err == nil && r.answer == 0:
 		err = ErrAutocommit
 	}
-	return answer, sent, err
+	return r, err
 }
 
 // answerAdmitted means that admit has admitted the request, which may now join.
@@ -124,12 +123,12 @@ const answerAdmitted = 1
 // admitter returns a function that sends admit. The answer is answerAdmitted, or the reason for
 // the refusal.
 func (s *Store) admitter(skip string) acquirer {
-	return func(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (answer int64, sent time.Time, err error) {
-		answer, sent, err = s.execForAnswer(ctx, conn, command{text: s.sharedText(req, req.Claim, sqlAdmit, "skip", skip, "r", "p.")})
-		if err == nil && answer == 0 {
-			answer, err = s.whyNothing(ctx, conn, req, skip)
+	return func(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (reply, error) {
+		r, err := s.execForAnswer(ctx, conn, s.sharedCommand(req, req.Claim, sqlAdmit, "skip", skip, "r", "p."))
+		if err == nil && r.answer == 0 {
+			r.answer, err = s.whyNothing(ctx, conn, req, skip)
 		}
-		return answer, sent, err
+		return r, err
 	}
 }
 
@@ -140,24 +139,23 @@ func admitted(owner string) string { return "*" + owner[1:] }
 // join takes a row of this process for a shared hold, if the condition holds for the name's row, h. It
 // sets c.Name to the key of the row that it takes, and sends the statement with send. The answer is the
 // token, or 0 if the condition fails.
-func (s *Store) join(req AcquireRequest, c *Claim, condition, token, acquired, lock string, send func(text func() string) (int64, time.Time, error)) (answer int64, sent time.Time, err error) {
+func (s *Store) join(req AcquireRequest, c *Claim, condition, token, acquired, lock string, send func(command) (reply, error)) (r reply, err error) {
 	const inUse = -1
 	for try := range sharedTries {
 		c.Name = s.rowOf(req, try)
-		answer, sent, err = send(s.sharedText(req, *c, sqlJoin, "condition", condition, "token", token, "acquired", acquired, "lock", lock))
-		if err != nil || answer != inUse {
-			return answer, sent, err
+		r, err = send(s.sharedCommand(req, *c, sqlJoin, "condition", condition, "token", token, "acquired", acquired, "lock", lock))
+		if err != nil || r.answer != inUse {
+			return r, err
 		}
 	}
-	return 0, sent, err
+	r.answer = 0
+	return r, nil
 }
 
-// sharedText fills in a statement with a request and the claim of its shared hold.
-func (s *Store) sharedText(req AcquireRequest, c Claim, statement string, pairs ...string) func() string {
-	return func() string {
-		return s.query(statement, append(pairs, "name", literal(req.Name), "key", literal(c.Name), "owner", literal(c.Owner), "admitted", literal(admitted(c.Owner)),
-			"label", s.labelOf(req.Holder), "lease", micros(req.Lease), "enlist", req.enlist(), "dead", req.dead.String())...)
-	}
+// sharedCommand fills in a statement with a request and the claim of its shared hold.
+func (s *Store) sharedCommand(req AcquireRequest, c Claim, statement string, pairs ...string) command {
+	return s.command(statement, append(pairs, "name", literal(req.Name), "key", literal(c.Name), "owner", literal(c.Owner), "admitted", literal(admitted(c.Owner)),
+		"label", s.labelOf(req.Holder), "lease", micros(req.Lease), "enlist", req.enlist(), "dead", req.dead.String())...)
 }
 
 // enlist returns the literal of the id that a refused request appends to the wait queue.
@@ -212,17 +210,17 @@ func (s *Store) downgradeOn(ctx context.Context, conn *sqlx.Conn, from Claim, to
 	if wait {
 		skip, lock = "", lockInShareMode
 	}
-	prepared, _, err := s.execForAnswer(ctx, conn, s.command(sqlPrepareDowngrade, "name", literal(from.Name), "owner", literal(from.Owner), "skip", skip))
+	prepared, err := s.execForAnswer(ctx, conn, s.command(sqlPrepareDowngrade, "name", literal(from.Name), "owner", literal(from.Owner), "skip", skip))
 	if err != nil {
 		return g, 0, NotSent{err} // at most the mode has changed
 	}
-	if prepared == 0 {
+	if prepared.answer == 0 {
 		return g, 0, s.whyNotDowngraded(ctx, conn, from)
 	}
 	c := Claim{Owner: to.Owner}
 	held := "h.mode = 2 AND h.owner = " + literal(from.Owner)
-	token, sent, err := s.join(to, &c, held, s.query(sqlNextToken, "r", "h."), "h.acquired_at", lock, func(text func() string) (int64, time.Time, error) {
-		return s.execForAnswer(ctx, conn, command{text: text})
+	joined, err := s.join(to, &c, held, s.query(sqlNextToken, "r", "h."), "h.acquired_at", lock, func(join command) (reply, error) {
+		return s.execForAnswer(ctx, conn, join)
 	})
 	if err != nil && !rejected(errorNumber(err)) {
 		return Grant{Claim: c}, 0, NotSent{err} // from still owns the name's row
@@ -231,19 +229,16 @@ func (s *Store) downgradeOn(ctx context.Context, conn *sqlx.Conn, from Claim, to
 		g.Claim, err = s.notDowngraded(ctx, conn, c, err)
 		return g, 0, err
 	}
-	if token == 0 {
+	if joined.answer == 0 {
 		return g, 0, s.whyNotDowngraded(ctx, conn, from)
 	}
-	head, _, err := s.execForAnswer(ctx, conn, s.command(sqlDowngrade, "name", literal(from.Name), "owner", literal(from.Owner),
-		"admitted", literal(admitted(from.Owner)), "token", strconv.FormatInt(token, 10), "skip", skip, "r", "l."))
+	ended, err := s.execForAnswer(ctx, conn, s.command(sqlDowngrade, "name", literal(from.Name), "owner", literal(from.Owner),
+		"admitted", literal(admitted(from.Owner)), "token", strconv.FormatInt(joined.answer, 10), "skip", skip, "r", "l."))
 	if err != nil && !rejected(errorNumber(err)) {
 		return Grant{Claim: c}, 0, PartlySent{err}
 	}
-	if err == nil && head != 0 {
-		if head > 1 {
-			next = Process(head).Listening()
-		}
-		return Grant{Token: uint64(token), Claim: c, Sent: sent}, next, nil
+	if err == nil && ended.answer != 0 {
+		return Grant{Token: uint64(joined.answer), Claim: c, Sent: joined.sent}, ended.next(), nil
 	}
 	if err == nil {
 		err = s.whyNotDowngraded(ctx, conn, from)
@@ -255,7 +250,7 @@ func (s *Store) downgradeOn(ctx context.Context, conn *sqlx.Conn, from Claim, to
 // notDowngraded releases the shared hold of a downgrade that failed with refusal, so that the exclusive
 // hold continues. If that fails, it returns the claim of the shared hold.
 func (s *Store) notDowngraded(ctx context.Context, conn *sqlx.Conn, c Claim, refusal error) (Claim, error) {
-	if _, _, err := s.freeOn(ctx, conn, s.releaseCommand(c)); err == nil {
+	if _, err := s.exec(ctx, conn, s.releaseCommand(c)); err == nil {
 		c = Claim{}
 	}
 	return c, NotSent{refusal}

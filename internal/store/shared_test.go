@@ -267,18 +267,18 @@ func TestDowngradeThatEnds(t *testing.T) {
 		req := request(s, "x", Exclusive)
 		req.Lease = 100 * time.Millisecond
 		g, _ := acquired(t, s, req)
-		_, _, err := s.change(ctx, false, s.command(sqlPrepareDowngrade, "name", literal("x"), "owner", literal(g.Claim.Owner)))
+		_, err := s.change(ctx, false, s.command(sqlPrepareDowngrade, "name", literal("x"), "owner", literal(g.Claim.Owner)))
 		require.NoError(t, err)
 		c := Claim{Owner: NewOwnerID(s.self)}
 		conn, err := s.db.Connx(ctx)
 		require.NoError(t, err)
 		defer conn.Close()
-		token, _, err := s.join(AcquireRequest{Claim: Claim{"x", c.Owner}, Lease: time.Minute}, &c,
-			"h.owner = "+literal(g.Claim.Owner), s.query(sqlNextToken, "r", "h."), sqlNow, lockInShareMode, func(text func() string) (int64, time.Time, error) {
-				return s.execForAnswer(ctx, conn, command{text: text})
+		joined, err := s.join(AcquireRequest{Claim: Claim{"x", c.Owner}, Lease: time.Minute}, &c,
+			"h.owner = "+literal(g.Claim.Owner), s.query(sqlNextToken, "r", "h."), sqlNow, lockInShareMode, func(join command) (reply, error) {
+				return s.execForAnswer(ctx, conn, join)
 			})
 		require.NoError(t, err)
-		require.True(t, isToken(token))
+		require.True(t, isToken(joined.answer))
 		time.Sleep(200 * time.Millisecond)
 		w, _ := acquired(t, other, request(other, "x", Exclusive))
 		require.Zero(t, w.Token)

@@ -28,11 +28,17 @@ func (d *deadEnd) Close() error                                 { return nil }
 
 func (d *deadEnd) ExecContext(ctx context.Context, query string, _ []driver.NamedValue) (driver.Result, error) {
 	if strings.Contains(query, "SKIP LOCKED") {
-		return driver.RowsAffected(1), nil
+		return oneRow{}, nil
 	}
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
+
+// oneRow is the result of a statement that changed one row.
+type oneRow struct{}
+
+func (oneRow) LastInsertId() (int64, error) { return 0, nil }
+func (oneRow) RowsAffected() (int64, error) { return 1, nil }
 
 // A statement on a dead connection gives up its slot once another one finds that it does not
 // wait for its row: the next may wait for the row.
