@@ -544,7 +544,7 @@ var general = []mutation{
 		"TestUnlockDuringASingleRenewal",
 	},
 	{
-		"a release on the only connection of a pool does not wait for a row", "internal/store/hold.go",
+		"a release on the only connection of a pool does not wait for a row", "internal/store/waiting.go",
 		"only := s.db.Stats().MaxOpenConnections == 1", "only := false",
 		"TestPoolOfOne",
 	},
@@ -580,7 +580,7 @@ var general = []mutation{
 	},
 	{
 		"the undo of an attempt does not end the wait of another", "internal/store/waiting.go",
-		" && (!lost || w.holder == c) {", " {",
+		" && (!lost || w.class == holdWaits && w.claim == c) {", " {",
 		"TestCutOffBehindALockedRowThatIsHeld",
 	},
 	{

@@ -247,7 +247,7 @@ func (s *Store) takeInSlot(ctx context.Context, conn *sqlx.Conn, req AcquireRequ
 	left, began := false, time.Now()
 	defer func() {
 		if !left {
-			s.rowWaits.leave(acquireWaits, req.Name)
+			s.rowWaits.leave(req.Name)
 		}
 	}()
 	r, err = s.withSessionCheck(ctx, conn, req, send)
@@ -356,7 +356,7 @@ func (s *Store) firstGrant(ctx context.Context, name string, claims []Claim, cmd
 		if sent && isTimeout(err) && !dead.Load() {
 			s.leaveAfter(name, began, first.Owner)
 		} else {
-			s.rowWaits.leave(firstGrantWaits, name)
+			s.rowWaits.leave(name)
 		}
 	})
 	mu.Lock()
@@ -412,7 +412,7 @@ func (s *Store) leaveAfter(name string, began time.Time, owner string) {
 		if (err != nil || executes) && s.lifetime.Err() == nil && time.Since(began) < LockWaitTimeout {
 			return waitCheckInterval
 		}
-		s.rowWaits.leave(firstGrantWaits, name)
+		s.rowWaits.leave(name)
 		return 0
 	})
 }

@@ -156,17 +156,9 @@ func (s *Store) writeRow(ctx context.Context, c Claim, reserved bool, granted fu
 		}
 		return err
 	}
-	// Renewals need the only connection of a pool, so that one must not wait for a row.
-	only := s.db.Stats().MaxOpenConnections == 1
-	if only || s.poolShort() || !s.rowWaits.enter(holdWaits, c.Name, s.slots(holdWaits)) {
-		err = s.run(ctx, reserved || s.poolShort(), func(ctx context.Context, conn *sqlx.Conn) error { return send(ctx, conn, "SKIP LOCKED") })
-		if err != nil || r.answer != 0 {
-			return r, err
-		}
-		if only || !s.rowWaits.enter(holdWaits, c.Name, s.slots(holdWaits)) {
-			return r, NotSent{ErrRowLocked}
-		}
-	}
-	err = s.waitInSlot(ctx, c, reserved, func(ctx context.Context, conn *sqlx.Conn) error { return send(ctx, conn, "") })
+	err = s.writeOwned(ctx, c, reserved, func() (bool, error) {
+		err := s.run(ctx, reserved || s.poolShort(), func(ctx context.Context, conn *sqlx.Conn) error { return send(ctx, conn, skipLocked) })
+		return r.answer != 0, err
+	}, func(ctx context.Context, conn *sqlx.Conn) error { return send(ctx, conn, "") })
 	return r, err
 }

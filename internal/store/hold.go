@@ -93,22 +93,17 @@ func (s *Store) ReleaseToNext(ctx context.Context, c Claim, grant string) (freed
 
 // releaseAlone releases one row with the given command. next may be an id that takes grants.
 func (s *Store) releaseAlone(ctx context.Context, c Claim, release command) (freed bool, next Process, err error) {
-	// Renewals need the only connection of a pool, so that one must not wait for a row.
-	only := s.db.Stats().MaxOpenConnections == 1
-	if only || s.poolShort() || !s.rowWaits.enter(holdWaits, c.Name, s.slots(holdWaits)) {
-		if n, next, err := s.ReleaseAll(ctx, []Claim{c}); n > 0 || err != nil {
-			return n > 0, next, err
-		}
-		if only || !s.rowWaits.enter(holdWaits, c.Name, s.slots(holdWaits)) {
-			return false, 0, NotSent{ErrRowLocked}
-		}
-	}
-	var r reply
-	err = s.waitInSlot(ctx, c, s.locksHeld() == 1 && ctx.Value(notHeldKey{}) == nil, func(ctx context.Context, conn *sqlx.Conn) (err error) {
-		r, err = s.exec(ctx, conn, release)
+	reserved := s.locksHeld() == 1 && ctx.Value(notHeldKey{}) == nil
+	err = s.writeOwned(ctx, c, reserved, func() (bool, error) {
+		n, head, err := s.ReleaseAll(ctx, []Claim{c})
+		freed, next = n > 0, head
+		return freed, err
+	}, func(ctx context.Context, conn *sqlx.Conn) error {
+		r, err := s.exec(ctx, conn, release)
+		freed, next = r.rows > 0, Process(r.answer)
 		return err
 	})
-	return r.rows > 0, Process(r.answer), err
+	return freed, next, err
 }
 
 // NotHeld returns a context for the release of a row that no hold uses any more. The release leaves

@@ -162,7 +162,7 @@ func (s *Store) changeQueue(ctx context.Context, req AcquireRequest, c command) 
 		r, err := s.execForAnswer(ctx, conn, c)
 		return r.answer, err
 	}, func(sent bool, err error) {
-		s.leaveSlot(firstGrantWaits, req.Name, began, sent && isTimeout(err))
+		s.leaveSlot(req.Name, began, sent && isTimeout(err))
 	})
 }
 

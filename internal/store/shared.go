@@ -188,17 +188,14 @@ func (s *Store) whyNothing(ctx context.Context, conn *sqlx.Conn, req AcquireRequ
 // error, the caller must release that claim, which may yet be granted.
 func (s *Store) Downgrade(ctx context.Context, from Claim, to AcquireRequest) (g Grant, next Process, err error) {
 	to.Name = from.Name
-	// Renewals need the only connection of a pool, so that one must not wait for a row.
-	wait := s.db.Stats().MaxOpenConnections != 1 && !s.poolShort() && s.rowWaits.enter(holdWaits, from.Name, s.slots(holdWaits))
-	send := func(ctx context.Context, conn *sqlx.Conn) (err error) {
-		g, next, err = s.downgradeOn(ctx, conn, from, to, wait)
-		return err
+	send := func(wait bool) func(context.Context, *sqlx.Conn) error {
+		return func(ctx context.Context, conn *sqlx.Conn) (err error) {
+			g, next, err = s.downgradeOn(ctx, conn, from, to, wait)
+			return err
+		}
 	}
-	if wait {
-		err = s.waitInSlot(ctx, from, s.locksHeld() == 1, send)
-	} else {
-		err = s.run(ctx, s.locksHeld() == 1, send)
-	}
+	reserved := s.locksHeld() == 1
+	err = s.writeOwned(ctx, from, reserved, func() (bool, error) { return true, s.run(ctx, reserved, send(false)) }, send(true))
 	if g.Token > 0 {
 		s.sharedNames.set(from.Name, true)
 	}

@@ -64,11 +64,10 @@ type Store struct {
 	preparedGranted *sqlx.Stmt // sqlGranted for one name, prepared on listener; nil if it is not prepared
 	prepareRefused  bool       // the server has refused to prepare sqlGranted
 
-	mu             sync.Mutex         // protects following fields
-	held           int                // grants for which HoldEnded was not called yet
-	reservedConn   *sqlx.Conn         // idle connection that is kept out of the pool while held > 0; nil while in use
-	connReturned   chan struct{}      // capacity 1: reservedConn was set
-	rowWaitsByName map[string]rowWait // statements that may wait in the server, by the name of the row
+	mu           sync.Mutex    // protects following fields
+	held         int           // grants for which HoldEnded was not called yet
+	reservedConn *sqlx.Conn    // idle connection that is kept out of the pool while held > 0; nil while in use
+	connReturned chan struct{} // capacity 1: reservedConn was set
 }
 
 // New returns a Store for the table called name, which CreateTable creates from schema. label is what
@@ -83,7 +82,7 @@ func New(db *sql.DB, schema, name, label string, self Process, lease time.Durati
 	s := &Store{
 		db: pool, schema: schema, prepared: prepared{db: pool}, name: quoted, label: literal(label), onlyConnTimeout: lease / 4,
 		self: self, sessionRow: literal(sessionRow(self.String())),
-		connReturned: make(chan struct{}, 1), rowWaitsByName: map[string]rowWait{},
+		connReturned: make(chan struct{}, 1),
 	}
 	s.lifetime, s.end = context.WithCancel(context.Background())
 	s.initCombiners()
@@ -229,11 +228,13 @@ func (s *Store) HoldEnded() {
 // of the pool. It does not close the pool.
 func (s *Store) Close() {
 	s.end()
-	s.mu.Lock()
-	for _, w := range s.rowWaitsByName {
-		w.end()
+	s.rowWaits.mu.Lock()
+	for _, w := range s.rowWaits.rows {
+		if w.end != nil {
+			w.end()
+		}
 	}
-	s.mu.Unlock()
+	s.rowWaits.mu.Unlock()
 	s.detached.Wait()
 	s.prepared.close()
 }

@@ -25,8 +25,8 @@ const LockWaitTimeout = 55 * time.Second
 // statement stays in the server for up to innodb_lock_wait_timeout (50 s), with its thread, its
 // connection and its locks. So it is not cut off, and keeps its connection to the end.
 type rowWaits struct {
-	mu    sync.Mutex // protects following fields
-	rows  map[string]struct{}
+	mu    sync.Mutex         // protects following fields
+	rows  map[string]rowWait // by the name of the row
 	count [waitClasses]int
 	queue []chan struct{} // first grants that wait for a slot; wakeNext closes one for each slot that becomes free
 }
@@ -56,9 +56,9 @@ func (w *rowWaits) enterLocked(class waitClass, name string, most int) bool {
 		return false
 	}
 	if w.rows == nil {
-		w.rows = map[string]struct{}{}
+		w.rows = map[string]rowWait{}
 	}
-	w.rows[name] = struct{}{}
+	w.rows[name] = rowWait{class: class}
 	w.count[class]++
 	return true
 }
@@ -101,9 +101,10 @@ func (w *rowWaits) wakeNext() {
 	}
 }
 
-func (w *rowWaits) leave(class waitClass, name string) {
+func (w *rowWaits) leave(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	class := w.rows[name].class
 	delete(w.rows, name)
 	w.count[class]--
 	if class == firstGrantWaits {
@@ -130,9 +131,10 @@ func (s *Store) slots(class waitClass) int {
 
 // A rowWait is a statement that may wait in the server for a locked row.
 type rowWait struct {
-	since  time.Time
-	holder Claim  // the claim that owns the row; zero if the statement is an acquire
-	end    func() // frees its connection and slot; called if the row is no longer locked, or no longer matters
+	class waitClass
+	since time.Time
+	claim Claim
+	end   func() // frees its connection and slot; called if the row is no longer locked, or no longer matters; may be nil
 }
 
 // runInSlot runs a statement that may wait in the server for the row of a claim, and for which the
@@ -141,45 +143,59 @@ type rowWait struct {
 func runInSlot[T any](ctx context.Context, s *Store, c Claim, reserved bool, fn func(context.Context, *sqlx.Conn) (T, error)) (T, error) {
 	own, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)
 	began := time.Now()
-	over := false // protected by mu: the row was found unlocked, or with another owner
-	s.mu.Lock()
-	s.rowWaitsByName[c.Name] = rowWait{began, c, func() { over = true; cancel() }}
-	s.mu.Unlock()
+	over := false // protected by the mutex of rowWaits: the row was found unlocked, or with another owner
+	s.rowWaits.mu.Lock()
+	s.rowWaits.rows[c.Name] = rowWait{holdWaits, began, c, func() { over = true; cancel() }}
+	s.rowWaits.mu.Unlock()
 	return detach(ctx, s, own, cancel, reserved, fn, func(sent bool, err error) {
-		s.mu.Lock()
-		delete(s.rowWaitsByName, c.Name)
+		s.rowWaits.mu.Lock()
 		left := sent && mayContinue(began, err) && !over
-		s.mu.Unlock()
-		s.leaveSlot(holdWaits, c.Name, began, left)
+		s.rowWaits.mu.Unlock()
+		s.leaveSlot(c.Name, began, left)
 	})
 }
 
-// waitInSlot is runInSlot for a statement that the end of ctx cuts off. It runs fn on the caller's
-// goroutine, because switching goroutines would cost 10 % of an uncontended acquire and release. A
-// statement that was cut off keeps its connection and slot while it may wait in the server.
-func (s *Store) waitInSlot(ctx context.Context, c Claim, reserved bool, fn func(context.Context, *sqlx.Conn) error) error {
+// writeOwned writes the row of a claim. It runs waiting, whose statement waits while a transaction has the row
+// locked. If the statement gets no slot, or if only the reserved connection is free, writeOwned first runs
+// skipping, whose statement skips a locked row, and if that matches no row and there still is no slot, returns
+// ErrRowLocked.
+//
+// waiting runs on the caller's goroutine, because switching goroutines would cost 10 % of an uncontended
+// acquire and release. The end of ctx cuts its statement off, which then keeps its connection and slot while it
+// may wait in the server.
+func (s *Store) writeOwned(ctx context.Context, c Claim, reserved bool, skipping func() (matched bool, err error), waiting func(context.Context, *sqlx.Conn) error) error {
+	// Renewals need the only connection of a pool, so that one must not wait for a row.
+	only := s.db.Stats().MaxOpenConnections == 1
+	if only || s.poolShort() || !s.rowWaits.enter(holdWaits, c.Name, s.slots(holdWaits)) {
+		if matched, err := skipping(); matched || err != nil {
+			return err
+		}
+		if only || !s.rowWaits.enter(holdWaits, c.Name, s.slots(holdWaits)) {
+			return NotSent{ErrRowLocked}
+		}
+	}
 	left := false
 	err := s.run(ctx, reserved, func(ctx context.Context, conn *sqlx.Conn) error {
 		began := time.Now()
-		err := fn(ctx, conn)
+		err := waiting(ctx, conn)
 		if left = err != nil && (ctx.Err() != nil || mayContinue(began, err)) && !errors.Is(err, driver.ErrBadConn); left {
 			err = &abandonedWait{err, c, holdWaits}
 		}
 		return err
 	})
 	if !left {
-		s.rowWaits.leave(holdWaits, c.Name)
+		s.rowWaits.leave(c.Name)
 	}
 	return err
 }
 
 // leaveSlot frees the slot of a statement that has ended for its caller. If the statement was cut off,
 // it may continue in the server, so leaveSlot frees the slot only after LockWaitTimeout.
-func (s *Store) leaveSlot(class waitClass, name string, began time.Time, cutOff bool) {
+func (s *Store) leaveSlot(name string, began time.Time, cutOff bool) {
 	if rest := LockWaitTimeout - time.Since(began); cutOff && s.lifetime.Err() == nil && rest > 0 {
-		time.AfterFunc(rest, func() { s.rowWaits.leave(class, name) })
+		time.AfterFunc(rest, func() { s.rowWaits.leave(name) })
 	} else {
-		s.rowWaits.leave(class, name)
+		s.rowWaits.leave(name)
 	}
 }
 
@@ -212,22 +228,16 @@ const waitCheckInterval = time.Second
 // in its place.
 func (s *Store) keepUntilUnlocked(conn *sqlx.Conn, left *abandonedWait) {
 	name, since := left.claim.Name, time.Now()
-	var once sync.Once
-	end := func() {
-		once.Do(func() {
-			conn.Close()
-			s.mu.Lock()
-			delete(s.rowWaitsByName, name)
-			s.mu.Unlock()
-			s.rowWaits.leave(left.class, name)
-		})
-	}
+	end := sync.OnceFunc(func() {
+		conn.Close()
+		s.rowWaits.leave(name)
+	})
 	if s.lifetime.Err() != nil {
 		end()
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.rowWaits.mu.Lock()
+	defer s.rowWaits.mu.Unlock()
 	timer := background.AfterFunc(waitCheckInterval, func() time.Duration {
 		ctx, cancel := context.WithTimeout(s.lifetime, waitCheckInterval)
 		defer cancel()
@@ -238,11 +248,7 @@ func (s *Store) keepUntilUnlocked(conn *sqlx.Conn, left *abandonedWait) {
 		end()
 		return 0
 	})
-	held := Claim{}
-	if left.class == holdWaits {
-		held = left.claim
-	}
-	s.rowWaitsByName[name] = rowWait{since, held, func() { timer.Stop(); go end() }}
+	s.rowWaits.rows[name] = rowWait{left.class, since, left.claim, func() { timer.Stop(); go end() }}
 }
 
 // endWaits ends statements that still wait for the rows of claims, although another statement has found
@@ -250,13 +256,11 @@ func (s *Store) keepUntilUnlocked(conn *sqlx.Conn, left *abandonedWait) {
 // lost their rows, endWaits ends only statements of the claims themselves, because an acquire may still
 // wait for the new owner.
 func (s *Store) endWaits(cs []Claim, lost bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.rowWaitsByName) == 0 {
-		return
-	}
+	s.rowWaits.mu.Lock()
+	defer s.rowWaits.mu.Unlock()
 	for _, c := range cs {
-		if w, ok := s.rowWaitsByName[c.Name]; ok && time.Since(w.since) > time.Second && (!lost || w.holder == c) {
+		w := s.rowWaits.rows[c.Name]
+		if w.end != nil && time.Since(w.since) > time.Second && (!lost || w.class == holdWaits && w.claim == c) {
 			w.end()
 		}
 	}

@@ -163,7 +163,7 @@ func TestFirstGrantPassesItsSlotOn(t *testing.T) {
 			synctest.Wait() // in this order
 		}
 		require.True(t, w.enter(acquireWaits, "b", 1), "a statement of this process waits for the row by now")
-		w.leave(firstGrantWaits, "a")
+		w.leave("a")
 		require.False(t, <-entered)
 		require.True(t, <-entered)
 	})
