@@ -8,7 +8,7 @@ import (
 )
 
 func TestHints(t *testing.T) {
-	var h hints[int]
+	var h hints[string, int]
 	h.remove("a")
 	require.Zero(t, h.get("a"))
 	h.set("a", 1)

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -122,36 +121,11 @@ func (s *Store) EndSession(ctx context.Context, id SessionID) error {
 // then a lock of this process was freed by force.
 func (s *Store) reportForced(at int64) bool { return s.forced.Swap(at) != at }
 
-// aliveSessions remembers how long sessions of other processes are known to stay alive.
-type aliveSessions struct {
-	mu    sync.Mutex // protects until
-	until map[SessionID]time.Time
-}
-
-// maxAlive limits the number of sessions that are remembered.
-const maxAlive = 1024
-
-// left returns how long a session is known to stay alive from now on, or 0.
-func (a *aliveSessions) left(id SessionID) time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return max(0, time.Until(a.until[id]))
-}
-
-func (a *aliveSessions) add(id SessionID, until time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.until == nil || len(a.until) == maxAlive {
-		a.until = map[SessionID]time.Time{}
-	}
-	a.until[id] = until
-}
-
 // checkSession finds out whether the session because of which a request was refused is alive. If so, answer
 // is that of the refusal. If the session is dead, or the row has changed, again is set, and the request can
 // be sent again.
 func (s *Store) checkSession(ctx context.Context, conn *sqlx.Conn, req *AcquireRequest, id SessionID) (answer int64, again bool, err error) {
-	if left := s.sessions.left(id); left > 0 {
+	if left := time.Until(s.aliveUntil.get(id)); left > 0 {
 		return -left.Microseconds() - 1, false, nil
 	}
 	var session struct {
@@ -166,7 +140,7 @@ func (s *Store) checkSession(ctx context.Context, conn *sqlx.Conn, req *AcquireR
 	case err != nil:
 		return 0, false, err
 	case session.Micros > 0:
-		s.sessions.add(id, sent.Add(duration(session.Micros)))
+		s.aliveUntil.set(id, sent.Add(duration(session.Micros)))
 		return -session.Micros, false, nil
 	case session.Name != "":
 		marked, err := s.execForAnswer(ctx, conn, s.command(sqlMarkDead, "keeper", literal(session.Name), "id", id.String()))

@@ -38,14 +38,14 @@ type Store struct {
 	bound           atomic.Bool   // a row may be bound to this process's last session
 	forced          atomic.Int64  // the last forced release of this process's locks that was reported
 	server          atomic.Int64  // the server that last renewed the session, plus one; 0 at first
-	sessions        aliveSessions
 	prepared        prepared
 	rowWaits        rowWaits
-	sharedNames     hints[bool]  // names whose rows this process has found in a mode other than 0: the next request claims them at once
-	windows         hints[int]   // the first of the firstSlots slots among which this process last found one, by key; none if that is 1
-	limits          hints[int]   // limits of the semaphores whose wait queues this process may have joined, by key
-	claims          hints[bool]  // names that this process has claimed, and that are held shared
-	load            atomic.Int64 // acquires and releases in progress that may share statements
+	aliveUntil      hints[SessionID, time.Time] // until when sessions of other processes are known to stay alive
+	sharedNames     hints[string, bool]         // names whose rows this process has found in a mode other than 0: the next request claims them at once
+	windows         hints[string, int]          // the first of the firstSlots slots among which this process last found one, by key; none if that is 1
+	limits          hints[string, int]          // limits of the semaphores whose wait queues this process may have joined, by key
+	claims          hints[string, bool]         // names that this process has claimed, and that are held shared
+	load            atomic.Int64                // acquires and releases in progress that may share statements
 	takes           combiner[AcquireRequest, Grant]
 	releases        combiner[Claim, freedRow]
 	detached        sync.WaitGroup // statements that may outlive their callers
