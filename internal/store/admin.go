@@ -50,9 +50,16 @@ func (s *Store) CreateTable(ctx context.Context) error {
 
 // retryDeadlocks executes a statement, and repeats it after a deadlock.
 func (s *Store) retryDeadlocks(ctx context.Context, conn *sqlx.Conn, query string) error {
-	for try := 1; ; try++ {
+	return retryContended(func() error {
 		_, err := s.exec(ctx, conn, command{text: func() string { return query }})
-		if !Contended(err) || try == 10 {
+		return err
+	})
+}
+
+// retryContended calls fn, and calls it again, a few times, while it contends with other statements.
+func retryContended(fn func() error) error {
+	for try := 1; ; try++ {
+		if err := fn(); !Contended(err) || try == 10 {
 			return err
 		}
 	}
@@ -69,8 +76,7 @@ func (s *Store) readInfos(ctx context.Context, statement string, pairs ...string
 		Waiters                   int
 	}
 	err := s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		s.statements.Add(1)
-		return conn.SelectContext(ctx, &found, s.query(statement, pairs...))
+		return s.selectAll(ctx, conn, &found, statement, pairs...)
 	})
 	infos := make([]Info, 0, len(found))
 	queue, waiters, exclusive := "", 0, false // of the last row with a wait queue: its key, the processes that wait, whether it is held

@@ -122,23 +122,20 @@ func (s *Store) lookAll(ctx context.Context, conn *sqlx.Conn, names []string) (n
 		Name string
 		Free bool
 	}
-	s.statements.Add(1)
-	err = conn.SelectContext(ctx, &rows, s.query(sqlLookAll, "name", literals(names), "count", strconv.Itoa(len(names)), "r", "p."))
-	if err != nil {
-		return 0, nil, err
-	}
-	n = len(names)
+	err = s.selectAll(ctx, conn, &rows, sqlLookAll, "name", literals(names), "count", strconv.Itoa(len(names)), "r", "p.")
+	free := make(map[string]bool, len(rows))
 	for _, row := range rows {
-		if i, found := slices.BinarySearch(names, row.Name); found && !row.Free {
-			n = min(n, i)
+		free[row.Name] = row.Free
+	}
+	for i, name := range names {
+		switch isFree, exists := free[name]; {
+		case isFree:
+			existing = append(existing, name)
+		case exists:
+			return i, existing, err
 		}
 	}
-	for _, row := range rows {
-		if i, found := slices.BinarySearch(names, row.Name); found && i < n {
-			existing = append(existing, row.Name)
-		}
-	}
-	return n, existing, nil
+	return len(names), existing, err
 }
 
 // requests returns the requests for the first n names.

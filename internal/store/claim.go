@@ -114,8 +114,7 @@ func sharedKeys(name string) []string {
 // maxClaimWait, or 0 if the name is not held shared. It ends the holds that are over.
 func (s *Store) sharedLeft(ctx context.Context, conn *sqlx.Conn, req *AcquireRequest) (left time.Duration, err error) {
 	var holds []sharedHold
-	s.statements.Add(1)
-	if err := conn.SelectContext(ctx, &holds, s.query(sqlSharedHolds, sharedKeys(req.Name)...)); err != nil {
+	if err := s.selectAll(ctx, conn, &holds, sqlSharedHolds, sharedKeys(req.Name)...); err != nil {
 		return 0, err
 	}
 	for _, h := range holds {

@@ -179,8 +179,7 @@ type batchRow struct {
 
 func (s *Store) lookBatch(ctx context.Context, conn *sqlx.Conn, names []string) (map[string]batchRow, error) {
 	var found []batchRow
-	s.statements.Add(1)
-	err := conn.SelectContext(ctx, &found, s.query(sqlLookBatch, "r", "", "names", literals(names), "count", strconv.Itoa(len(names))))
+	err := s.selectAll(ctx, conn, &found, sqlLookBatch, "r", "", "names", literals(names), "count", strconv.Itoa(len(names)))
 	rows := make(map[string]batchRow, len(found))
 	for _, row := range found {
 		rows[row.Name] = row

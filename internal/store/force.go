@@ -70,8 +70,7 @@ func (f *force) once(ctx context.Context) (done bool, err error) {
 	// Not in the transaction, where SERIALIZABLE would lock the rows.
 	var holders []holder
 	err = f.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		f.statements.Add(1)
-		return conn.SelectContext(ctx, &holders, f.query(sqlHolders, append(sharedKeys(f.name), "name", literal(f.name))...))
+		return f.selectAll(ctx, conn, &holders, sqlHolders, append(sharedKeys(f.name), "name", literal(f.name))...)
 	})
 	if err != nil {
 		return false, err

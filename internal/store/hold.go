@@ -204,9 +204,8 @@ func (s *Store) lookOn(ctx context.Context, conn *sqlx.Conn, names []string) (ro
 		Granted     bool
 		Demoted     bool
 	}
-	s.statements.Add(1)
 	sent = time.Now()
-	err = conn.SelectContext(ctx, &found, s.query(sqlLook, "r", "l.", "names", literals(names), "count", strconv.Itoa(len(names))))
+	err = s.selectAll(ctx, conn, &found, sqlLook, "r", "l.", "names", literals(names), "count", strconv.Itoa(len(names)))
 	if err == nil && len(found) > 0 && found[0].Demoted {
 		err = ErrDemoted
 	}

@@ -132,8 +132,7 @@ func (s *Store) readGranted(ctx context.Context, names []string) (found []grantR
 		}
 		s.preparedGranted, s.prepareRefused = nil, true
 	}
-	s.statements.Add(1)
-	err = s.listener.SelectContext(ctx, &found, s.query(sqlGranted, "names", literals(names), "count", strconv.Itoa(len(names))))
+	err = s.selectAll(ctx, s.listener, &found, sqlGranted, "names", literals(names), "count", strconv.Itoa(len(names)))
 	return found, err
 }
 

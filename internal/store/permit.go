@@ -215,8 +215,7 @@ func (s *Store) readSlots(ctx context.Context, req AcquireRequest, w slotWindow)
 		Demoted             bool
 	}
 	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		s.statements.Add(1)
-		err := conn.SelectContext(ctx, &words, s.query(sqlSemaphore, slotRange(req.Name, w, req.Limit)...))
+		err := s.selectAll(ctx, conn, &words, sqlSemaphore, slotRange(req.Name, w, req.Limit)...)
 		if err == nil && len(words) > 0 && words[0].Demoted {
 			err = ErrDemoted
 		}

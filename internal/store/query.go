@@ -133,6 +133,12 @@ func (s *Store) get(ctx context.Context, conn *sqlx.Conn, dest any, statement st
 	return conn.GetContext(ctx, dest, s.query(statement, pairs...))
 }
 
+// selectAll reads all rows of a statement.
+func (s *Store) selectAll(ctx context.Context, conn *sqlx.Conn, dest any, statement string, pairs ...string) error {
+	s.statements.Add(1)
+	return conn.SelectContext(ctx, dest, s.query(statement, pairs...))
+}
+
 // getReserved is get on the reserved connection.
 func (s *Store) getReserved(ctx context.Context, dest any, statement string, pairs ...string) error {
 	return s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {

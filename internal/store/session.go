@@ -104,9 +104,8 @@ func (s *Store) CountBound(ctx context.Context, id SessionID) (n int, err error)
 // Bound returns the claims whose rows are bound to a session.
 func (s *Store) Bound(ctx context.Context, id SessionID) (claims []Claim, sent time.Time, err error) {
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		s.statements.Add(1)
 		sent = time.Now()
-		return conn.SelectContext(ctx, &claims, s.query(sqlBound, "id", id.String()))
+		return s.selectAll(ctx, conn, &claims, sqlBound, "id", id.String())
 	})
 	return claims, sent, err
 }
