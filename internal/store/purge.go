@@ -27,75 +27,67 @@ func (s *Store) Purge(ctx context.Context, idle time.Duration) (deleted int64, e
 	if err := s.endPhases(ctx, idle); err != nil {
 		return 0, err
 	}
-	for after := ""; ; {
-		var found []idleRow
-		err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-			s.statements.Add(1)
-			return conn.SelectContext(ctx, &found, s.query(sqlIdleNames,
-				"name", literal(after), "r", "l.", "idle", micros(idle), "count", strconv.Itoa(BatchSize)))
-		})
-		if err == nil && len(found) == 0 {
-			return deleted, s.purgeSessions(ctx, idle)
-		} else if err != nil {
-			return deleted, err
-		}
-		after = found[len(found)-1].Name
-		for try := 1; ; try++ {
+	err = s.eachBatch(ctx, sqlIdleNames, idle, func(found []idleRow) error {
+		return retryContended(func() error {
 			n, err := s.deleteIdle(ctx, found, idle)
 			if err == nil {
 				deleted += n
-				break
 			}
-			if !Contended(err) || try == 10 {
-				return deleted, err
-			}
+			return err
+		})
+	})
+	if err == nil {
+		err = s.purgeSessions(ctx, idle)
+	}
+	return deleted, err
+}
+
+// eachBatch calls fn for each batch of the rows that a statement finds idle.
+func (s *Store) eachBatch(ctx context.Context, statement string, idle time.Duration, fn func([]idleRow) error) error {
+	for after := ""; ; {
+		var found []idleRow
+		err := s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+			return s.selectAll(ctx, conn, &found, statement, "name", literal(after), "r", "l.", "idle", micros(idle), "count", strconv.Itoa(BatchSize))
+		})
+		if err != nil || len(found) == 0 {
+			return err
 		}
+		if err := fn(found); err != nil {
+			return err
+		}
+		after = found[len(found)-1].Name
 	}
 }
 
 // endPhases resets the mode of names that were last held shared, and that nobody has held for at least
 // idle, so that their rows can be deleted.
 func (s *Store) endPhases(ctx context.Context, idle time.Duration) error {
-	for after := ""; ; {
-		var names []string
-		err := s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-			s.statements.Add(1)
-			err := conn.SelectContext(ctx, &names, s.query(sqlIdlePhases, "name", literal(after), "idle", micros(idle), "count", strconv.Itoa(BatchSize)))
-			for _, name := range names {
-				_, ended := s.execForAnswer(ctx, conn, s.command(sqlEndPhase, append(sharedKeys(name), "name", literal(name), "idle", micros(idle), "r", "p.")...))
-				if ended != nil && !Contended(ended) {
-					return ended
+	return s.eachBatch(ctx, sqlIdlePhases, idle, func(found []idleRow) error {
+		return s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
+			for _, row := range found {
+				_, err := s.execForAnswer(ctx, conn, s.command(sqlEndPhase, append(sharedKeys(row.Name), "name", literal(row.Name), "idle", micros(idle), "r", "p.")...))
+				if err != nil && !Contended(err) {
+					return err
 				}
-				after = name
 			}
-			return err
+			return nil
 		})
-		if err != nil || len(names) == 0 {
-			return err
-		}
-	}
+	})
 }
 
 // purgeSessions deletes the rows of sessions that have been dead for at least idle. These rows have no
 // tokens that must be kept.
 func (s *Store) purgeSessions(ctx context.Context, idle time.Duration) error {
-	for after := ""; ; {
-		var names []string
-		err := s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-			s.statements.Add(1)
-			err := conn.SelectContext(ctx, &names, s.query(sqlDeadSessions,
-				"name", literal(after), "idle", micros(idle), "count", strconv.Itoa(BatchSize)))
-			if err != nil || len(names) == 0 {
-				return err
-			}
-			after = names[len(names)-1]
+	return s.eachBatch(ctx, sqlDeadSessions, idle, func(found []idleRow) error {
+		names := make([]string, len(found))
+		for i, row := range found {
+			names[i] = row.Name
+		}
+		return s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 			return s.retryDeadlocks(ctx, conn, s.query(sqlDelete,
 				"names", literals(names), "count", strconv.Itoa(len(names)), "condition", s.query(sqlIdleSince, "idle", micros(idle))+" AND @@autocommit"))
 		})
-		if err != nil || len(names) == 0 {
-			return err
-		}
-	}
+	})
 }
 
 type idleRow struct {

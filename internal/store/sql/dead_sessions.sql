@@ -6,6 +6,6 @@
 -- | a session marked by force within {idle}   | no    |
 -- | a session that is alive, or expired later | no    |
 -- | a lock                                    | no    |
-{>select_unlimited} CAST(name AS BINARY) AS name FROM {t} FORCE INDEX (PRIMARY)
-WHERE name BETWEEN x'00' AND x'01' AND name > {name} AND {>idle_since}
-ORDER BY {t}.name LIMIT {count}
+{>select_unlimited} CAST(l.name AS BINARY) AS name FROM {t} AS l FORCE INDEX (PRIMARY)
+WHERE l.name BETWEEN x'00' AND x'01' AND l.name > {name} AND {>idle_since}
+ORDER BY l.name LIMIT {count}

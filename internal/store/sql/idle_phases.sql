@@ -6,6 +6,6 @@
 -- | of mode 1 or 2, free, idle         | yes   |
 -- | the same, claimed or used recently | no    |
 -- | of mode 0                          | no    |
-{>select_unlimited} CAST(name AS BINARY) AS name FROM {t} FORCE INDEX (PRIMARY)
-WHERE name > {name} AND mode <> 0 AND {>idle_since}
-ORDER BY {t}.name LIMIT {count}
+{>select_unlimited} CAST(l.name AS BINARY) AS name FROM {t} AS l FORCE INDEX (PRIMARY)
+WHERE l.name > {name} AND l.mode <> 0 AND {>idle_since}
+ORDER BY l.name LIMIT {count}
