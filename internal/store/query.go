@@ -29,25 +29,14 @@ func (s *Store) query(statement string, pairs ...string) string {
 		}
 		var placeholder string
 		placeholder, statement, _ = strings.Cut(rest, "}")
-		switch placeholder {
-		case "t":
-			b.WriteString(s.name)
-		case "self":
-			b.WriteString(s.self.literal())
-		case "polling":
-			b.WriteString(s.self.Polling().literal())
-		case "direct":
-			b.WriteString(s.self.Direct().literal())
-		case "session":
-			b.WriteString(s.sessionRow)
-		default:
-			if i := slices.Index(pairs, placeholder); i >= 0 {
-				b.WriteString(pairs[i+1])
-			} else if placeholder == "label" {
-				b.WriteString(s.label)
-			} else if placeholder == "dead" {
-				b.WriteString(strconv.FormatUint(s.dead.Load(), 10))
-			}
+		if i := slices.Index(s.constants, placeholder); i >= 0 {
+			b.WriteString(s.constants[i+1])
+		} else if i := slices.Index(pairs, placeholder); i >= 0 {
+			b.WriteString(pairs[i+1])
+		} else if placeholder == "label" {
+			b.WriteString(s.label)
+		} else if placeholder == "dead" {
+			b.WriteString(strconv.FormatUint(s.dead.Load(), 10))
 		}
 	}
 }
@@ -71,14 +60,11 @@ func literal(s string) string {
 }
 
 func literals(ss []string) string {
-	var b strings.Builder
+	quoted := make([]string, len(ss))
 	for i, s := range ss {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(literal(s))
+		quoted[i] = literal(s)
 	}
-	return b.String()
+	return strings.Join(quoted, ",")
 }
 
 // QuoteTable checks and quotes "table" or "db.table".

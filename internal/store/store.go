@@ -27,6 +27,7 @@ type Store struct {
 	label           string // SQL literal of what operators see as the holder
 	self            Process
 	sessionRow      string        // SQL literal of the name of this process's session row
+	constants       []string      // the placeholders that are the same in all statements, each followed by its text
 	onlyConnTimeout time.Duration // limits a statement while locks are held, in a pool of one connection
 	sessionsChecked atomic.Bool   // checkConn has read the settings of a database session
 	chained         atomic.Bool   // completion_type=CHAIN: database sessions may have a transaction open
@@ -83,6 +84,10 @@ func New(db *sql.DB, schema, name, label string, self Process, lease time.Durati
 		db: pool, schema: schema, prepared: prepared{db: pool}, name: quoted, label: literal(label), onlyConnTimeout: lease / 4,
 		self: self, sessionRow: literal(sessionRow(self.String())),
 		connReturned: make(chan struct{}, 1),
+	}
+	s.constants = []string{
+		"t", s.name, "session", s.sessionRow,
+		"self", self.literal(), "polling", self.Polling().literal(), "direct", self.Direct().literal(),
 	}
 	s.lifetime, s.end = context.WithCancel(context.Background())
 	s.initCombiners()
