@@ -150,39 +150,37 @@ func (req BatchRequest) requests(n int) []AcquireRequest {
 // batchCommand returns a statement that takes the names of requests, which must differ. existing has
 // the names that have a row. Unless the requests have the same owner, it must have all names or none.
 func (s *Store) batchCommand(statement string, reqs []AcquireRequest, existing []string) command {
-	return command{text: func() string {
-		names := "NULL"
-		if len(existing) > 0 {
-			names = literals(existing)
-		}
-		owners, labels, leases := make([]string, len(reqs)), make([]string, len(reqs)), make([]string, len(reqs))
-		for i, req := range reqs {
-			owners[i], labels[i], leases[i] = literal(req.Owner), s.labelOf(req.Holder), micros(req.Lease)
-		}
-		values := []string{"owner", "", "label", "", "lease", ""}
-		rows := make([]string, len(reqs))
-		for i, req := range reqs {
-			rows[i] = "SELECT " + literal(req.Name) + " AS name"
-		}
-		position := "0"
-		for i, column := range [][]string{owners, labels, leases} {
-			switch {
-			case allEqual(column):
-				values[2*i+1] = column[0]
-			case statement == sqlTakeAll:
-				position = "FIELD(p.name, " + names + ")"
-				values[2*i+1] = "ELT(mine.i, " + strings.Join(column, ",") + ")"
-			default:
-				values[2*i+1] = "k." + values[2*i]
-				for j := range rows {
-					rows[j] += ", " + column[j] + " AS " + values[2*i]
-				}
+	names := "NULL"
+	if len(existing) > 0 {
+		names = literals(existing)
+	}
+	owners, labels, leases := make([]string, len(reqs)), make([]string, len(reqs)), make([]string, len(reqs))
+	for i, req := range reqs {
+		owners[i], labels[i], leases[i] = literal(req.Owner), s.labelOf(req.Holder), micros(req.Lease)
+	}
+	values := []string{"owner", "", "label", "", "lease", ""}
+	rows := make([]string, len(reqs))
+	for i, req := range reqs {
+		rows[i] = "SELECT " + literal(req.Name) + " AS name"
+	}
+	position := "0"
+	for i, column := range [][]string{owners, labels, leases} {
+		switch {
+		case allEqual(column):
+			values[2*i+1] = column[0]
+		case statement == sqlTakeAll:
+			position = "FIELD(p.name, " + names + ")"
+			values[2*i+1] = "ELT(mine.i, " + strings.Join(column, ",") + ")"
+		default:
+			values[2*i+1] = "k." + values[2*i]
+			for j := range rows {
+				rows[j] += ", " + column[j] + " AS " + values[2*i]
 			}
 		}
-		return s.query(statement, append(values, "name", names, "count", strconv.Itoa(len(existing)), "rows", strings.Join(rows, " UNION ALL "),
-			"owners", strings.Join(slices.Compact(owners), ","), "i", position,
-			"plain", s.query(sqlPlain, "r", "p."), "r", s.name+".")...)
-	}}
+	}
+	return s.command(statement, append(values, "name", names, "count", strconv.Itoa(len(existing)), "rows", strings.Join(rows, " UNION ALL "),
+		"owners", strings.Join(slices.Compact(owners), ","), "i", position,
+		"plain", s.query(sqlPlain, "r", "p."), "r", s.name+".")...)
 }
 
 func allEqual(values []string) bool {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"regexp"
 	"slices"
 	"time"
 
@@ -74,22 +75,9 @@ func kept(owner string) string { return "+" + owner[1:] }
 func NewTicketID(p Process) string { return "@" + NewOwnerID(p)[1:] }
 
 // IsTicketID reports whether an owner id has the form of NewTicketID.
-func IsTicketID(id string) bool {
-	if len(id) != 33 || id[0] != '@' || id[19] != '-' {
-		return false
-	}
-	for _, c := range id[1:19] {
-		if c < '0' || '9' < c {
-			return false
-		}
-	}
-	for _, c := range id[20:] {
-		if (c < '0' || '9' < c) && (c < 'a' || 'v' < c) {
-			return false
-		}
-	}
-	return true
-}
+func IsTicketID(id string) bool { return ticketID.MatchString(id) }
+
+var ticketID = regexp.MustCompile(`^@[0-9]{18}-[0-9a-v]{13}$`)
 
 // A DetachRequest is the argument of Detach.
 type DetachRequest struct {

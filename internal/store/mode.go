@@ -56,13 +56,7 @@ func QueueName(m Mode, name string) string {
 }
 
 // QueueOf returns the key of the row that has the wait queue for the row with the given key.
-func QueueOf(key string) string {
-	name, suffix, _ := strings.Cut(key, "\x00")
-	if name != "" && strings.HasPrefix(suffix, "s") {
-		return name + semaphoreSuffix
-	}
-	return name
-}
+func QueueOf(key string) string { return QueueName(ModeOf(key), NameOf(key)) }
 
 // NameOf returns the name of the lock or semaphore to which the row with the given key belongs.
 func NameOf(key string) string {
