@@ -34,17 +34,12 @@ func (s *Store) claim(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, 
 	case err == nil && claimed && !req.MayClaim && !req.Claimed:
 		r.answer, err = s.abandonClaim(ctx, conn, req.Claim, r.answer)
 	}
-	s.expectPromotion(req.Name, err == nil && isClaimed(r.answer))
-	return r, err
-}
-
-// expectPromotion records whether this process waits for the end of the shared holds of a name.
-func (s *Store) expectPromotion(name string, expected bool) {
-	if expected {
-		s.claims.set(name, true)
+	if err == nil && isClaimed(r.answer) {
+		s.claims.set(req.Name, true)
 	} else {
-		s.claims.remove(name)
+		s.claims.remove(req.Name)
 	}
+	return r, err
 }
 
 // promotable returns a condition for listen.sql: that the row l is that of a name that this process has

@@ -65,7 +65,9 @@ func (s *Store) acquirePermit(ctx context.Context, req AcquireRequest) (g Grant,
 				pause = afterFirstWaiter
 			}
 		default:
-			s.expectPermit(req)
+			if req.EnlistAs != 0 {
+				s.limits.set(req.Name, req.Limit)
+			}
 			g = sem.refusal(req, locked, pause)
 			g.Next = next
 			return g, nil
@@ -303,13 +305,6 @@ func (sem *semaphore) refusal(req AcquireRequest, locked slotSet, limit time.Dur
 		g.Remaining = min(g.Remaining, limit)
 	}
 	return g
-}
-
-// expectPermit records that this process waits for a permit.
-func (s *Store) expectPermit(req AcquireRequest) {
-	if req.EnlistAs != 0 {
-		s.limits.set(req.Name, req.Limit)
-	}
 }
 
 // forgetWaits records that this process no longer waits for these semaphores and names.

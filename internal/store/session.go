@@ -153,12 +153,8 @@ func (s *Store) checkSession(ctx context.Context, conn *sqlx.Conn, req *AcquireR
 }
 
 // markForced records in the session row of a process that one of its locks is freed by force. That
-// process then checks its rows: at its next renewal, or when it is signalled. markForced does nothing
-// for this process.
+// process then checks its rows: at its next renewal, or when it is signalled.
 func (s *Store) markForced(ctx context.Context, p Process) error {
-	if p == 0 || p == s.self {
-		return nil
-	}
 	marked, err := s.change(ctx, false, s.command(sqlMarkForced, "keeper", literal(sessionRow(p.String())), "process", p.String()))
 	if err == nil && marked.rows == 0 { // with autocommit, it always changes the row
 		err = ErrAutocommit
