@@ -61,8 +61,7 @@ func (s *Store) use(ctx context.Context, conn *sqlx.Conn, reserved bool, fn func
 		return broken
 	}
 	err = fn(long, conn)
-	left := (*abandonedWait)(nil)
-	if errors.Is(err, context.Canceled) && ctx.Err() != nil && !errors.As(err, &left) {
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil && !errors.As(err, new(*abandonedWait)) {
 		err = ctx.Err() // not the Canceled of extendWhilePoolInUse
 	}
 	return err
@@ -199,7 +198,7 @@ func (s *Store) PoolTooSmall() bool {
 // connection to a demoted primary, as rejectReadOnly does, because the next one may lead to the new
 // primary; and one on which the driver panicked.
 func (s *Store) returnConn(conn *sqlx.Conn, err error, renewed bool) {
-	if left := (*abandonedWait)(nil); errors.As(err, &left) {
+	if left, ok := errors.AsType[*abandonedWait](err); ok {
 		s.keepUntilUnlocked(conn, left)
 		return
 	}

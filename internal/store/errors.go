@@ -153,12 +153,10 @@ func final(err error) bool {
 // OutcomeUnknown reports whether a statement that failed may have been executed, or may still be
 // executed. In that case its effect must be undone.
 func OutcomeUnknown(err error) bool {
-	var notSent NotSent
-	var partly PartlySent
 	switch {
-	case errors.As(err, &partly):
+	case errors.As(err, new(PartlySent)):
 		return true
-	case err == nil, errors.As(err, &notSent):
+	case err == nil, errors.As(err, new(NotSent)):
 		return false
 	case errorNumber(err) != 0:
 		return !rejected(errorNumber(err))
