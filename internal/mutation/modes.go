@@ -747,8 +747,8 @@ var permits = []mutation{
 		"TestFirstPermitsOfACrowd",
 	},
 	{
-		"a listener finds a free slot", "internal/store/permit.go",
-		"if limit := s.limits.get(name); limit > 0 {", "if limit := s.limits.get(name); limit < 0 {",
+		"a listener finds a free slot", "internal/store/listen.go",
+		"case isSemaphore(name):", "case isSemaphore(name) && limit < 0:",
 		"TestContract/./a_look_and_a_listener",
 	},
 	{
@@ -1055,7 +1055,7 @@ var waitQueues = []mutation{
 		"TestNoWaitAndSharedWaiters",
 	},
 	{
-		"a listener finds a claimed name that is not held shared any more", "internal/store/claim.go",
+		"a listener finds a claimed name that is not held shared any more", "internal/store/listen.go",
 		"condition += \" OR l.name = \" + literal(name) + \" AND \" + s.query(sqlPromotable, sharedKeys(name)...)", "",
 		"TestContract/./a_listener_finds_that_a_name_that_it_has_claimed",
 	},

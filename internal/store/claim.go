@@ -35,22 +35,11 @@ func (s *Store) claim(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, 
 		r.answer, err = s.abandonClaim(ctx, conn, req.Claim, r.answer)
 	}
 	if err == nil && isClaimed(r.answer) {
-		s.claims.set(req.Name, true)
+		s.waits.set(req.Name, 1)
 	} else {
-		s.claims.remove(req.Name)
+		s.waits.remove(req.Name)
 	}
 	return r, err
-}
-
-// promotable returns a condition for listen.sql: that the row l is that of a name that this process has
-// claimed, and nobody holds the name shared any more. The signal may have come before the process listened.
-func (s *Store) promotable(names []string) (condition string) {
-	for _, name := range names {
-		if s.claims.get(name) {
-			condition += " OR l.name = " + literal(name) + " AND " + s.query(sqlPromotable, sharedKeys(name)...)
-		}
-	}
-	return condition
 }
 
 // claimAndPromote sends the statements of claim. It sets *claimed when the request has claimed the

@@ -301,7 +301,9 @@ func (s *Store) change(ctx context.Context, reserved bool, c command) (r reply, 
 // or of a semaphore.
 func (s *Store) RemoveWaiter(ctx context.Context, names []string, p Process) (next Process, all bool, err error) {
 	if p == s.self {
-		s.forgetWaits(names)
+		for _, name := range names {
+			s.waits.remove(name)
+		}
 	}
 	r, err := s.change(ctx, true, s.command(sqlRemoveWaiter,
 		"names", literals(names), "count", strconv.Itoa(len(names)),

@@ -94,12 +94,28 @@ const (
 func (s *Store) sleep(ctx context.Context, names []string, d time.Duration) (answer listenAnswer, err error) {
 	for end := time.Now().Add(d); ; d = max(0, time.Until(end)) {
 		answer = listenAnswer{}
-		err = s.get(ctx, s.listener, &answer, sqlListen, "r", "l.", "names", literals(names), "count", strconv.Itoa(len(names)), "more", s.openSemaphores(names)+s.promotable(names),
+		err = s.get(ctx, s.listener, &answer, sqlListen, "r", "l.", "names", literals(names), "count", strconv.Itoa(len(names)), "more", s.ready(names),
 			"forced", strconv.FormatInt(s.forced.Load(), 10), "seconds", strconv.FormatFloat(d.Seconds(), 'f', 6, 64))
 		if err != nil || answer.Ended != endedEarly {
 			return answer, err
 		}
 	}
+}
+
+// ready returns conditions for listen.sql: that the row l is that of a semaphore with a slot that this process
+// may take; or that of a name that this process has claimed, and nobody holds the name shared any more. The
+// signal may have come before the process listened.
+func (s *Store) ready(names []string) (condition string) {
+	for _, name := range names {
+		switch limit := s.waits.get(name); {
+		case limit == 0:
+		case isSemaphore(name):
+			condition += " OR l.name = " + literal(name) + " AND " + s.query(sqlPermitOpen, slotRange(name, slotWindow{1, limit}, limit)...)
+		default:
+			condition += " OR l.name = " + literal(name) + " AND " + s.query(sqlPromotable, sharedKeys(name)...)
+		}
+	}
+	return condition
 }
 
 // Granted returns the grants that releases have recently made to this process for the given names. For

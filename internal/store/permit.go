@@ -66,7 +66,7 @@ func (s *Store) acquirePermit(ctx context.Context, req AcquireRequest) (g Grant,
 			}
 		default:
 			if req.EnlistAs != 0 {
-				s.limits.set(req.Name, req.Limit)
+				s.waits.set(req.Name, req.Limit)
 			}
 			g = sem.refusal(req, locked, pause)
 			g.Next = next
@@ -89,7 +89,7 @@ func (s *Store) takeSlot(ctx context.Context, req AcquireRequest, sem semaphore)
 			return s.giveBack(ctx, g.Claim)
 		}
 	}
-	s.forgetWaits([]string{req.Name})
+	s.waits.remove(req.Name)
 	g.Next = s.nextForPermit(ctx, req, sem)
 	return g, nil
 }
@@ -305,25 +305,6 @@ func (sem *semaphore) refusal(req AcquireRequest, locked slotSet, limit time.Dur
 		g.Remaining = min(g.Remaining, limit)
 	}
 	return g
-}
-
-// forgetWaits records that this process no longer waits for these semaphores and names.
-func (s *Store) forgetWaits(queues []string) {
-	for _, queue := range queues {
-		s.limits.remove(queue)
-		s.claims.remove(queue)
-	}
-}
-
-// openSemaphores returns a condition for listen.sql: that the row l is that of a semaphore with a slot
-// that this process may take.
-func (s *Store) openSemaphores(names []string) (condition string) {
-	for _, name := range names {
-		if limit := s.limits.get(name); limit > 0 {
-			condition += " OR l.name = " + literal(name) + " AND " + s.query(sqlPermitOpen, slotRange(name, slotWindow{1, limit}, limit)...)
-		}
-	}
-	return condition
 }
 
 // A slotSet is a bit set of slots, with words of wordSize bits, as in semaphore.sql.
