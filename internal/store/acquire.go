@@ -321,24 +321,11 @@ func (s *Store) enlist(ctx context.Context, conn *sqlx.Conn, req AcquireRequest)
 // now locked. It leaves the outcome unknown.
 var errOwnLocked = errors.New("the row was acquired, but a transaction has it locked")
 
-// firstGrant acquires the rows of claims, some of which do not exist yet. The statement may wait for
-// the row of name, for the high-water row, or for a gap in the index, where a probe cannot see what it
-// waits for. So it is not cut off while the server executes it, and keeps its connection; further
-// first grants wait in this process for a slot.
+// firstGrant acquires the rows of claims, some of which do not exist yet.
 func (s *Store) firstGrant(ctx context.Context, name string, claims []Claim, cmd command) (reply, error) {
-	first := claims[0]
-	switch ok, err := s.rowWaits.enterFirst(ctx, name, s.slots(firstGrantWaits)); {
-	case err != nil:
-		return reply{}, NotSent{err}
-	case !ok:
-		return reply{answer: answerLocked, sent: time.Now()}, nil
-	}
 	var mu sync.Mutex // protects granted and abandoned
 	granted, abandoned := false, false
-	own, cancel := context.WithTimeout(s.lifetime, s.firstGrantTimeout())
-	began := time.Now()
-	dead := s.cancelIfDead(own, cancel, first.Owner)
-	r, err := detach(ctx, s, own, cancel, false, func(ctx context.Context, conn *sqlx.Conn) (r reply, err error) {
+	r, err := s.runFirst(ctx, name, claims[0].Owner, func(ctx context.Context, conn *sqlx.Conn) (r reply, err error) {
 		r, err = s.execForAnswer(ctx, conn, cmd)
 		mu.Lock()
 		defer mu.Unlock()
@@ -346,18 +333,10 @@ func (s *Store) firstGrant(ctx context.Context, name string, claims []Claim, cmd
 		switch {
 		case granted:
 			s.holdsBegan(len(claims))
-		case isToken(r.answer) && len(claims) == 1:
-			_, err = s.exec(ctx, conn, s.releaseCommand(first))
 		case isToken(r.answer):
 			_, err = s.exec(ctx, conn, s.releaseAllCommand(claims))
 		}
 		return r, err
-	}, func(sent bool, err error) {
-		if sent && isTimeout(err) && !dead.Load() {
-			s.leaveAfter(name, began, first.Owner)
-		} else {
-			s.rowWaits.leave(name)
-		}
 	})
 	mu.Lock()
 	defer mu.Unlock()
@@ -368,6 +347,30 @@ func (s *Store) firstGrant(ctx context.Context, name string, claims []Claim, cmd
 		}
 	}
 	return r, err
+}
+
+// runFirst runs fn, which sends a statement that may add the row of name, and that contains the owner id. The
+// statement may wait for that row, for the high-water row, or for a gap in the index, where a probe cannot see
+// what it waits for. So it is not cut off while the server executes it, and keeps its connection; further such
+// statements wait in this process for a slot. The answer is answerLocked if another statement of this process
+// may wait for the row.
+func (s *Store) runFirst(ctx context.Context, name, owner string, fn func(context.Context, *sqlx.Conn) (reply, error)) (reply, error) {
+	switch ok, err := s.rowWaits.enterFirst(ctx, name, s.slots(firstGrantWaits)); {
+	case err != nil:
+		return reply{}, NotSent{err}
+	case !ok:
+		return reply{answer: answerLocked, sent: time.Now()}, nil
+	}
+	own, cancel := context.WithTimeout(s.lifetime, s.firstGrantTimeout())
+	began := time.Now()
+	dead := s.cancelIfDead(own, cancel, owner)
+	return detach(ctx, s, own, cancel, false, fn, func(sent bool, err error) {
+		if sent && isTimeout(err) && !dead.Load() {
+			s.leaveAfter(name, began, owner)
+		} else {
+			s.rowWaits.leave(name)
+		}
+	})
 }
 
 // firstGrantTimeout limits a first grant. A pool of one connection has no other one on which cancelIfDead

@@ -119,7 +119,7 @@ func (s *Store) nextForPermit(ctx context.Context, req AcquireRequest, sem semap
 		if overdue {
 			head = next.literal()
 		}
-		answer, err := s.changeQueue(ctx, req, s.command(sqlLeaveSemaphore, "name", literal(req.Name), "overdue", head))
+		answer, err := s.changeQueue(ctx, req, s.command(sqlLeaveSemaphore, "name", literal(req.Name), "owner", literal(req.Owner), "overdue", head))
 		if err != nil {
 			return 0
 		}
@@ -152,20 +152,13 @@ func (s *Store) joinSemaphore(ctx context.Context, req AcquireRequest) (created 
 // locked, but returns ErrRowLocked if a statement of this process already waits for it. The end of ctx
 // ends the call, but not the statement.
 func (s *Store) changeQueue(ctx context.Context, req AcquireRequest, c command) (answer int64, err error) {
-	switch ok, err := s.rowWaits.enterFirst(ctx, req.Name, s.slots(firstGrantWaits)); {
-	case err != nil:
-		return 0, err
-	case !ok:
-		return 0, ErrRowLocked
-	}
-	own, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)
-	began := time.Now()
-	return detach(ctx, s, own, cancel, false, func(ctx context.Context, conn *sqlx.Conn) (int64, error) {
-		r, err := s.execForAnswer(ctx, conn, c)
-		return r.answer, err
-	}, func(sent bool, err error) {
-		s.leaveSlot(req.Name, began, sent && isTimeout(err))
+	r, err := s.runFirst(ctx, req.Name, req.Owner, func(ctx context.Context, conn *sqlx.Conn) (reply, error) {
+		return s.execForAnswer(ctx, conn, c)
 	})
+	if r.answer == answerLocked {
+		err = ErrRowLocked
+	}
+	return r.answer, err
 }
 
 // A semaphore is the state of a semaphore as a request has read it.

@@ -139,7 +139,8 @@ type rowWait struct {
 
 // runInSlot runs a statement that may wait in the server for the row of a claim, and for which the
 // caller has a slot. The end of ctx ends the call, but not a statement that was sent: if that were cut
-// off, it would continue to wait beside its successor.
+// off, it would continue to wait beside its successor. If its connection ends, it may continue in the server, so
+// runInSlot frees the slot only after LockWaitTimeout.
 func runInSlot[T any](ctx context.Context, s *Store, c Claim, reserved bool, fn func(context.Context, *sqlx.Conn) (T, error)) (T, error) {
 	own, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)
 	began := time.Now()
@@ -151,7 +152,11 @@ func runInSlot[T any](ctx context.Context, s *Store, c Claim, reserved bool, fn 
 		s.rowWaits.mu.Lock()
 		left := sent && mayContinue(began, err) && !over
 		s.rowWaits.mu.Unlock()
-		s.leaveSlot(c.Name, began, left)
+		if rest := LockWaitTimeout - time.Since(began); left && s.lifetime.Err() == nil && rest > 0 {
+			time.AfterFunc(rest, func() { s.rowWaits.leave(c.Name) })
+		} else {
+			s.rowWaits.leave(c.Name)
+		}
 	})
 }
 
@@ -187,16 +192,6 @@ func (s *Store) writeOwned(ctx context.Context, c Claim, reserved bool, skipping
 		s.rowWaits.leave(c.Name)
 	}
 	return err
-}
-
-// leaveSlot frees the slot of a statement that has ended for its caller. If the statement was cut off,
-// it may continue in the server, so leaveSlot frees the slot only after LockWaitTimeout.
-func (s *Store) leaveSlot(name string, began time.Time, cutOff bool) {
-	if rest := LockWaitTimeout - time.Since(began); cutOff && s.lifetime.Err() == nil && rest > 0 {
-		time.AfterFunc(rest, func() { s.rowWaits.leave(name) })
-	} else {
-		s.rowWaits.leave(name)
-	}
 }
 
 // mayContinue reports whether a statement may continue to wait in the server, although its caller has the

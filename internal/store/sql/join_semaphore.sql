@@ -11,10 +11,11 @@
 --
 -- Nobody holds the row. Its lease lasts until a month after it was last used, so that until then Purge
 -- does not delete it, and no statement mistakes it for a free lock. Its token is as high as those of
--- new grants, because on MariaDB the guard of the lowest token also locks the gap below it.
+-- new grants, because on MariaDB the guard of the lowest token also locks the gap below it. By the comment in
+-- the statement, executes recognizes it.
 INSERT {>brief_wait} INTO {t} (name, token, expires_at, waiters)
 SELECT {name}, {>now_micros} + 0 * LAST_INSERT_ID(1), {>now} + INTERVAL 30 DAY, {enlist}
-FROM (SELECT @@autocommit AS trusted) AS s WHERE s.trusted
+FROM (SELECT @@autocommit AS trusted /* {owner} */) AS s WHERE s.trusted
 ON DUPLICATE KEY UPDATE
   holds = {t}.holds + 0 * LAST_INSERT_ID(2),
   waiters = IF({>listed} OR LENGTH({r}waiters) > 1000, {r}waiters, CONCAT({r}waiters, {enlist})),
