@@ -1056,7 +1056,7 @@ var waitQueues = []mutation{
 	},
 	{
 		"a listener finds a claimed name that is not held shared any more", "internal/store/listen.go",
-		"condition += \" OR l.name = \" + literal(name) + \" AND \" + s.query(sqlPromotable, sharedKeys(name)...)", "",
+		"condition += \" OR l.name = \" + literal(name) + \" AND \" + s.query(\"fragments/promotable\", sharedKeys(name)...)", "",
 		"TestContract/./a_listener_finds_that_a_name_that_it_has_claimed",
 	},
 	{

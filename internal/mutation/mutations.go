@@ -325,7 +325,7 @@ var general = []mutation{
 	},
 	{
 		"Guard reads before it locks", "internal/store/guard.go",
-		"lock(sqlGuard); err", "lock(sqlGuardNow); err",
+		"lock(\"guard\"); err", "lock(\"guard_now\"); err",
 		"TestFailedGuardHoldsUpNobody",
 	},
 	{
@@ -375,7 +375,7 @@ var general = []mutation{
 	},
 	{
 		"an open transaction is checked with the server", "internal/store/settings.go",
-		"if _, err := conn.ExecContext(ctx, sqlAskStatus); err != nil {", "if err := ctx.Err(); err != nil {",
+		"if _, err := conn.ExecContext(ctx, s.query(\"ask_status\")); err != nil {", "if err := ctx.Err(); err != nil {",
 		"TestTransactionEndedByTheServer",
 	},
 	{
@@ -455,7 +455,7 @@ var general = []mutation{
 	},
 	{
 		"a waiting process is kept out of the slow log", "internal/store/listen.go",
-		"\tconn.ExecContext(ctx, sqlNotSlow)", "\t_ = sqlNotSlow",
+		"\tconn.ExecContext(ctx, s.query(\"not_slow\"))", "\t_ = ctx",
 		"TestWaitingIsNotSlow",
 	},
 	{
@@ -920,7 +920,7 @@ var general = []mutation{
 	},
 	{
 		"CreateTable only reads if the table exists", "internal/store/admin.go",
-		"sqlHasHighWater) != nil {", "sqlHasHighWater) != nil || n > 0 {",
+		"\"has_high_water\") != nil {", "\"has_high_water\") != nil || n > 0 {",
 		"TestCreateTableDuringABackup",
 	},
 	{

@@ -103,7 +103,7 @@ func (s *Store) acquireAlone(ctx context.Context, req AcquireRequest) (g Grant, 
 		err = s.onConn(ctx, send)
 	}
 	if err == nil && r.answer == answerAbsent {
-		r, err = s.firstGrant(ctx, req.Name, []Claim{req.Claim}, s.acquireCommand(req, sqlInsert, s.name+"."))
+		r, err = s.firstGrant(ctx, req.Name, []Claim{req.Claim}, s.acquireCommand(req, "insert", s.name+"."))
 	}
 	if err == nil && r.answer == 0 && req.Replaces == "" {
 		// Autocommit is off; or the table has a trigger, and the statement did not change the row.
@@ -210,12 +210,12 @@ func (s *Store) take(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (
 	}
 	switch {
 	case req.Replaces != "":
-		r, err = send(sqlReplace)
+		r, err = send("replace")
 	case req.EnlistAs != 0:
-		r, err = send(sqlTakeOrEnlist)
+		r, err = send("take_or_enlist")
 	default:
 		if r, err = s.execForAnswer(ctx, conn, s.takeCommand(req)); err == nil && r.answer == -1 { // others wait
-			r, err = send(sqlTakeOrEnlist)
+			r, err = send("take_or_enlist")
 		}
 	}
 	switch {
@@ -227,10 +227,10 @@ func (s *Store) take(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (
 	return r, err
 }
 
-// takeCommand is acquireCommand for sqlTake, which may be prepared.
+// takeCommand is acquireCommand for "take", which may be prepared.
 func (s *Store) takeCommand(req AcquireRequest) command {
 	c := command{
-		text:     func() string { return s.acquireCommand(req, sqlTake, "").text() },
+		text:     func() string { return s.acquireCommand(req, "take", "").text() },
 		prepared: s.preparedTake,
 		args:     []any{req.Owner, req.Lease.Microseconds(), hex.EncodeToString([]byte(req.Name)), req.Owner, uint64(req.dead)},
 	}
@@ -262,13 +262,13 @@ func (s *Store) takeUnlocked(ctx context.Context, conn *sqlx.Conn, req AcquireRe
 	if req.Claimed {
 		return s.claim(ctx, conn, req, skipLocked)
 	}
-	available, waiters := s.query(sqlAvailable, "r", "p.", "dead", req.dead.String()), s.query(sqlWaitersAfterTake, "r", "l.")
+	available, waiters := s.query("fragments/available", "r", "p.", "dead", req.dead.String()), s.query("fragments/waiters_after_take", "r", "l.")
 	mode := " AND p.mode = 0"
 	if req.Replaces != "" {
 		available, waiters, mode = req.replaced("p."), "l.waiters", " AND p.mode <> 1"
 	}
 	available = "(" + available + " OR p.owner = " + literal(req.Owner) + ")" + mode
-	r, err = s.execForAnswer(ctx, conn, s.command(sqlTakeUnlocked, "name", literal(req.Name), "owner", literal(req.Owner),
+	r, err = s.execForAnswer(ctx, conn, s.command("take_unlocked", "name", literal(req.Name), "owner", literal(req.Owner),
 		"label", s.labelOf(req.Holder), "lease", micros(req.Lease), "available", available, "waiters", waiters))
 	if err != nil || r.answer != 0 {
 		return r, err
@@ -294,7 +294,7 @@ func (s *Store) whyRefused(ctx context.Context, conn *sqlx.Conn, req AcquireRequ
 		Answer                             int64
 		Autocommit, Available, Listed, Own bool
 	}
-	err = s.get(ctx, conn, &row, sqlWhyRefused, "name", literal(req.Name), "owner", literal(req.Owner), "dead", req.dead.String())
+	err = s.get(ctx, conn, &row, "why_refused", "name", literal(req.Name), "owner", literal(req.Owner), "dead", req.dead.String())
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return answerAbsent, nil
@@ -313,7 +313,7 @@ func (s *Store) whyRefused(ctx context.Context, conn *sqlx.Conn, req AcquireRequ
 }
 
 func (s *Store) enlist(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) error {
-	_, err := s.exec(ctx, conn, s.acquireCommand(req, sqlEnlist, ""))
+	_, err := s.exec(ctx, conn, s.acquireCommand(req, "enlist", ""))
 	return err
 }
 
@@ -424,7 +424,7 @@ func (s *Store) leaveAfter(name string, began time.Time, owner string) {
 func (s *Store) executes(ctx context.Context, owner string) (executes bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, waitCheckInterval)
 	defer cancel()
-	err = s.getReserved(ctx, &executes, sqlExecutes, "owner", literal(owner))
+	err = s.getReserved(ctx, &executes, "executes", "owner", literal(owner))
 	return executes, err
 }
 
@@ -456,7 +456,7 @@ func (s *Store) labelOf(holder string) string {
 // the row lock.
 func (s *Store) Probe(ctx context.Context, c Claim) (state RowState, err error) {
 	var found struct{ Held, Unlocked bool }
-	err = s.getReserved(ctx, &found, sqlProbe, "name", literal(c.Name), "owner", literal(c.Owner))
+	err = s.getReserved(ctx, &found, "probe", "name", literal(c.Name), "owner", literal(c.Owner))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		// A first grant waits only for other statements: a Purge, another first grant.

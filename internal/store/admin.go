@@ -32,7 +32,7 @@ func (s *Store) CreateTable(ctx context.Context) error {
 	schema := strings.Replace(s.schema, head+"mysqllock", head+s.name, 1)
 	return s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		var n int
-		if s.get(ctx, conn, &n, sqlHasHighWater) != nil {
+		if s.get(ctx, conn, &n, "has_high_water") != nil {
 			if err := s.retryDeadlocks(ctx, conn, schema); err != nil {
 				return err
 			}
@@ -40,7 +40,7 @@ func (s *Store) CreateTable(ctx context.Context) error {
 		if n > 0 {
 			return nil
 		}
-		err := s.retryDeadlocks(ctx, conn, s.query(sqlAddHighWater))
+		err := s.retryDeadlocks(ctx, conn, s.query("add_high_water"))
 		if errorNumber(err) == 1142 { // the account may not INSERT
 			return nil
 		}
@@ -113,7 +113,7 @@ func held(infos []Info) []Info {
 // Inspect returns the state of one lock. If it is held shared, AcquiredAt is that of the first
 // process, and ExpiresAt that of the hold that ends last.
 func (s *Store) Inspect(ctx context.Context, name string) (Info, error) {
-	infos, err := s.readInfos(ctx, sqlInspect, append(sharedKeys(name), "name", literal(name))...)
+	infos, err := s.readInfos(ctx, "inspect", append(sharedKeys(name), "name", literal(name))...)
 	lock := Info{Name: name}
 	if len(infos) > 0 && !infos[0].Shared {
 		lock, infos = infos[0], infos[1:]
@@ -142,12 +142,12 @@ func SumUp(lock Info, holders []Info) Info {
 
 // List returns every exclusive lock, shared hold and permit that is held, in order of names.
 func (s *Store) List(ctx context.Context) ([]Info, error) {
-	infos, err := s.readInfos(ctx, sqlList)
+	infos, err := s.readInfos(ctx, "list")
 	return held(infos), err
 }
 
 // Permits returns the permits of a semaphore that are held, by slot.
 func (s *Store) Permits(ctx context.Context, name string) ([]Info, error) {
-	infos, err := s.readInfos(ctx, sqlPermits, "name", literal(QueueName(Permit, name)), "last", literal(SlotKey(name, MaxPermits)))
+	infos, err := s.readInfos(ctx, "permits", "name", literal(QueueName(Permit, name)), "last", literal(SlotKey(name, MaxPermits)))
 	return held(infos), err
 }

@@ -60,11 +60,11 @@ func (s *Store) AcquireAll(ctx context.Context, req BatchRequest) (g BatchGrant,
 			if err != nil || n == 0 || len(existing) < n {
 				return err
 			}
-			r, all, err = s.takeAll(ctx, conn, s.batchCommand(sqlTakeAll, req.requests(n), existing), n)
+			r, all, err = s.takeAll(ctx, conn, s.batchCommand("take_all", req.requests(n), existing), n)
 			return err
 		})
 		if err == nil && len(existing) < n {
-			r, err = s.firstGrant(ctx, req.Claims(n)[0].Name, req.Claims(n), s.batchCommand(sqlInsertAll, req.requests(n), existing))
+			r, err = s.firstGrant(ctx, req.Claims(n)[0].Name, req.Claims(n), s.batchCommand("insert_all", req.requests(n), existing))
 			all = r.answer != answerPart
 		}
 		if err != nil {
@@ -122,7 +122,7 @@ func (s *Store) lookAll(ctx context.Context, conn *sqlx.Conn, names []string) (n
 		Name string
 		Free bool
 	}
-	err = s.selectAll(ctx, conn, &rows, sqlLookAll, "name", literals(names), "count", strconv.Itoa(len(names)), "r", "p.")
+	err = s.selectAll(ctx, conn, &rows, "look_all", "name", literals(names), "count", strconv.Itoa(len(names)), "r", "p.")
 	free := make(map[string]bool, len(rows))
 	for _, row := range rows {
 		free[row.Name] = row.Free
@@ -168,7 +168,7 @@ func (s *Store) batchCommand(statement string, reqs []AcquireRequest, existing [
 		switch {
 		case allEqual(column):
 			values[2*i+1] = column[0]
-		case statement == sqlTakeAll:
+		case statement == "take_all":
 			position = "FIELD(p.name, " + names + ")"
 			values[2*i+1] = "ELT(mine.i, " + strings.Join(column, ",") + ")"
 		default:
@@ -180,7 +180,7 @@ func (s *Store) batchCommand(statement string, reqs []AcquireRequest, existing [
 	}
 	return s.command(statement, append(values, "name", names, "count", strconv.Itoa(len(existing)), "rows", strings.Join(rows, " UNION ALL "),
 		"owners", strings.Join(slices.Compact(owners), ","), "i", position,
-		"plain", s.query(sqlPlain, "r", "p."), "r", s.name+".")...)
+		"plain", s.query("fragments/plain", "r", "p."), "r", s.name+".")...)
 }
 
 func allEqual(values []string) bool {

@@ -38,17 +38,17 @@ func TestBatchAfterAChange(t *testing.T) {
 			return rows
 		}
 		req := batchOf(s, "held", "new")
-		require.Zero(t, answerOf(t, s, sqlInsertAll, req, "held"))
+		require.Zero(t, answerOf(t, s, "insert_all", req, "held"))
 		require.NotContains(t, rows("new"), "new")
 
 		token := tokenOf(t, s, "held")
-		require.EqualValues(t, answerPart, answerOf(t, s, sqlInsertAll, req))
+		require.EqualValues(t, answerPart, answerOf(t, s, "insert_all", req))
 		require.Equal(t, held.Owner, rows("held")["held"].Owner)
 		require.Equal(t, token, tokenOf(t, s, "held"))
 		require.Equal(t, req.Owner, rows("new")["new"].Owner)
 
 		req = batchOf(s, "free", "further")
-		require.True(t, isToken(answerOf(t, s, sqlInsertAll, req)))
+		require.True(t, isToken(answerOf(t, s, "insert_all", req)))
 		for name, row := range rows("free", "further") {
 			require.Equal(t, req.Owner, row.Owner, name)
 		}
@@ -115,10 +115,10 @@ func TestCopyOfABatchThatTakesMore(t *testing.T) {
 				freed(t, s, granted(t, s, name, time.Minute))
 			}
 			other, req := granted(t, s, held, time.Minute), batchOf(s, names...)
-			first := answerOf(t, s, sqlTakeAll, req, names...)
+			first := answerOf(t, s, "take_all", req, names...)
 			require.True(t, isToken(first))
 			freed(t, s, other)
-			require.EqualValues(t, answerPart, answerOf(t, s, sqlTakeAll, req, names...))
+			require.EqualValues(t, answerPart, answerOf(t, s, "take_all", req, names...))
 			for _, c := range req.Claims(2) {
 				if c.Name == held {
 					require.Greater(t, tokenOf(t, s, c.Name), uint64(first))
@@ -139,7 +139,7 @@ func TestCopiesOfABatch(t *testing.T) {
 		id := s.self.FirstSession()
 		_, err := s.BeginSession(ctx, id, time.Hour)
 		require.NoError(t, err)
-		for _, statement := range []string{sqlTakeAll, sqlInsertAll} {
+		for _, statement := range []string{"take_all", "insert_all"} {
 			names := []string{"a", "b"}
 			for _, name := range names {
 				freed(t, s, granted(t, s, name, time.Minute))

@@ -46,7 +46,7 @@ func (s *Store) claim(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, 
 // name.
 func (s *Store) claimAndPromote(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, skip string, claimed *bool) (r reply, err error) {
 	const maxTries = 3
-	claim, promote := s.claimCommand(req, sqlClaim, skip), s.claimCommand(req, sqlPromote, skip)
+	claim, promote := s.claimCommand(req, "claim", skip), s.claimCommand(req, "promote", skip)
 	for try, mine := 1, req.Claimed; try <= maxTries; try++ {
 		if !mine {
 			r, err = s.execForAnswer(ctx, conn, claim)
@@ -98,7 +98,7 @@ func sharedKeys(name string) []string {
 // maxClaimWait, or 0 if the name is not held shared. It ends the holds that are over.
 func (s *Store) sharedLeft(ctx context.Context, conn *sqlx.Conn, req *AcquireRequest) (left time.Duration, err error) {
 	var holds []sharedHold
-	if err := s.selectAll(ctx, conn, &holds, sqlSharedHolds, sharedKeys(req.Name)...); err != nil {
+	if err := s.selectAll(ctx, conn, &holds, "shared_holds", sharedKeys(req.Name)...); err != nil {
 		return 0, err
 	}
 	for _, h := range holds {
@@ -132,7 +132,7 @@ func (s *Store) endShared(ctx context.Context, conn *sqlx.Conn, req *AcquireRequ
 		}
 		req.dead = row.dead
 	}
-	ended, err := s.execForAnswer(ctx, conn, s.command(sqlEndShared,
+	ended, err := s.execForAnswer(ctx, conn, s.command("end_shared",
 		"name", literal(h.Name), "owner", literal(h.Owner), "id", h.Session.String()))
 	if err == nil && ended.answer == 0 {
 		left = time.Millisecond // locked, or extended meanwhile
@@ -148,7 +148,7 @@ func (s *Store) abandonClaim(ctx context.Context, conn *sqlx.Conn, c Claim, answ
 		return 0, PartlySent{err}
 	}
 	if next := r.next(); next != s.self && next.CanListen() {
-		s.exec(ctx, conn, s.command(sqlSignal, "id", next.String())) // if it does not listen, it polls
+		s.exec(ctx, conn, s.command("signal", "id", next.String())) // if it does not listen, it polls
 	}
 	switch {
 	case answer == answerClaimedLocked:

@@ -25,7 +25,7 @@ func admitOnly(t *testing.T, s *Store, req AcquireRequest) {
 func joinOnly(s *Store, req AcquireRequest) (answer int64, err error) {
 	c := Claim{Owner: req.Owner}
 	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
-		r, err := s.join(req, &c, sqlInPhase, "h.token", sqlNow, lockInShareMode, func(join command) (reply, error) {
+		r, err := s.join(req, &c, s.query("fragments/in_phase"), "h.token", s.query("fragments/now"), lockInShareMode, func(join command) (reply, error) {
 			return s.execForAnswer(ctx, conn, join)
 		})
 		answer = r.answer
@@ -291,7 +291,7 @@ func TestClaimKeepsOthersOut(t *testing.T) {
 		s, other := all[0], all[1]
 		freed(t, other, shared(t, other, "x").Claim)
 		require.NoError(t, s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-			r, err := s.execForAnswer(ctx, conn, s.claimCommand(request(s, "x", Exclusive), sqlClaim, ""))
+			r, err := s.execForAnswer(ctx, conn, s.claimCommand(request(s, "x", Exclusive), "claim", ""))
 			require.EqualValues(t, int64(answerClaimed), r.answer)
 			return err
 		}))
@@ -395,16 +395,16 @@ func TestStatementsWithoutAutocommit(t *testing.T) {
 		first := request(s, "new", Shared)
 		joins := request(s, "x", Shared)
 		for what, c := range map[string]command{
-			"admit":             s.sharedCommand(joins, joins.Claim, sqlAdmit, "skip", "", "r", "p."),
-			"join":              s.sharedCommand(joins, Claim{sharedKey("x", s.self, 7), joins.Owner}, sqlJoin, "condition", sqlInPhase, "token", "h.token", "acquired", sqlNow, "lock", lockInShareMode),
-			"insert_shared":     s.sharedCommand(first, Claim{sharedKey("new", s.self, 0), first.Owner}, sqlInsertShared),
-			"claim":             s.claimCommand(request(s, "x", Exclusive), sqlClaim, ""),
-			"promote":           s.claimCommand(claim, sqlPromote, ""),
+			"admit":             s.sharedCommand(joins, joins.Claim, "admit", "skip", "", "r", "p."),
+			"join":              s.sharedCommand(joins, Claim{sharedKey("x", s.self, 7), joins.Owner}, "join", "condition", s.query("fragments/in_phase"), "token", "h.token", "acquired", s.query("fragments/now"), "lock", lockInShareMode),
+			"insert_shared":     s.sharedCommand(first, Claim{sharedKey("new", s.self, 0), first.Owner}, "insert_shared"),
+			"claim":             s.claimCommand(request(s, "x", Exclusive), "claim", ""),
+			"promote":           s.claimCommand(claim, "promote", ""),
 			"release_part":      s.releaseCommand(a.Claim),
-			"prepare_downgrade": s.command(sqlPrepareDowngrade, "name", literal("held"), "owner", literal(held.Owner), "skip", ""),
-			"join_semaphore":    s.acquireCommand(permit, sqlJoinSemaphore, s.name+"."),
-			"take_all":          s.batchCommand(sqlTakeAll, batch.requests(2), names),
-			"insert_all":        s.batchCommand(sqlInsertAll, BatchRequest{Names: []string{"c", "d"}, Owner: batch.Owner, Lease: time.Minute}.requests(2), nil),
+			"prepare_downgrade": s.command("prepare_downgrade", "name", literal("held"), "owner", literal(held.Owner), "skip", ""),
+			"join_semaphore":    s.acquireCommand(permit, "join_semaphore", s.name+"."),
+			"take_all":          s.batchCommand("take_all", batch.requests(2), names),
+			"insert_all":        s.batchCommand("insert_all", BatchRequest{Names: []string{"c", "d"}, Owner: batch.Owner, Lease: time.Minute}.requests(2), nil),
 		} {
 			require.NoError(t, s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 				for _, on := range []int{0, 1} {

@@ -23,7 +23,7 @@ func TestCombinedRequestWhoseRowIsLocked(t *testing.T) {
 		var others *sqlx.Tx
 		s.takes.send = func(ctx context.Context, conn *sqlx.Conn, batch []*combinedTake) error {
 			reqs, names := requestsOf(batch)
-			taken, err := s.execForAnswer(ctx, conn, s.batchCommand(sqlTakeAll, reqs, names))
+			taken, err := s.execForAnswer(ctx, conn, s.batchCommand("take_all", reqs, names))
 			require.NoError(t, err)
 			require.EqualValues(t, 2, taken.rows)
 			others = s.db.MustBegin()

@@ -306,7 +306,7 @@ func TestBatchWithALostAnswer(t *testing.T) {
 		s.takes.send = func(ctx context.Context, conn *sqlx.Conn, batch []*combinedTake) error {
 			sent = time.Now()
 			requests, names := requestsOf(batch)
-			_, err := s.execForAnswer(ctx, conn, s.batchCommand(sqlTakeAll, requests, names))
+			_, err := s.execForAnswer(ctx, conn, s.batchCommand("take_all", requests, names))
 			assert.NoError(t, err)
 			time.Sleep(100 * time.Millisecond)
 			return errUnsure
@@ -547,7 +547,7 @@ func TestBatchBesideAStaleRead(t *testing.T) {
 		}
 		s.takes.send = func(ctx context.Context, conn *sqlx.Conn, batch []*combinedTake) error {
 			requests, names := requestsOf(batch)
-			taken, err := s.execForAnswer(ctx, conn, s.batchCommand(sqlTakeAll, requests, names))
+			taken, err := s.execForAnswer(ctx, conn, s.batchCommand("take_all", requests, names))
 			assert.NoError(t, err)
 			return s.answerTakes(batch, stale, taken)
 		}

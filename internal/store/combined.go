@@ -59,7 +59,7 @@ var (
 func (s *Store) takeCombined(ctx context.Context, conn *sqlx.Conn, batch []*combinedTake) error {
 	slices.SortFunc(batch, func(a, b *combinedTake) int { return strings.Compare(a.request.Name, b.request.Name) })
 	reqs, names := requestsOf(batch)
-	taken, err := s.execForAnswer(ctx, conn, s.batchCommand(sqlTakeAll, reqs, names))
+	taken, err := s.execForAnswer(ctx, conn, s.batchCommand("take_all", reqs, names))
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (s *Store) insertCombined(ctx context.Context, batch []*combinedTake) {
 	for i, req := range reqs {
 		claims[i] = req.Claim
 	}
-	r, err := s.firstGrant(ctx, names[0], claims, s.batchCommand(sqlInsertAll, reqs, nil))
+	r, err := s.firstGrant(ctx, names[0], claims, s.batchCommand("insert_all", reqs, nil))
 	switch {
 	case err != nil:
 	case r.answer == answerPart:
@@ -179,7 +179,7 @@ type batchRow struct {
 
 func (s *Store) lookBatch(ctx context.Context, conn *sqlx.Conn, names []string) (map[string]batchRow, error) {
 	var found []batchRow
-	err := s.selectAll(ctx, conn, &found, sqlLookBatch, "r", "", "names", literals(names), "count", strconv.Itoa(len(names)))
+	err := s.selectAll(ctx, conn, &found, "look_batch", "r", "", "names", literals(names), "count", strconv.Itoa(len(names)))
 	rows := make(map[string]batchRow, len(found))
 	for _, row := range found {
 		rows[row.Name] = row

@@ -70,7 +70,7 @@ func (f *force) once(ctx context.Context) (done bool, err error) {
 	// Not in the transaction, where SERIALIZABLE would lock the rows.
 	var holders []holder
 	err = f.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		return f.selectAll(ctx, conn, &holders, sqlHolders, append(sharedKeys(f.name), "name", literal(f.name))...)
+		return f.selectAll(ctx, conn, &holders, "holders", append(sharedKeys(f.name), "name", literal(f.name))...)
 	})
 	if err != nil {
 		return false, err
@@ -113,7 +113,7 @@ func (f *force) freeName(ctx context.Context, row holder) error {
 	err := f.inTransaction(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		f.statements.Add(2)
 		var seized uint64
-		err := conn.GetContext(ctx, &seized, f.query(sqlSeize, pairs...))
+		err := conn.GetContext(ctx, &seized, f.query("seize", pairs...))
 		switch errorNumber(err) {
 		case 1205, 1969, 3024: // lock wait, or the statement, took too long
 			return errGuarded
@@ -123,7 +123,7 @@ func (f *force) freeName(ctx context.Context, row holder) error {
 		} else if err != nil {
 			return err
 		}
-		res, err := conn.ExecContext(ctx, f.query(sqlForce, pairs...))
+		res, err := conn.ExecContext(ctx, f.query("force", pairs...))
 		if err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func (f *force) freeShared(ctx context.Context, shared []Claim) error {
 	}
 	var freed []Claim
 	for batch := range slices.Chunk(shared, BatchSize) {
-		r, err := f.change(ctx, false, f.command(sqlForceShared, claimLists(batch)...))
+		r, err := f.change(ctx, false, f.command("force_shared", claimLists(batch)...))
 		if err != nil && !Contended(err) {
 			return err
 		}

@@ -46,7 +46,7 @@ func (s *Store) Guard(ctx context.Context, tx Queryer, c Claim, token uint64) er
 		}
 		return err == nil, Describe(err)
 	}
-	if found, err := lock(sqlGuard); err != nil || found && name == c.Name {
+	if found, err := lock("guard"); err != nil || found && name == c.Name {
 		return err
 	} else if found {
 		return s.checkShared(ctx, c)
@@ -55,7 +55,7 @@ func (s *Store) Guard(ctx context.Context, tx Queryer, c Claim, token uint64) er
 		return ErrNotOwned
 	}
 	// The snapshot of the transaction may be older than the grant.
-	if found, err := lock(sqlGuardNow); found || err != nil {
+	if found, err := lock("guard_now"); found || err != nil {
 		return err
 	}
 	if name != c.Name {
@@ -86,7 +86,7 @@ func (s *Store) checkShared(ctx context.Context, c Claim) error {
 func (s *Store) tokenOf(ctx context.Context, name string) (token uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if err = s.getReserved(ctx, &token, sqlToken, "name", literal(name)); errors.Is(err, sql.ErrNoRows) {
+	if err = s.getReserved(ctx, &token, "token", "name", literal(name)); errors.Is(err, sql.ErrNoRows) {
 		err = nil
 	}
 	return token, err
@@ -103,10 +103,10 @@ func (s *Store) stillOwned(ctx context.Context, c Claim) (bool, error) {
 // requireTransaction returns an error if tx, of an unknown type, has no open transaction:
 // without one, a savepoint ends with the statement that sets it.
 func (s *Store) requireTransaction(ctx context.Context, tx Queryer) error {
-	for _, statement := range []string{sqlSavepoint, sqlReleaseSavepoint} {
+	for _, statement := range []string{"savepoint", "release_savepoint"} {
 		s.statements.Add(1)
 		var none any
-		err := tx.QueryRowContext(ctx, statement).Scan(&none)
+		err := tx.QueryRowContext(ctx, s.query(statement)).Scan(&none)
 		if errorNumber(err) == 1305 { // ER_SP_DOES_NOT_EXIST
 			return ErrNoTransaction
 		} else if err != nil && !errors.Is(err, sql.ErrNoRows) {

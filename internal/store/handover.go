@@ -32,7 +32,7 @@ func (m MinHold) left() time.Duration {
 // the caller must signal next, so that this process learns how long the row stays taken.
 func (s *Store) ReleaseAfter(ctx context.Context, c Claim, m MinHold) (freed bool, next Process, err error) {
 	reserved := s.locksHeld() == 1 && ctx.Value(notHeldKey{}) == nil
-	r, err := s.writeRow(ctx, c, reserved, nil, sqlReleaseAfter,
+	r, err := s.writeRow(ctx, c, reserved, nil, "release_after",
 		"name", literal(c.Name), "owner", literal(c.Owner), "kept", literal(kept(c.Owner)), "released", literal(released(c.Owner)),
 		"held", micros(m.Held), "left", micros(m.left()), "r", "l.")
 	if err != nil || r.answer == 0 {
@@ -55,7 +55,7 @@ func (s *Store) KeepShared(ctx context.Context, c Claim, id, holder string, m Mi
 	row := AcquireRequest{Claim: Claim{NameOf(c.Name), kept(id)}}
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		for try := range sharedTries {
-			r, err := s.execForAnswer(ctx, conn, s.command(sqlKeepShared,
+			r, err := s.execForAnswer(ctx, conn, s.command("keep_shared",
 				"name", literal(row.Name), "key", literal(s.rowOf(row, try)), "owner", literal(row.Owner), "label", s.labelOf(holder),
 				"part", literal(c.Name), "part owner", literal(c.Owner), "held", micros(m.Held), "left", micros(m.left()), "dead", "0"))
 			if wasKept = r.answer > 0; err != nil || r.answer >= 0 {
@@ -96,7 +96,7 @@ func (s *Store) Detach(ctx context.Context, req DetachRequest) (detached bool, n
 	if age > 0 {
 		age = max(age, time.Microsecond)
 	}
-	r, err := s.writeRow(ctx, req.Claim, s.locksHeld() == 1, nil, sqlDetach,
+	r, err := s.writeRow(ctx, req.Claim, s.locksHeld() == 1, nil, "detach",
 		"name", literal(req.Name), "owner", literal(req.Owner), "ticket", literal(req.Ticket), "lease", micros(req.Lease), "age", micros(age), "r", "l.")
 	return r.answer > 0, r.next(), r.sent, err
 }
@@ -118,7 +118,7 @@ var ErrTicketExpired = errors.New("the lease of the ticket has ended")
 // lease has ended, so that nobody can attach the row any more, Attach returns ErrTicketExpired. It
 // waits for a locked row as Release does.
 func (s *Store) Attach(ctx context.Context, req AttachRequest) (g Grant, err error) {
-	r, err := s.writeRow(ctx, req.Claim, false, func() { s.holdsBegan(1) }, sqlAttach,
+	r, err := s.writeRow(ctx, req.Claim, false, func() { s.holdsBegan(1) }, "attach",
 		"name", literal(req.Name), "owner", literal(req.Owner), "ticket", literal(req.Ticket), "lease", micros(req.Lease), "label", s.labelOf(req.Holder))
 	switch {
 	case err != nil:

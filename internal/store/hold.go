@@ -19,7 +19,7 @@ func (s *Store) Renew(ctx context.Context, cs []Claim, lease time.Duration, hold
 	if holds > 0 {
 		assign = "l.holds = " + strconv.Itoa(holds) + ", "
 	}
-	r, err := s.change(ctx, true, s.command(sqlRenew, append(claimLists(cs), "lease", micros(lease), "holds", assign, "bind", session.assign("l."))...))
+	r, err := s.change(ctx, true, s.command("renew", append(claimLists(cs), "lease", micros(lease), "holds", assign, "bind", session.assign("l."))...))
 	if err == nil && r.rows > 0 && session != 0 {
 		s.bound.Store(true)
 	}
@@ -45,7 +45,7 @@ func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds 
 	if holds > 0 {
 		assign = strconv.Itoa(holds)
 	}
-	cmd := s.command(sqlExtend, "name", literal(c.Name), "owner", literal(c.Owner), "lease", micros(lease), "holds", assign, "bind", session.assign(""))
+	cmd := s.command("extend", "name", literal(c.Name), "owner", literal(c.Owner), "lease", micros(lease), "holds", assign, "bind", session.assign(""))
 	// The renewals of a session need the reserved connection, even if it keeps only this row.
 	reserved := s.locksHeld() == 1 && s.poolShort() && (session != 0 || !s.bound.Load())
 	r, err := runInSlot(ctx, s, c, reserved, func(ctx context.Context, conn *sqlx.Conn) (reply, error) {
@@ -124,11 +124,11 @@ type repeatedKey struct{}
 
 func (s *Store) releaseCommand(c Claim) command {
 	if ModeOf(c.Name) != Exclusive {
-		return s.command(sqlReleasePart, "name", literal(c.Name), "queue", literal(QueueOf(c.Name)), "owner", literal(c.Owner), "released", literal(released(c.Owner)))
+		return s.command("release_part", "name", literal(c.Name), "queue", literal(QueueOf(c.Name)), "owner", literal(c.Owner), "released", literal(released(c.Owner)))
 	}
 	return command{
 		text: func() string {
-			return s.query(sqlRelease, "name", literal(c.Name), "owner", literal(c.Owner), "released", literal(released(c.Owner)))
+			return s.query("release", "name", literal(c.Name), "owner", literal(c.Owner), "released", literal(released(c.Owner)))
 		},
 		prepared: s.preparedRelease, args: []any{hex.EncodeToString([]byte(c.Name)), c.Owner, released(c.Owner)},
 	}
@@ -137,7 +137,7 @@ func (s *Store) releaseCommand(c Claim) command {
 func (s *Store) releaseToNextCommand(c Claim, grant string) command {
 	return command{
 		text: func() string {
-			return s.query(sqlReleaseToNext, "name", literal(c.Name), "owner", literal(c.Owner), "released", literal(released(c.Owner)), "grant", literal(grant))
+			return s.query("release_to_next", "name", literal(c.Name), "owner", literal(c.Owner), "released", literal(released(c.Owner)), "grant", literal(grant))
 		},
 		prepared: s.preparedToNext, args: []any{grant, hex.EncodeToString([]byte(c.Name)), c.Owner, released(c.Owner)},
 	}
@@ -171,7 +171,7 @@ func (s *Store) headOfParts(ctx context.Context, cs []Claim) (next Process) {
 		}
 	}
 	if len(queues) > 0 {
-		s.getReserved(ctx, &next, sqlQueueHead, "names", literals(queues))
+		s.getReserved(ctx, &next, "queue_head", "names", literals(queues))
 	}
 	return next.Listening()
 }
@@ -181,7 +181,7 @@ func (s *Store) releaseAllCommand(cs []Claim) command {
 	for _, c := range cs {
 		owned = append(owned, c.Name+c.Owner, c.Name+released(c.Owner))
 	}
-	return s.command(sqlReleaseAll, "names", literals(Names(cs)), "owned", literals(owned), "count", strconv.Itoa(len(cs)), "r", "l.")
+	return s.command("release_all", "names", literals(Names(cs)), "owned", literals(owned), "count", strconv.Itoa(len(cs)), "r", "l.")
 }
 
 // Look reads the rows of the names. The result has no entry for a name without a row.
@@ -205,7 +205,7 @@ func (s *Store) lookOn(ctx context.Context, conn *sqlx.Conn, names []string) (ro
 		Demoted     bool
 	}
 	sent = time.Now()
-	err = s.selectAll(ctx, conn, &found, sqlLook, "r", "l.", "names", literals(names), "count", strconv.Itoa(len(names)))
+	err = s.selectAll(ctx, conn, &found, "look", "r", "l.", "names", literals(names), "count", strconv.Itoa(len(names)))
 	if err == nil && len(found) > 0 && found[0].Demoted {
 		err = ErrDemoted
 	}
@@ -254,7 +254,7 @@ type ownershipReader interface {
 func (s *Store) Owned(ctx context.Context, cs []Claim) (owned []Claim, err error) {
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		s.statements.Add(1)
-		_, err := conn.ExecContext(ctx, sqlReadCommitted)
+		_, err := conn.ExecContext(ctx, s.query("read_committed"))
 		if err != nil && errorNumber(err) != 1568 { // ER_CANT_CHANGE_TX_CHARACTERISTICS: the application left a transaction open
 			return err
 		}
@@ -305,7 +305,7 @@ func (s *Store) RemoveWaiter(ctx context.Context, names []string, p Process) (ne
 			s.waits.remove(name)
 		}
 	}
-	r, err := s.change(ctx, true, s.command(sqlRemoveWaiter,
+	r, err := s.change(ctx, true, s.command("remove_waiter",
 		"names", literals(names), "count", strconv.Itoa(len(names)),
 		"process", p.literal(), "pollingID", p.Polling().literal(), "directID", p.Direct().literal(), "r", "l."))
 	return r.next(), r.rows == int64(len(names)), err

@@ -94,7 +94,7 @@ const (
 func (s *Store) sleep(ctx context.Context, names []string, d time.Duration) (answer listenAnswer, err error) {
 	for end := time.Now().Add(d); ; d = max(0, time.Until(end)) {
 		answer = listenAnswer{}
-		err = s.get(ctx, s.listener, &answer, sqlListen, "r", "l.", "names", literals(names), "count", strconv.Itoa(len(names)), "more", s.ready(names),
+		err = s.get(ctx, s.listener, &answer, "listen", "r", "l.", "names", literals(names), "count", strconv.Itoa(len(names)), "more", s.ready(names),
 			"forced", strconv.FormatInt(s.forced.Load(), 10), "seconds", strconv.FormatFloat(d.Seconds(), 'f', 6, 64))
 		if err != nil || answer.Ended != endedEarly {
 			return answer, err
@@ -110,9 +110,9 @@ func (s *Store) ready(names []string) (condition string) {
 		switch limit := s.waits.get(name); {
 		case limit == 0:
 		case isSemaphore(name):
-			condition += " OR l.name = " + literal(name) + " AND " + s.query(sqlPermitOpen, slotRange(name, slotWindow{1, limit}, limit)...)
+			condition += " OR l.name = " + literal(name) + " AND " + s.query("fragments/permit_open", slotRange(name, slotWindow{1, limit}, limit)...)
 		default:
-			condition += " OR l.name = " + literal(name) + " AND " + s.query(sqlPromotable, sharedKeys(name)...)
+			condition += " OR l.name = " + literal(name) + " AND " + s.query("fragments/promotable", sharedKeys(name)...)
 		}
 	}
 	return condition
@@ -148,7 +148,7 @@ func (s *Store) readGranted(ctx context.Context, names []string) (found []grantR
 		}
 		s.preparedGranted, s.prepareRefused = nil, true
 	}
-	err = s.selectAll(ctx, s.listener, &found, sqlGranted, "names", literals(names), "count", strconv.Itoa(len(names)))
+	err = s.selectAll(ctx, s.listener, &found, "granted", "names", literals(names), "count", strconv.Itoa(len(names)))
 	return found, err
 }
 
@@ -166,7 +166,7 @@ func (s *Store) prepareGranted(ctx context.Context) {
 		return
 	}
 	s.statements.Add(1)
-	stmt, err := s.listener.PreparexContext(ctx, s.query(sqlGranted, "names", "UNHEX(CONVERT(? USING ascii))", "count", "1"))
+	stmt, err := s.listener.PreparexContext(ctx, s.query("granted", "names", "UNHEX(CONVERT(? USING ascii))", "count", "1"))
 	if s.prepareRefused = err != nil && errorNumber(err) != 1317; err == nil { // 1317: a signal interrupted it
 		s.preparedGranted = stmt
 	}
@@ -184,8 +184,8 @@ func (s *Store) openListener(ctx context.Context) error {
 	s.listener, s.signalled, s.prepareRefused = conn, false, false
 	var granted sql.NullBool
 	s.statements.Add(2)
-	conn.ExecContext(ctx, sqlNotSlow) // before a signal can interrupt it; if it is refused, the slow log has one more entry
-	err = conn.GetContext(ctx, &granted, s.query(sqlListenName, "id", s.self.String()))
+	conn.ExecContext(ctx, s.query("not_slow")) // before a signal can interrupt it; if it is refused, the slow log has one more entry
+	err = conn.GetContext(ctx, &granted, s.query("listen_name", "id", s.self.String()))
 	if err == nil && !granted.Bool {
 		err = errListenNameTaken
 	}
@@ -205,7 +205,7 @@ func (s *Store) CloseListener() {
 
 // Signal ends the Listen of a process. alive is false if that process does not listen.
 func (s *Store) Signal(ctx context.Context, p Process) (alive bool, err error) {
-	_, err = s.change(ctx, true, s.command(sqlSignal, "id", p.Listening().String()))
+	_, err = s.change(ctx, true, s.command("signal", "id", p.Listening().String()))
 	if errorNumber(err) == 1094 { // ER_NO_SUCH_THREAD
 		return false, nil
 	}

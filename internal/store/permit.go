@@ -119,7 +119,7 @@ func (s *Store) nextForPermit(ctx context.Context, req AcquireRequest, sem semap
 		if overdue {
 			head = next.literal()
 		}
-		answer, err := s.changeQueue(ctx, req, s.command(sqlLeaveSemaphore, "name", literal(req.Name), "owner", literal(req.Owner), "overdue", head))
+		answer, err := s.changeQueue(ctx, req, s.command("leave_semaphore", "name", literal(req.Name), "owner", literal(req.Owner), "overdue", head))
 		if err != nil {
 			return 0
 		}
@@ -138,7 +138,7 @@ func (s *Store) nextForPermit(ctx context.Context, req AcquireRequest, sem semap
 
 // joinSemaphore joins the wait queue of a semaphore. created means that the queue had no row before.
 func (s *Store) joinSemaphore(ctx context.Context, req AcquireRequest) (created bool, err error) {
-	answer, err := s.changeQueue(ctx, req, s.acquireCommand(req, sqlJoinSemaphore, s.name+"."))
+	answer, err := s.changeQueue(ctx, req, s.acquireCommand(req, "join_semaphore", s.name+"."))
 	switch {
 	case err != nil:
 		return false, err
@@ -210,7 +210,7 @@ func (s *Store) readSlots(ctx context.Context, req AcquireRequest, w slotWindow)
 		Demoted             bool
 	}
 	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		err := s.selectAll(ctx, conn, &words, sqlSemaphore, slotRange(req.Name, w, req.Limit)...)
+		err := s.selectAll(ctx, conn, &words, "semaphore", slotRange(req.Name, w, req.Limit)...)
 		if err == nil && len(words) > 0 && words[0].Demoted {
 			err = ErrDemoted
 		}

@@ -27,7 +27,7 @@ func (s *Store) Purge(ctx context.Context, idle time.Duration) (deleted int64, e
 	if err := s.endPhases(ctx, idle); err != nil {
 		return 0, err
 	}
-	err = s.eachBatch(ctx, sqlIdleNames, idle, func(found []idleRow) error {
+	err = s.eachBatch(ctx, "idle_names", idle, func(found []idleRow) error {
 		return retryContended(func() error {
 			n, err := s.deleteIdle(ctx, found, idle)
 			if err == nil {
@@ -62,10 +62,10 @@ func (s *Store) eachBatch(ctx context.Context, statement string, idle time.Durat
 // endPhases resets the mode of names that were last held shared, and that nobody has held for at least
 // idle, so that their rows can be deleted.
 func (s *Store) endPhases(ctx context.Context, idle time.Duration) error {
-	return s.eachBatch(ctx, sqlIdlePhases, idle, func(found []idleRow) error {
+	return s.eachBatch(ctx, "idle_phases", idle, func(found []idleRow) error {
 		return s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 			for _, row := range found {
-				_, err := s.execForAnswer(ctx, conn, s.command(sqlEndPhase, append(sharedKeys(row.Name), "name", literal(row.Name), "idle", micros(idle), "r", "p.")...))
+				_, err := s.execForAnswer(ctx, conn, s.command("end_phase", append(sharedKeys(row.Name), "name", literal(row.Name), "idle", micros(idle), "r", "p.")...))
 				if err != nil && !Contended(err) {
 					return err
 				}
@@ -78,14 +78,14 @@ func (s *Store) endPhases(ctx context.Context, idle time.Duration) error {
 // purgeSessions deletes the rows of sessions that have been dead for at least idle. These rows have no
 // tokens that must be kept.
 func (s *Store) purgeSessions(ctx context.Context, idle time.Duration) error {
-	return s.eachBatch(ctx, sqlDeadSessions, idle, func(found []idleRow) error {
+	return s.eachBatch(ctx, "dead_sessions", idle, func(found []idleRow) error {
 		names := make([]string, len(found))
 		for i, row := range found {
 			names[i] = row.Name
 		}
 		return s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-			return s.retryDeadlocks(ctx, conn, s.query(sqlDelete,
-				"names", literals(names), "count", strconv.Itoa(len(names)), "condition", s.query(sqlIdleSince, "idle", micros(idle))+" AND @@autocommit"))
+			return s.retryDeadlocks(ctx, conn, s.query("delete",
+				"names", literals(names), "count", strconv.Itoa(len(names)), "condition", s.query("fragments/idle_since", "idle", micros(idle))+" AND @@autocommit"))
 		})
 	})
 }
@@ -101,11 +101,11 @@ func (s *Store) ensureHighWaterRow(ctx context.Context) (pause time.Duration, er
 	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		var n int
 		s.statements.Add(2)
-		if err := conn.GetContext(ctx, &n, s.query(sqlHasHighWater)); err != nil || n > 0 {
+		if err := conn.GetContext(ctx, &n, s.query("has_high_water")); err != nil || n > 0 {
 			return err
 		}
 		pause = time.Second
-		return s.retryDeadlocks(ctx, conn, s.query(sqlAddHighWater))
+		return s.retryDeadlocks(ctx, conn, s.query("add_high_water"))
 	})
 	return pause, err
 }
@@ -118,11 +118,11 @@ func (s *Store) deleteIdle(ctx context.Context, found []idleRow, idle time.Durat
 	err = s.inTransaction(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		s.statements.Add(4)
 		var highest uint64
-		if err := conn.GetContext(ctx, &highest, s.query(sqlHighWater)); err != nil {
+		if err := conn.GetContext(ctx, &highest, s.query("high_water")); err != nil {
 			return err
 		}
 		var locked []idleRow
-		if err := conn.SelectContext(ctx, &locked, s.query(sqlIdleLock, "tokens", strings.Join(tokens, ","), "idle", micros(idle))); err != nil || len(locked) == 0 {
+		if err := conn.SelectContext(ctx, &locked, s.query("idle_lock", "tokens", strings.Join(tokens, ","), "idle", micros(idle))); err != nil || len(locked) == 0 {
 			return err
 		}
 		var names []string
@@ -136,10 +136,10 @@ func (s *Store) deleteIdle(ctx context.Context, found []idleRow, idle time.Durat
 		if len(names) == 0 {
 			return nil
 		}
-		if _, err := conn.ExecContext(ctx, s.query(sqlRaise, "token", strconv.FormatUint(highest, 10))); err != nil {
+		if _, err := conn.ExecContext(ctx, s.query("raise", "token", strconv.FormatUint(highest, 10))); err != nil {
 			return err
 		}
-		res, err := conn.ExecContext(ctx, s.query(sqlDelete, "names", literals(names), "count", strconv.Itoa(len(names)), "condition", "TRUE"))
+		res, err := conn.ExecContext(ctx, s.query("delete", "names", literals(names), "count", strconv.Itoa(len(names)), "condition", "TRUE"))
 		if err == nil {
 			deleted, err = res.RowsAffected()
 		}
@@ -153,17 +153,17 @@ func (s *Store) deleteIdle(ctx context.Context, found []idleRow, idle time.Durat
 func (s *Store) inTransaction(ctx context.Context, fn func(context.Context, *sqlx.Conn) error) error {
 	return s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		s.statements.Add(2)
-		_, err := conn.ExecContext(ctx, sqlBegin)
+		_, err := conn.ExecContext(ctx, s.query("begin"))
 		if err == nil {
 			err = fn(ctx, conn)
 		}
 		if err == nil {
-			_, err = conn.ExecContext(ctx, sqlCommit)
+			_, err = conn.ExecContext(ctx, s.query("commit"))
 		}
 		if err != nil {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
-			if _, failed := conn.ExecContext(ctx, sqlRollback); failed != nil {
+			if _, failed := conn.ExecContext(ctx, s.query("rollback")); failed != nil {
 				conn.Raw(func(any) error { return driver.ErrBadConn }) // out of the pool
 			}
 		}

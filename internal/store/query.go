@@ -13,12 +13,16 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// query replaces the placeholders of a statement. pairs has the names of placeholders, each followed
-// by its text. Without a text there, {label} is the label of this process, and {dead} a session that is
-// known to be dead. These are always the same: {t} is the table; {self}, {polling} and {direct} are the
-// ids of this process; {session} is the name of its session row. The texts are literals and numbers,
-// because arguments would cost a second round trip with every DSN without interpolateParams.
-func (s *Store) query(statement string, pairs ...string) string {
+// query returns the text of a statement, or of a fragment, whose file in sql has the given name. pairs has the
+// names of placeholders, each followed by its text. Without a text there, {label} is the label of this process,
+// and {dead} a session that is known to be dead. These are always the same: {t} is the table; {self}, {polling}
+// and {direct} are the ids of this process; {session} is the name of its session row. The texts are literals and
+// numbers, because arguments would cost a second round trip with every DSN without interpolateParams.
+func (s *Store) query(name string, pairs ...string) string {
+	statement, found := statements[name]
+	if !found {
+		panic("no sql/" + name + ".sql")
+	}
 	var b strings.Builder
 	b.Grow(2 * len(statement))
 	for {
@@ -202,7 +206,7 @@ func unlimited(statement string) string {
 func (s *Store) execForAnswer(ctx context.Context, conn *sqlx.Conn, c command) (r reply, err error) {
 	r, err = s.exec(ctx, conn, c)
 	if err == nil && r.rows > 0 && r.answer == 0 {
-		if err = s.get(ctx, conn, &r.answer, sqlAnswer); err != nil {
+		if err = s.get(ctx, conn, &r.answer, "answer"); err != nil {
 			err = PartlySent{err}
 		}
 	}

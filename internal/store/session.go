@@ -41,7 +41,7 @@ func (s *Store) BeginSession(ctx context.Context, id SessionID, lease time.Durat
 		return time.Now(), NotSent{ErrNoneToSpare}
 	}
 	var r reply
-	cmd := s.command(sqlBeginSession, "label", s.label, "process", s.self.String(), "id", id.String(), "lease", micros(lease))
+	cmd := s.command("begin_session", "label", s.label, "process", s.self.String(), "id", id.String(), "lease", micros(lease))
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
 		r, err = s.execForAnswer(ctx, conn, cmd)
 		return err
@@ -71,7 +71,7 @@ type SessionRenewal struct {
 func (s *Store) RenewSession(ctx context.Context, id SessionID, lease time.Duration) (r SessionRenewal, err error) {
 	pairs := []string{"id", id.String(), "lease", micros(lease)}
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		renewed, err := s.execForAnswer(ctx, conn, s.command(sqlRenewSession, pairs...))
+		renewed, err := s.execForAnswer(ctx, conn, s.command("renew_session", pairs...))
 		if err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func (s *Store) RenewSession(ctx context.Context, id SessionID, lease time.Durat
 			return nil
 		}
 		var alive bool
-		if err = s.get(ctx, conn, &alive, sqlIsAlive, pairs...); err == nil {
+		if err = s.get(ctx, conn, &alive, "is_alive", pairs...); err == nil {
 			err = ErrSessionDead
 			if alive {
 				err = ErrRowLocked
@@ -97,7 +97,7 @@ func (s *Store) RenewSession(ctx context.Context, id SessionID, lease time.Durat
 
 // CountBound returns how many rows are bound to a session.
 func (s *Store) CountBound(ctx context.Context, id SessionID) (n int, err error) {
-	err = s.getReserved(ctx, &n, sqlCountBound, "id", id.String())
+	err = s.getReserved(ctx, &n, "count_bound", "id", id.String())
 	return n, err
 }
 
@@ -105,14 +105,14 @@ func (s *Store) CountBound(ctx context.Context, id SessionID) (n int, err error)
 func (s *Store) Bound(ctx context.Context, id SessionID) (claims []Claim, sent time.Time, err error) {
 	err = s.onReservedConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		sent = time.Now()
-		return s.selectAll(ctx, conn, &claims, sqlBound, "id", id.String())
+		return s.selectAll(ctx, conn, &claims, "bound", "id", id.String())
 	})
 	return claims, sent, err
 }
 
 // EndSession ends a session at once.
 func (s *Store) EndSession(ctx context.Context, id SessionID) error {
-	_, err := s.change(ctx, true, s.command(sqlEndSession, "id", id.String()))
+	_, err := s.change(ctx, true, s.command("end_session", "id", id.String()))
 	return err
 }
 
@@ -132,7 +132,7 @@ func (s *Store) checkSession(ctx context.Context, conn *sqlx.Conn, req *AcquireR
 		Micros int64
 	}
 	sent := time.Now()
-	err = s.get(ctx, conn, &session, sqlKeeper, "name", literal(req.Name), "id", id.String())
+	err = s.get(ctx, conn, &session, "keeper", "name", literal(req.Name), "id", id.String())
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return 0, true, nil
@@ -142,7 +142,7 @@ func (s *Store) checkSession(ctx context.Context, conn *sqlx.Conn, req *AcquireR
 		s.aliveUntil.set(id, sent.Add(duration(session.Micros)))
 		return -session.Micros, false, nil
 	case session.Name != "":
-		marked, err := s.execForAnswer(ctx, conn, s.command(sqlMarkDead, "keeper", literal(session.Name), "id", id.String()))
+		marked, err := s.execForAnswer(ctx, conn, s.command("mark_dead", "keeper", literal(session.Name), "id", id.String()))
 		if err != nil || marked.answer == 0 { // the clock was set back meanwhile
 			return -time.Millisecond.Microseconds(), false, err
 		}
@@ -155,7 +155,7 @@ func (s *Store) checkSession(ctx context.Context, conn *sqlx.Conn, req *AcquireR
 // markForced records in the session row of a process that one of its locks is freed by force. That
 // process then checks its rows: at its next renewal, or when it is signalled.
 func (s *Store) markForced(ctx context.Context, p Process) error {
-	marked, err := s.change(ctx, false, s.command(sqlMarkForced, "keeper", literal(sessionRow(p.String())), "process", p.String()))
+	marked, err := s.change(ctx, false, s.command("mark_forced", "keeper", literal(sessionRow(p.String())), "process", p.String()))
 	if err == nil && marked.rows == 0 { // with autocommit, it always changes the row
 		err = ErrAutocommit
 	}

@@ -144,7 +144,7 @@ func (s *Store) requireDead(t *testing.T, id SessionID) {
 		_, err := conn.ExecContext(ctx, "SET timestamp = UNIX_TIMESTAMP(NOW(6)) - 10")
 		require.NoError(t, err)
 		defer conn.ExecContext(ctx, "SET timestamp = DEFAULT")
-		r, err := s.execForAnswer(ctx, conn, s.command(sqlRenewSession, "id", id.String(), "lease", micros(time.Minute)))
+		r, err := s.execForAnswer(ctx, conn, s.command("renew_session", "id", id.String(), "lease", micros(time.Minute)))
 		require.Zero(t, r.answer)
 		return err
 	})
@@ -300,7 +300,7 @@ func TestClockSetBackBeforeATakeover(t *testing.T) {
 				_, err = conn.ExecContext(ctx, "SET timestamp = UNIX_TIMESTAMP(NOW(6)) "+offset)
 				require.NoError(t, err)
 				defer conn.ExecContext(ctx, "SET timestamp = DEFAULT")
-				r, err := other.execForAnswer(ctx, conn, other.command(sqlMarkDead, "keeper", s.sessionRow, "id", id.String()))
+				r, err := other.execForAnswer(ctx, conn, other.command("mark_dead", "keeper", s.sessionRow, "id", id.String()))
 				marked = r.answer
 				return err
 			})

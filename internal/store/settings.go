@@ -32,7 +32,7 @@ func (s *Store) checkConn(ctx context.Context, conn *sqlx.Conn) error {
 		}
 		var first, second session
 		for _, look := range []*session{&first, &second} {
-			if err := s.get(ctx, conn, look, sqlSettings); err != nil {
+			if err := s.get(ctx, conn, look, "settings"); err != nil {
 				return NotSent{err}
 			}
 		}
@@ -52,13 +52,13 @@ func (s *Store) checkConn(ctx context.Context, conn *sqlx.Conn) error {
 	}
 	if s.chained.Load() {
 		s.statements.Add(1)
-		if _, err := conn.ExecContext(ctx, sqlCommit); err != nil {
+		if _, err := conn.ExecContext(ctx, s.query("commit")); err != nil {
 			return NotSent{err}
 		}
 	} else if inTransaction(conn) {
 		// An error that ended the transaction does not carry the flag, so ask.
 		s.statements.Add(1)
-		if _, err := conn.ExecContext(ctx, sqlAskStatus); err != nil {
+		if _, err := conn.ExecContext(ctx, s.query("ask_status")); err != nil {
 			return NotSent{err}
 		}
 		switch serverStatus(conn) & (serverInTransaction | serverAutocommit) {

@@ -83,7 +83,7 @@ func (s *Store) admitAndJoin(ctx context.Context, req AcquireRequest, c *Claim) 
 			if r, err := admit(ctx, conn, req); err != nil || r.answer != answerAdmitted {
 				return r, err
 			}
-			return s.join(req, c, sqlInPhase, "h.token", sqlNow, lockInShareMode, func(join command) (reply, error) {
+			return s.join(req, c, s.query("fragments/in_phase"), "h.token", s.query("fragments/now"), lockInShareMode, func(join command) (reply, error) {
 				return s.execForAnswer(ctx, conn, join)
 			})
 		})
@@ -94,7 +94,7 @@ func (s *Store) admitAndJoin(ctx context.Context, req AcquireRequest, c *Claim) 
 	})
 	if err == nil && r.answer == admittedOnly {
 		// The slot of the name may be that of a statement that was cut off; admit has just found the row unlocked.
-		r, err = s.join(req, c, sqlInPhase, "h.token", sqlNow, lockInShareMode, func(join command) (reply, error) {
+		r, err = s.join(req, c, s.query("fragments/in_phase"), "h.token", s.query("fragments/now"), lockInShareMode, func(join command) (reply, error) {
 			return s.firstGrant(ctx, c.Name, []Claim{*c}, join)
 		})
 	}
@@ -107,7 +107,7 @@ const lockInShareMode = "LOCK IN SHARE MODE"
 // insertShared acquires a name that has no row yet, in shared mode. The answer is 0 if a row was added
 // meanwhile.
 func (s *Store) insertShared(ctx context.Context, req AcquireRequest, c *Claim) (r reply, err error) {
-	r, err = s.firstGrant(ctx, req.Name, []Claim{*c}, s.sharedCommand(req, *c, sqlInsertShared))
+	r, err = s.firstGrant(ctx, req.Name, []Claim{*c}, s.sharedCommand(req, *c, "insert_shared"))
 	switch {
 	case errorNumber(err) == 1062: // ER_DUP_ENTRY
 		return r, nil
@@ -124,7 +124,7 @@ const answerAdmitted = 1
 // the refusal.
 func (s *Store) admitter(skip string) acquirer {
 	return func(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (reply, error) {
-		r, err := s.execForAnswer(ctx, conn, s.sharedCommand(req, req.Claim, sqlAdmit, "skip", skip, "r", "p."))
+		r, err := s.execForAnswer(ctx, conn, s.sharedCommand(req, req.Claim, "admit", "skip", skip, "r", "p."))
 		if err == nil && r.answer == 0 {
 			r.answer, err = s.whyNothing(ctx, conn, req, skip)
 		}
@@ -143,7 +143,7 @@ func (s *Store) join(req AcquireRequest, c *Claim, condition, token, acquired, l
 	const inUse = -1
 	for try := range sharedTries {
 		c.Name = s.rowOf(req, try)
-		r, err = send(s.sharedCommand(req, *c, sqlJoin, "condition", condition, "token", token, "acquired", acquired, "lock", lock))
+		r, err = send(s.sharedCommand(req, *c, "join", "condition", condition, "token", token, "acquired", acquired, "lock", lock))
 		if err != nil || r.answer != inUse {
 			return r, err
 		}
@@ -207,7 +207,7 @@ func (s *Store) downgradeOn(ctx context.Context, conn *sqlx.Conn, from Claim, to
 	if wait {
 		skip, lock = "", lockInShareMode
 	}
-	prepared, err := s.execForAnswer(ctx, conn, s.command(sqlPrepareDowngrade, "name", literal(from.Name), "owner", literal(from.Owner), "skip", skip))
+	prepared, err := s.execForAnswer(ctx, conn, s.command("prepare_downgrade", "name", literal(from.Name), "owner", literal(from.Owner), "skip", skip))
 	if err != nil {
 		return g, 0, NotSent{err} // at most the mode has changed
 	}
@@ -216,7 +216,7 @@ func (s *Store) downgradeOn(ctx context.Context, conn *sqlx.Conn, from Claim, to
 	}
 	c := Claim{Owner: to.Owner}
 	held := "h.mode = 2 AND h.owner = " + literal(from.Owner)
-	joined, err := s.join(to, &c, held, s.query(sqlNextToken, "r", "h."), "h.acquired_at", lock, func(join command) (reply, error) {
+	joined, err := s.join(to, &c, held, s.query("fragments/next_token", "r", "h."), "h.acquired_at", lock, func(join command) (reply, error) {
 		return s.execForAnswer(ctx, conn, join)
 	})
 	if err != nil && !rejected(errorNumber(err)) {
@@ -229,7 +229,7 @@ func (s *Store) downgradeOn(ctx context.Context, conn *sqlx.Conn, from Claim, to
 	if joined.answer == 0 {
 		return g, 0, s.whyNotDowngraded(ctx, conn, from)
 	}
-	ended, err := s.execForAnswer(ctx, conn, s.command(sqlDowngrade, "name", literal(from.Name), "owner", literal(from.Owner),
+	ended, err := s.execForAnswer(ctx, conn, s.command("downgrade", "name", literal(from.Name), "owner", literal(from.Owner),
 		"admitted", literal(admitted(from.Owner)), "token", strconv.FormatInt(joined.answer, 10), "skip", skip, "r", "l."))
 	if err != nil && !rejected(errorNumber(err)) {
 		return Grant{Claim: c}, 0, PartlySent{err}

@@ -267,14 +267,14 @@ func TestDowngradeThatEnds(t *testing.T) {
 		req := request(s, "x", Exclusive)
 		req.Lease = 100 * time.Millisecond
 		g, _ := acquired(t, s, req)
-		_, err := s.change(ctx, false, s.command(sqlPrepareDowngrade, "name", literal("x"), "owner", literal(g.Claim.Owner)))
+		_, err := s.change(ctx, false, s.command("prepare_downgrade", "name", literal("x"), "owner", literal(g.Claim.Owner)))
 		require.NoError(t, err)
 		c := Claim{Owner: NewOwnerID(s.self)}
 		conn, err := s.db.Connx(ctx)
 		require.NoError(t, err)
 		defer conn.Close()
 		joined, err := s.join(AcquireRequest{Claim: Claim{"x", c.Owner}, Lease: time.Minute}, &c,
-			"h.owner = "+literal(g.Claim.Owner), s.query(sqlNextToken, "r", "h."), sqlNow, lockInShareMode, func(join command) (reply, error) {
+			"h.owner = "+literal(g.Claim.Owner), s.query("fragments/next_token", "r", "h."), s.query("fragments/now"), lockInShareMode, func(join command) (reply, error) {
 				return s.execForAnswer(ctx, conn, join)
 			})
 		require.NoError(t, err)

@@ -1,6 +1,10 @@
 package store
 
 import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,7 +20,7 @@ import (
 // Each file of sql is loaded or included, begins with a comment, which for a statement has a
 // truth table, and has only placeholders that some code replaces.
 func TestSQLFiles(t *testing.T) {
-	var code, statements strings.Builder
+	var code, sources strings.Builder
 	paths, err := filepath.Glob("*.go")
 	require.NoError(t, err)
 	for _, path := range paths {
@@ -25,25 +29,25 @@ func TestSQLFiles(t *testing.T) {
 		}
 	}
 	names := map[string]string{} // of the files, with their sources
-	require.NoError(t, fs.WalkDir(sqlFiles, "sql", func(path string, entry fs.DirEntry, err error) error {
+	require.NoError(t, fs.WalkDir(embedded, "sql", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		source, err := fs.ReadFile(sqlFiles, path)
+		source, err := fs.ReadFile(embedded, path)
 		name, found := strings.CutSuffix(strings.TrimPrefix(path, "sql/"), ".sql")
 		assert.True(t, found, path)
 		names[name] = string(source)
-		statements.Write(source)
+		sources.Write(source)
 		return err
 	}))
 	for name, source := range names {
 		fragment, included := strings.CutPrefix(name, "fragments/")
-		assert.True(t, strings.Contains(code.String(), `load("`+name+`")`) || included && strings.Contains(statements.String(), "{>"+fragment+"}"), "%s is not used", name)
+		assert.True(t, strings.Contains(code.String(), `"`+name+`"`) || included && strings.Contains(sources.String(), "{>"+fragment+"}"), "%s is not used", name)
 		assert.Regexp(t, `^-- [A-Z]`, source, name)
 		if !included {
 			assert.Contains(t, source, "\n-- |--", "%s has no truth table", name)
 		}
-		text := load(name)
+		text := statements[name]
 		assert.NotEmpty(t, text, name)
 		assert.NotContains(t, text, ";", name)
 		assert.Equal(t, strings.Count(text, "("), strings.Count(text, ")"), name)
@@ -55,6 +59,39 @@ func TestSQLFiles(t *testing.T) {
 			assert.NotRegexp(t, `\s\s|\( | \)`, quoted, name)
 		}
 	}
+}
+
+// The code names only statements that exist.
+func TestNamesOfStatements(t *testing.T) {
+	position := map[string]int{ // of the name among the arguments
+		"query": 0, "command": 0, "batchCommand": 0, "acquireCommand": 1, "claimCommand": 1, "sharedCommand": 2,
+		"get": 3, "selectAll": 3, "getReserved": 2, "readInfos": 1, "eachBatch": 1, "writeRow": 4, "send": 0, "lock": 0,
+	}
+	paths, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	found := 0
+	for _, path := range paths {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			called, _ := call.Fun.(*ast.Ident)
+			if method, ok := call.Fun.(*ast.SelectorExpr); ok {
+				called = method.Sel
+			}
+			if i, ok := position[fmt.Sprint(called)]; ok && i < len(call.Args) {
+				if literal, ok := call.Args[i].(*ast.BasicLit); ok && literal.Kind == token.STRING {
+					assert.NotEmpty(t, statements[strings.Trim(literal.Value, `"`)], "%s: %s", path, literal.Value)
+					found++
+				}
+			}
+			return true
+		})
+	}
+	require.Greater(t, found, 70)
 }
 
 func TestLoad(t *testing.T) {

@@ -51,18 +51,18 @@ type Store struct {
 	detached        sync.WaitGroup // statements that may outlive their callers
 	lifetime        context.Context
 	end             context.CancelFunc // ends lifetime; called by Close
-	preparedTake    string             // sqlTake with arguments instead of literals
+	preparedTake    string             // "take" with arguments instead of literals
 	preparedTakeAs  string             // the same for a request with a Holder
-	preparedRelease string             // sqlRelease with arguments
-	preparedToNext  string             // sqlReleaseToNext with arguments
+	preparedRelease string             // "release" with arguments
+	preparedToNext  string             // "release_to_next" with arguments
 
 	// Only Listen, Granted and CloseListener use the following fields.
 	listener  *sqlx.Conn // nil while closed
 	waitCount int64      // the pool's WaitCount when listener was last used
 	signalled bool       // a signal has arrived on listener
 
-	preparedGranted *sqlx.Stmt // sqlGranted for one name, prepared on listener; nil if it is not prepared
-	prepareRefused  bool       // the server has refused to prepare sqlGranted
+	preparedGranted *sqlx.Stmt // "granted" for one name, prepared on listener; nil if it is not prepared
+	prepareRefused  bool       // the server has refused to prepare "granted"
 
 	mu           sync.Mutex    // protects following fields
 	held         int           // grants for which HoldEnded was not called yet
@@ -91,10 +91,10 @@ func New(db *sql.DB, schema, name, label string, self Process, lease time.Durati
 	s.lifetime, s.end = context.WithCancel(context.Background())
 	s.initCombiners()
 	// Hexadecimal digits are the same in every charset.
-	s.preparedTake = s.query(sqlTake, "owner", "?", "label", s.label, "lease", "?", "name", "UNHEX(?)", "dead", "?")
-	s.preparedTakeAs = s.query(sqlTake, "owner", "?", "label", "UNHEX(?)", "lease", "?", "name", "UNHEX(?)", "dead", "?")
-	s.preparedRelease = s.query(sqlRelease, "name", "UNHEX(?)", "owner", "?", "released", "?")
-	s.preparedToNext = s.query(sqlReleaseToNext, "name", "UNHEX(?)", "owner", "?", "released", "?", "grant", "?")
+	s.preparedTake = s.query("take", "owner", "?", "label", s.label, "lease", "?", "name", "UNHEX(?)", "dead", "?")
+	s.preparedTakeAs = s.query("take", "owner", "?", "label", "UNHEX(?)", "lease", "?", "name", "UNHEX(?)", "dead", "?")
+	s.preparedRelease = s.query("release", "name", "UNHEX(?)", "owner", "?", "released", "?")
+	s.preparedToNext = s.query("release_to_next", "name", "UNHEX(?)", "owner", "?", "released", "?", "grant", "?")
 	return s, nil
 }
 
