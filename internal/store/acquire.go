@@ -364,7 +364,7 @@ func (s *Store) runFirst(ctx context.Context, name, owner string, fn func(contex
 	own, cancel := context.WithTimeout(s.lifetime, s.firstGrantTimeout())
 	began := time.Now()
 	dead := s.cancelIfDead(own, cancel, owner)
-	return detach(ctx, s, own, cancel, false, fn, func(sent bool, err error) {
+	return s.detach(ctx, own, cancel, false, fn, func(sent bool, err error) {
 		if sent && isTimeout(err) && !dead.Load() {
 			s.leaveAfter(name, began, owner)
 		} else {
@@ -466,12 +466,12 @@ func (s *Store) Probe(ctx context.Context, c Claim) (state RowState, err error) 
 		return RowHeld, nil
 	case err != nil:
 		return RowFree, err
-	case found.Held && !found.Unlocked:
-		return rowHeldLocked, nil
-	case found.Held:
-		return RowHeld, nil
-	case !found.Unlocked:
-		return RowLocked, nil
 	}
-	return RowFree, nil
+	if found.Held {
+		state |= RowHeld
+	}
+	if !found.Unlocked {
+		state |= RowLocked
+	}
+	return state, nil
 }

@@ -48,7 +48,7 @@ func (s *Store) Extend(ctx context.Context, c Claim, lease time.Duration, holds 
 	cmd := s.command("extend", "name", literal(c.Name), "owner", literal(c.Owner), "lease", micros(lease), "holds", assign, "bind", session.assign(""))
 	// The renewals of a session need the reserved connection, even if it keeps only this row.
 	reserved := s.locksHeld() == 1 && s.poolShort() && (session != 0 || !s.bound.Load())
-	r, err := runInSlot(ctx, s, c, reserved, func(ctx context.Context, conn *sqlx.Conn) (reply, error) {
+	r, err := s.runInSlot(ctx, c, reserved, func(ctx context.Context, conn *sqlx.Conn) (reply, error) {
 		r, err := s.execForAnswer(ctx, conn, cmd)
 		if r.answer != 0 && session != 0 {
 			s.bound.Store(true)
@@ -275,16 +275,15 @@ func (s *Store) Owned(ctx context.Context, cs []Claim) (owned []Claim, err error
 // Confirm reports whether the claim owns its row. Like Look, it may be wrong if it returns false, but
 // never if it returns true. The end of ctx ends the call, but not the statement.
 func (s *Store) Confirm(ctx context.Context, c Claim) (owned bool, sent time.Time, err error) {
-	type ownership struct {
-		owned bool
-		sent  time.Time
-	}
 	own, cancel := WithRetryLimit(s.lifetime, min(s.onlyConnTimeout, 5*time.Second))
-	a, err := detach(ctx, s, own, cancel, true, func(ctx context.Context, conn *sqlx.Conn) (ownership, error) {
+	r, err := s.detach(ctx, own, cancel, true, func(ctx context.Context, conn *sqlx.Conn) (r reply, err error) {
 		rows, sent, err := s.lookOn(ctx, conn, []string{c.Name})
-		return ownership{rows[c.Name].Owner == c.Owner, sent}, err
+		if r.sent = sent; rows[c.Name].Owner == c.Owner {
+			r.rows = 1
+		}
+		return r, err
 	}, func(bool, error) {})
-	return a.owned, a.sent, err
+	return r.rows > 0, r.sent, err
 }
 
 // change executes a command on the reserved connection, or on one of the pool.

@@ -153,14 +153,13 @@ type Grant struct {
 	Sent      time.Time // when the statement that set the lease was sent
 }
 
-// A RowState is the result of Probe.
+// A RowState is the result of Probe. A row that is both held and locked has the sum of the two states.
 type RowState int
 
 const (
-	RowFree       RowState = iota // or held by the claim itself
-	RowHeld                       // held by another owner; or missing, while a first grant of the claim waits for other statements
-	RowLocked                     // locked by a transaction, such as a guard's, or by a statement that waits for one
-	rowHeldLocked                 // held and locked
+	RowFree   RowState = iota // or held by the claim itself
+	RowHeld                   // held by another owner; or missing, while a first grant of the claim waits for other statements
+	RowLocked                 // locked by a transaction, such as a guard's, or by a statement that waits for one
 )
 
 // A Row is what Look reads from a row.

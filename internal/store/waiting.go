@@ -141,14 +141,14 @@ type rowWait struct {
 // caller has a slot. The end of ctx ends the call, but not a statement that was sent: if that were cut
 // off, it would continue to wait beside its successor. If its connection ends, it may continue in the server, so
 // runInSlot frees the slot only after LockWaitTimeout.
-func runInSlot[T any](ctx context.Context, s *Store, c Claim, reserved bool, fn func(context.Context, *sqlx.Conn) (T, error)) (T, error) {
+func (s *Store) runInSlot(ctx context.Context, c Claim, reserved bool, fn func(context.Context, *sqlx.Conn) (reply, error)) (reply, error) {
 	own, cancel := context.WithTimeout(s.lifetime, LockWaitTimeout)
 	began := time.Now()
 	over := false // protected by the mutex of rowWaits: the row was found unlocked, or with another owner
 	s.rowWaits.mu.Lock()
 	s.rowWaits.rows[c.Name] = rowWait{holdWaits, began, c, func() { over = true; cancel() }}
 	s.rowWaits.mu.Unlock()
-	return detach(ctx, s, own, cancel, reserved, fn, func(sent bool, err error) {
+	return s.detach(ctx, own, cancel, reserved, fn, func(sent bool, err error) {
 		s.rowWaits.mu.Lock()
 		left := sent && mayContinue(began, err) && !over
 		s.rowWaits.mu.Unlock()
@@ -263,12 +263,12 @@ func (s *Store) endWaits(cs []Claim, lost bool) {
 
 // detach runs fn on its own goroutine, with the context own, which cancel ends. The end of ctx ends the
 // call, but ends fn only if nothing was sent yet. detach calls done when fn has ended.
-func detach[T any](ctx context.Context, s *Store, own context.Context, cancel context.CancelFunc, reserved bool,
-	fn func(context.Context, *sqlx.Conn) (T, error), done func(sent bool, err error),
-) (result T, err error) {
+func (s *Store) detach(ctx, own context.Context, cancel context.CancelFunc, reserved bool,
+	fn func(context.Context, *sqlx.Conn) (reply, error), done func(sent bool, err error),
+) (reply, error) {
 	type answer struct {
-		result T
-		err    error
+		reply
+		err error
 	}
 	answers := make(chan answer, 1)
 	var mu sync.Mutex // protects sent
@@ -286,14 +286,14 @@ func detach[T any](ctx context.Context, s *Store, own context.Context, cancel co
 			sent = sent || err == nil
 			mu.Unlock()
 			if err == nil {
-				a.result, err = fn(ctx, conn)
+				a.reply, err = fn(ctx, conn)
 			}
 			return err
 		})
 	})
 	select {
 	case a := <-answers:
-		return a.result, a.err
+		return a.reply, a.err
 	case <-ctx.Done():
 	}
 	mu.Lock()
@@ -303,8 +303,8 @@ func detach[T any](ctx context.Context, s *Store, own context.Context, cancel co
 	}
 	mu.Unlock()
 	if leave {
-		return result, ctx.Err()
+		return reply{}, ctx.Err()
 	}
 	a := <-answers
-	return a.result, a.err
+	return a.reply, a.err
 }
