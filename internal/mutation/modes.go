@@ -648,12 +648,12 @@ var permits = []mutation{
 	},
 	{
 		"slots are read first where one was found before", "internal/store/permit.go",
-		"\t\ts.slotFound(req.Name, sem.slot)\n", "",
+		"\t\ts.lastSlots.set(req.Name, sem.slot)\n", "",
 		"TestPermitsOfManySlots",
 	},
 	{
 		"no slots above the limit are read first", "internal/store/permit.go",
-		"if first == 0 || first > req.Limit {", "if first == 0 {",
+		"if first > req.Limit {", "if first > MaxPermits {",
 		"TestSlotWindows",
 	},
 	{

@@ -193,7 +193,7 @@ func (s *Store) readSemaphore(ctx context.Context, req AcquireRequest, locked sl
 		sem.slot = 0
 	}
 	if sem.slot != 0 {
-		s.slotFound(req.Name, sem.slot)
+		s.lastSlots.set(req.Name, sem.slot)
 	}
 	return sem, nil
 }
@@ -266,20 +266,12 @@ type slotWindow struct{ first, last int }
 
 // firstWindow returns the slots that a request reads first.
 func (s *Store) firstWindow(req AcquireRequest) slotWindow {
-	first := s.windows.get(req.Name)
-	if first == 0 || first > req.Limit {
+	last := max(1, s.lastSlots.get(req.Name))
+	first := last - (last-1)%firstSlots
+	if first > req.Limit {
 		first = 1
 	}
 	return slotWindow{first, min(first+firstSlots-1, req.Limit)}
-}
-
-// slotFound records in which window this process has found a slot to take.
-func (s *Store) slotFound(queue string, slot int) {
-	if first := slot - (slot-1)%firstSlots; first == 1 {
-		s.windows.remove(queue)
-	} else {
-		s.windows.set(queue, first)
-	}
 }
 
 // refusal returns the answer to a request that acquires no slot.

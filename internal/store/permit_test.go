@@ -609,11 +609,11 @@ func TestSlotWindows(t *testing.T) {
 	}
 	require.Equal(t, slotWindow{1, 9}, of(9))
 	require.Equal(t, slotWindow{1, firstSlots}, of(MaxPermits))
-	s.slotFound("x", 2*firstSlots)
+	s.lastSlots.set("x", 2*firstSlots)
 	require.Equal(t, slotWindow{firstSlots + 1, 2 * firstSlots}, of(MaxPermits))
 	require.Equal(t, slotWindow{firstSlots + 1, firstSlots + 1}, of(firstSlots+1))
 	require.Equal(t, slotWindow{1, firstSlots}, of(firstSlots))
-	s.slotFound("x", firstSlots)
+	s.lastSlots.set("x", firstSlots)
 	require.Equal(t, slotWindow{1, firstSlots}, of(MaxPermits))
 }
 

@@ -43,7 +43,7 @@ type Store struct {
 	rowWaits        rowWaits
 	aliveUntil      hints[SessionID, time.Time] // until when sessions of other processes are known to stay alive
 	sharedNames     hints[string, bool]         // names whose rows this process has found in a mode other than 0: the next request claims them at once
-	windows         hints[string, int]          // the first of the firstSlots slots among which this process last found one, by key; none if that is 1
+	lastSlots       hints[string, int]          // the slots that this process last found, by the key of the wait queue
 	waits           hints[string, int]          // what this process waits for: the limit of a semaphore, by the key of its wait queue; 1 for a name that it has claimed, and that is held shared
 	load            atomic.Int64                // acquires and releases in progress that may share statements
 	takes           combiner[AcquireRequest, Grant]
