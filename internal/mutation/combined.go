@@ -14,7 +14,7 @@ var combined = []mutation{
 	},
 	{
 		"a request that is pending is not sent after its call", "internal/store/combine.go",
-		"\tdefault:\n\t\tc.remove(r)\n", "\tdefault:\n",
+		"bool { return p == r })", "bool { return p == nil && r != nil })",
 		"TestCallOfABatchEnds",
 	},
 	{

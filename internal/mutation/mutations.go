@@ -375,7 +375,7 @@ var general = []mutation{
 	},
 	{
 		"an open transaction is checked with the server", "internal/store/settings.go",
-		"if _, err := conn.ExecContext(ctx, s.query(\"ask_status\")); err != nil {", "if err := ctx.Err(); err != nil {",
+		"if _, err := s.exec(ctx, conn, s.command(\"ask_status\")); err != nil {", "if err := ctx.Err(); err != nil {",
 		"TestTransactionEndedByTheServer",
 	},
 	{

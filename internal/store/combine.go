@@ -102,21 +102,15 @@ func (c *combiner[R, A]) do(ctx context.Context, request R) (answer A, err error
 		return r.answer, r.err
 	}
 	r.ended, err = true, ctx.Err()
-	switch {
-	case r.batch != nil:
+	if r.batch != nil {
 		r.batch.leave()
-	case inUse:
-		c.remove(r)
-		err = NotSent{PoolExhausted{err}}
-	default:
-		c.remove(r)
-		err = NotSent{err}
+		return answer, err
 	}
-	return answer, err
-}
-
-func (c *combiner[R, A]) remove(r *combinedRequest[R, A]) {
 	c.pending = slices.DeleteFunc(c.pending, func(p *combinedRequest[R, A]) bool { return p == r })
+	if inUse {
+		err = PoolExhausted{err}
+	}
+	return answer, NotSent{err}
 }
 
 // leave records that the call of one of the batch's requests has ended. The caller holds the combiner's

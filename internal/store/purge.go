@@ -100,8 +100,7 @@ type idleRow struct {
 func (s *Store) ensureHighWaterRow(ctx context.Context) (pause time.Duration, err error) {
 	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
 		var n int
-		s.statements.Add(2)
-		if err := conn.GetContext(ctx, &n, s.query("has_high_water")); err != nil || n > 0 {
+		if err := s.get(ctx, conn, &n, "has_high_water"); err != nil || n > 0 {
 			return err
 		}
 		pause = time.Second
@@ -116,13 +115,12 @@ func (s *Store) deleteIdle(ctx context.Context, found []idleRow, idle time.Durat
 		tokens[i] = strconv.FormatUint(f.Token, 10)
 	}
 	err = s.inTransaction(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		s.statements.Add(4)
 		var highest uint64
-		if err := conn.GetContext(ctx, &highest, s.query("high_water")); err != nil {
+		if err := s.get(ctx, conn, &highest, "high_water"); err != nil {
 			return err
 		}
 		var locked []idleRow
-		if err := conn.SelectContext(ctx, &locked, s.query("idle_lock", "tokens", strings.Join(tokens, ","), "idle", micros(idle))); err != nil || len(locked) == 0 {
+		if err := s.selectAll(ctx, conn, &locked, "idle_lock", "tokens", strings.Join(tokens, ","), "idle", micros(idle)); err != nil {
 			return err
 		}
 		var names []string
@@ -136,13 +134,11 @@ func (s *Store) deleteIdle(ctx context.Context, found []idleRow, idle time.Durat
 		if len(names) == 0 {
 			return nil
 		}
-		if _, err := conn.ExecContext(ctx, s.query("raise", "token", strconv.FormatUint(highest, 10))); err != nil {
+		if _, err := s.exec(ctx, conn, s.command("raise", "token", strconv.FormatUint(highest, 10))); err != nil {
 			return err
 		}
-		res, err := conn.ExecContext(ctx, s.query("delete", "names", literals(names), "count", strconv.Itoa(len(names)), "condition", "TRUE"))
-		if err == nil {
-			deleted, err = res.RowsAffected()
-		}
+		r, err := s.exec(ctx, conn, s.command("delete", "names", literals(names), "count", strconv.Itoa(len(names)), "condition", "TRUE"))
+		deleted = r.rows
 		return err
 	})
 	return deleted, err

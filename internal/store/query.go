@@ -53,12 +53,9 @@ func literal(s string) string {
 	if s == "" {
 		return "x''" // because '' is NULL under EMPTY_STRING_IS_NULL
 	}
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte(" _.:/@=,+-", c) >= 0:
-		default:
-			return fmt.Sprintf("x'%x'", s)
-		}
+	const safe = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _.:/@=,+-"
+	if strings.Trim(s, safe) != "" {
+		return fmt.Sprintf("x'%x'", s)
 	}
 	return "_binary'" + s + "'"
 }

@@ -51,14 +51,12 @@ func (s *Store) checkConn(ctx context.Context, conn *sqlx.Conn) error {
 		s.sessionsChecked.Store(true)
 	}
 	if s.chained.Load() {
-		s.statements.Add(1)
-		if _, err := conn.ExecContext(ctx, s.query("commit")); err != nil {
+		if _, err := s.exec(ctx, conn, s.command("commit")); err != nil {
 			return NotSent{err}
 		}
 	} else if inTransaction(conn) {
 		// An error that ended the transaction does not carry the flag, so ask.
-		s.statements.Add(1)
-		if _, err := conn.ExecContext(ctx, s.query("ask_status")); err != nil {
+		if _, err := s.exec(ctx, conn, s.command("ask_status")); err != nil {
 			return NotSent{err}
 		}
 		switch serverStatus(conn) & (serverInTransaction | serverAutocommit) {
