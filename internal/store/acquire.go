@@ -89,14 +89,7 @@ func (s *Store) recognize(ctx context.Context, req AcquireRequest) (g Grant, err
 func (s *Store) acquireAlone(ctx context.Context, req AcquireRequest) (g Grant, err error) {
 	r := reply{answer: answerAbsent}
 	send := func(ctx context.Context, conn *sqlx.Conn) (err error) {
-		if !req.skipLocked && s.rowWaits.enter(acquireWaits, req.Name, s.slots(acquireWaits)) {
-			r, err = s.takeInSlot(ctx, conn, req, s.take)
-		} else {
-			r, err = s.withSessionCheck(ctx, conn, req, s.takeUnlocked)
-		}
-		if err == nil && isToken(r.answer) {
-			s.holdsBegan(1) // before conn is returned: it may become the reserved one
-		}
+		r, err = s.takeInSlot(ctx, conn, req, s.take, s.takeUnlocked)
 		return err
 	}
 	if !req.absent {
@@ -241,18 +234,26 @@ func (s *Store) takeCommand(req AcquireRequest) command {
 	return c
 }
 
-// takeInSlot sends statements, with a session check, for a caller that has a slot in rowWaits. It
-// frees the slot, unless a statement that was cut off may still wait in the server.
-func (s *Store) takeInSlot(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, send acquirer) (r reply, err error) {
-	left, began := false, time.Now()
-	defer func() {
-		if !left {
-			s.rowWaits.leave(req.Name)
+// takeInSlot sends a request, with a session check. It uses waiting, whose statements may wait for the row, if
+// it gets a slot for that, and otherwise skipping. It frees the slot, unless a statement that was cut off may
+// still wait in the server.
+func (s *Store) takeInSlot(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, waiting, skipping acquirer) (r reply, err error) {
+	if req.skipLocked || !s.rowWaits.enter(acquireWaits, req.Name, s.slots(acquireWaits)) {
+		r, err = s.withSessionCheck(ctx, conn, req, skipping)
+	} else {
+		left, began := false, time.Now()
+		defer func() {
+			if !left {
+				s.rowWaits.leave(req.Name)
+			}
+		}()
+		r, err = s.withSessionCheck(ctx, conn, req, waiting)
+		if err != nil && (ctx.Err() != nil || mayContinue(began, err)) {
+			left, err = true, &abandonedWait{err, req.Claim, acquireWaits}
 		}
-	}()
-	r, err = s.withSessionCheck(ctx, conn, req, send)
-	if err != nil && (ctx.Err() != nil || mayContinue(began, err)) {
-		left, err = true, &abandonedWait{err, req.Claim, acquireWaits}
+	}
+	if err == nil && isToken(r.answer) {
+		s.holdsBegan(1) // before conn is returned: it may become the reserved one
 	}
 	return r, err
 }

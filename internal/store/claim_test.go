@@ -15,7 +15,7 @@ import (
 func admitOnly(t *testing.T, s *Store, req AcquireRequest) {
 	t.Helper()
 	require.NoError(t, s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) error {
-		r, err := s.admitter("")(ctx, conn, req)
+		r, err := s.admit(ctx, conn, req, "")
 		require.EqualValues(t, answerAdmitted, r.answer)
 		return err
 	}))

@@ -70,26 +70,23 @@ func (s *Store) acquireShared(ctx context.Context, req AcquireRequest) (g Grant,
 // key of that row. The answer is 0 if the name's row has changed in between.
 func (s *Store) admitAndJoin(ctx context.Context, req AcquireRequest, c *Claim) (r reply, err error) {
 	const admittedOnly = -1 // not joined yet: without a slot, only firstGrant may send join
-	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
-		if !s.rowWaits.enter(acquireWaits, req.Name, s.slots(acquireWaits)) {
-			r, err = s.withSessionCheck(ctx, conn, req, s.admitter(skipLocked))
-			if err == nil && r.answer == answerAdmitted {
-				r.answer = admittedOnly
-			}
-			return err
+	admitAndJoin := func(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (reply, error) {
+		if r, err := s.admit(ctx, conn, req, ""); err != nil || r.answer != answerAdmitted {
+			return r, err
 		}
-		admit := s.admitter("")
-		r, err = s.takeInSlot(ctx, conn, req, func(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (reply, error) {
-			if r, err := admit(ctx, conn, req); err != nil || r.answer != answerAdmitted {
-				return r, err
-			}
-			return s.join(req, c, s.query("fragments/in_phase"), "h.token", s.query("fragments/now"), lockInShareMode, func(join command) (reply, error) {
-				return s.execForAnswer(ctx, conn, join)
-			})
+		return s.join(req, c, s.query("fragments/in_phase"), "h.token", s.query("fragments/now"), lockInShareMode, func(join command) (reply, error) {
+			return s.execForAnswer(ctx, conn, join)
 		})
-		if err == nil && isToken(r.answer) {
-			s.holdsBegan(1) // before conn is returned: it may become the reserved one
+	}
+	admit := func(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (reply, error) {
+		r, err := s.admit(ctx, conn, req, skipLocked)
+		if err == nil && r.answer == answerAdmitted {
+			r.answer = admittedOnly
 		}
+		return r, err
+	}
+	err = s.onConn(ctx, func(ctx context.Context, conn *sqlx.Conn) (err error) {
+		r, err = s.takeInSlot(ctx, conn, req, admitAndJoin, admit)
 		return err
 	})
 	if err == nil && r.answer == admittedOnly {
@@ -120,16 +117,13 @@ func (s *Store) insertShared(ctx context.Context, req AcquireRequest, c *Claim) 
 // answerAdmitted means that admit has admitted the request, which may now join.
 const answerAdmitted = 1
 
-// admitter returns a function that sends admit. The answer is answerAdmitted, or the reason for
-// the refusal.
-func (s *Store) admitter(skip string) acquirer {
-	return func(ctx context.Context, conn *sqlx.Conn, req AcquireRequest) (reply, error) {
-		r, err := s.execForAnswer(ctx, conn, s.sharedCommand(req, req.Claim, "admit", "skip", skip, "r", "p."))
-		if err == nil && r.answer == 0 {
-			r.answer, err = s.whyNothing(ctx, conn, req, skip)
-		}
-		return r, err
+// admit has a request admitted. The answer is answerAdmitted, or the reason for the refusal.
+func (s *Store) admit(ctx context.Context, conn *sqlx.Conn, req AcquireRequest, skip string) (reply, error) {
+	r, err := s.execForAnswer(ctx, conn, s.sharedCommand(req, req.Claim, "admit", "skip", skip, "r", "p."))
+	if err == nil && r.answer == 0 {
+		r.answer, err = s.whyNothing(ctx, conn, req, skip)
 	}
+	return r, err
 }
 
 // admitted returns the owner id that admit writes to the name's row, given the owner id of the request.
