@@ -111,8 +111,10 @@ func (s *Store) borrow(ctx context.Context, reserved bool) (*sqlx.Conn, error) {
 	if !reserved {
 		return s.db.Connx(ctx)
 	}
-	if conn := s.takeReservedConn(); conn != nil {
+	select {
+	case conn := <-s.reservedConn:
 		return conn, nil
+	default:
 	}
 	if !s.PoolInUse() {
 		return s.db.Connx(ctx)
@@ -128,29 +130,16 @@ func (s *Store) borrow(ctx context.Context, reserved bool) (*sqlx.Conn, error) {
 		conn, err := s.db.Connx(ctx)
 		pooled <- answer{conn, err}
 	}()
-	for {
-		select {
-		case a := <-pooled:
-			return a.conn, a.err
-		case <-s.connReturned:
+	select {
+	case a := <-pooled:
+		return a.conn, a.err
+	case conn := <-s.reservedConn:
+		cancel()
+		if a := <-pooled; a.err == nil {
+			a.conn.Close()
 		}
-		if conn := s.takeReservedConn(); conn != nil {
-			cancel()
-			if a := <-pooled; a.err == nil {
-				a.conn.Close()
-			}
-			return conn, nil
-		}
+		return conn, nil
 	}
-}
-
-// takeReservedConn returns the reserved connection, or nil.
-func (s *Store) takeReservedConn() *sqlx.Conn {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	conn := s.reservedConn
-	s.reservedConn = nil
-	return conn
 }
 
 // borrowIdle is borrow, but skips a connection on which the application left a transaction open, if the
@@ -173,12 +162,7 @@ func (s *Store) locksHeld() int {
 }
 
 // poolShort reports whether the only free connection is the reserved one.
-func (s *Store) poolShort() bool {
-	s.mu.Lock()
-	free := s.reservedConn != nil
-	s.mu.Unlock()
-	return free && s.PoolInUse()
-}
+func (s *Store) poolShort() bool { return len(s.reservedConn) > 0 && s.PoolInUse() }
 
 // PoolInUse reports whether all connections of the pool are in use.
 func (s *Store) PoolInUse() bool {
@@ -207,10 +191,9 @@ func (s *Store) returnConn(conn *sqlx.Conn, err error, renewed bool) {
 		conn.Raw(func(any) error { return driver.ErrBadConn })
 	}
 	s.mu.Lock()
-	keep := Answered(err) && !Demoted(err) && s.held > 0 && s.reservedConn == nil && (limit > 1 || limit == 0 && renewed)
+	keep := Answered(err) && !Demoted(err) && s.held > 0 && len(s.reservedConn) == 0 && (limit > 1 || limit == 0 && renewed)
 	if keep {
-		s.reservedConn = conn
-		background.Notify(s.connReturned)
+		s.reservedConn <- conn
 	}
 	s.mu.Unlock()
 	if !keep {

@@ -64,10 +64,11 @@ type Store struct {
 	preparedGranted *sqlx.Stmt // "granted" for one name, prepared on listener; nil if it is not prepared
 	prepareRefused  bool       // the server has refused to prepare "granted"
 
-	mu           sync.Mutex    // protects following fields
-	held         int           // grants for which HoldEnded was not called yet
-	reservedConn *sqlx.Conn    // idle connection that is kept out of the pool while held > 0; nil while in use
-	connReturned chan struct{} // capacity 1: reservedConn was set
+	// An idle connection that is kept out of the pool while held > 0; capacity 1. It is sent to only under mu.
+	reservedConn chan *sqlx.Conn
+
+	mu   sync.Mutex // protects following fields
+	held int        // grants for which HoldEnded was not called yet
 }
 
 // New returns a Store for the table called name, which CreateTable creates from schema. label is what
@@ -82,7 +83,7 @@ func New(db *sql.DB, schema, name, label string, self Process, lease time.Durati
 	s := &Store{
 		db: pool, schema: schema, prepared: prepared{db: pool}, name: quoted, label: literal(label), onlyConnTimeout: lease / 4,
 		self: self, sessionRow: literal(sessionRow(self.String())),
-		connReturned: make(chan struct{}, 1),
+		reservedConn: make(chan *sqlx.Conn, 1),
 	}
 	s.constants = []string{
 		"t", s.name, "session", s.sessionRow,
@@ -219,7 +220,10 @@ func (s *Store) HoldEnded() {
 	s.mu.Lock()
 	var conn *sqlx.Conn
 	if s.held--; s.held == 0 {
-		conn, s.reservedConn = s.reservedConn, nil
+		select {
+		case conn = <-s.reservedConn:
+		default:
+		}
 	}
 	s.mu.Unlock()
 	if conn != nil {
