@@ -387,23 +387,22 @@ func (s *Store) firstGrantTimeout() time.Duration {
 // successive checks do not find it, the connection is dead: cancelIfDead sets dead and calls cancel.
 func (s *Store) cancelIfDead(own context.Context, cancel context.CancelFunc, owner string) (dead *atomic.Bool) {
 	dead = new(atomic.Bool)
-	s.detached.Go(func() {
-		ticker := time.NewTicker(waitCheckInterval)
-		defer ticker.Stop()
-		for missed := 0; missed < 2; {
-			select {
-			case <-own.Done():
-				return
-			case <-ticker.C:
-			}
-			if executes, err := s.executes(own, owner); err != nil || executes {
-				missed = 0
-			} else {
-				missed++
-			}
+	missed := 0
+	background.AfterFunc(waitCheckInterval, func() time.Duration {
+		if own.Err() != nil {
+			return 0
+		}
+		if executes, err := s.executes(own, owner); err != nil || executes {
+			missed = 0
+		} else {
+			missed++
+		}
+		if missed < 2 {
+			return waitCheckInterval
 		}
 		dead.Store(true)
 		cancel()
+		return 0
 	})
 	return dead
 }

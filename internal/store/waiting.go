@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -271,23 +272,23 @@ func (s *Store) detach(ctx, own context.Context, cancel context.CancelFunc, rese
 		err error
 	}
 	answers := make(chan answer, 1)
-	var mu sync.Mutex // protects sent
-	sent := false
+	var begun atomic.Bool // fn has begun, or must not begin, because the call has ended
 	s.detached.Go(func() {
 		defer cancel()
-		a := answer{err: ErrPanic}
+		a, sent := answer{err: ErrPanic}, false
 		defer func() {
 			done(sent, a.err)
 			answers <- a
 		}()
 		a.err = s.run(own, reserved, func(ctx context.Context, conn *sqlx.Conn) (err error) {
-			mu.Lock()
-			err = own.Err() // the call may have ended meanwhile
-			sent = sent || err == nil
-			mu.Unlock()
-			if err == nil {
-				a.reply, err = fn(ctx, conn)
+			if err = own.Err(); err != nil {
+				return err
 			}
+			if !sent && !begun.CompareAndSwap(false, true) {
+				return context.Canceled
+			}
+			sent = true
+			a.reply, err = fn(ctx, conn)
 			return err
 		})
 	})
@@ -296,15 +297,10 @@ func (s *Store) detach(ctx, own context.Context, cancel context.CancelFunc, rese
 		return a.reply, a.err
 	case <-ctx.Done():
 	}
-	mu.Lock()
-	leave := sent
-	if !leave {
-		cancel()
-	}
-	mu.Unlock()
-	if leave {
+	if !begun.CompareAndSwap(false, true) {
 		return reply{}, ctx.Err()
 	}
+	cancel()
 	a := <-answers
 	return a.reply, a.err
 }
