@@ -12,10 +12,6 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// handoverTimeout limits a Detach or an Attach, whose statement is repeated until its outcome is
-// known.
-const handoverTimeout = unlockTimeout
-
 // Detach ends the handle without releasing the lock, which stays held for the given lease (at
 // least 10 ms) from now. It returns a Ticket, which [Locker.Attach] turns into a new handle, in any
 // process that uses the same table. End transactions that are under [Lock.Guard] first: the lock
@@ -102,41 +98,32 @@ func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error)
 // detachRow makes a ticket the owner of a row. If that fails, the releaser releases the row,
 // whichever of the claim and the ticket then owns it.
 func (l *Locker) detachRow(ctx context.Context, req store.DetachRequest, span time.Duration) error {
-	limited, cancel := context.WithTimeout(ctx, handoverTimeout)
+	limited, cancel := context.WithTimeout(ctx, unlockTimeout)
 	defer cancel()
 	defer context.AfterFunc(l.background, cancel)()
 	maybe := false // the ticket may own the row now, or later
-	for pause := firstBackoff; ; {
-		tryCtx, cancel := context.WithTimeout(limited, handoverTimeout/2)
-		detached, next, sent, err := l.repo.Detach(tryCtx, req)
-		lost := false
-		if err == nil && !detached || errors.Is(err, store.ErrRowLocked) {
-			lost, err = l.notMatched(tryCtx, req.Claim, err)
-		} else {
-			maybe = maybe || store.OutcomeUnknown(err)
-		}
-		cancel()
-		if err == nil && detached { // waiters learn when the row may be free
-			l.waker.Released([]string{req.Name}, next)
-		}
-		switch {
-		case lost:
-			err = ErrLost
-		case err == nil && time.Since(sent) >= req.Lease:
+	var next store.Process
+	var sent time.Time
+	err := l.onRow(limited, req.Claim, func(ctx context.Context) (detached bool, err error) {
+		detached, next, sent, err = l.repo.Detach(ctx, req)
+		maybe = maybe || store.OutcomeUnknown(err)
+		return detached, err
+	})
+	if err == nil {
+		l.waker.Released([]string{req.Name}, next) // waiters learn when the row may be free
+		if time.Since(sent) >= req.Lease {
 			return ErrLost // the lease may have ended
-		case err == nil:
-			return nil
-		case store.Transient(err) && pause.Wait(limited):
-			continue
-		default:
-			l.releaser.Add(req.Claim, span, false, time.Now())
-			err = l.handoverError(ctx, err)
 		}
-		if maybe {
-			l.releaser.Add(store.Claim{Name: req.Name, Owner: req.Ticket}, req.Lease, true, time.Now())
-		}
-		return err
+		return nil
 	}
+	if err != ErrLost {
+		l.releaser.Add(req.Claim, span, false, time.Now())
+		err = l.handoverError(ctx, err)
+	}
+	if maybe {
+		l.releaser.Add(store.Claim{Name: req.Name, Owner: req.Ticket}, req.Lease, true, time.Now())
+	}
+	return err
 }
 
 // handoverError describes the last error of a Detach or an Attach that gives up, and adds the
@@ -245,35 +232,33 @@ func (l *Locker) requireNoHold(key holdKey) error {
 
 // attachRow makes a claim the owner of a ticket's row. After an error, the releaser releases the
 // row if the claim may own it.
-func (l *Locker) attachRow(ctx context.Context, req store.AttachRequest) (store.Grant, error) {
-	limited, cancel := context.WithTimeout(ctx, handoverTimeout)
+func (l *Locker) attachRow(ctx context.Context, req store.AttachRequest) (g store.Grant, err error) {
+	limited, cancel := context.WithTimeout(ctx, unlockTimeout)
 	defer cancel()
 	defer context.AfterFunc(l.background, cancel)()
+	detached := store.Claim{Name: req.Name, Owner: req.Ticket}
 	maybe := false // the new claim may own the row now, or later
-	for pause := firstBackoff; ; {
-		tryCtx, cancel := context.WithTimeout(limited, handoverTimeout/2)
-		g, err := l.repo.Attach(tryCtx, req)
-		gone := err == store.ErrTicketExpired
-		maybe = maybe || !gone && store.OutcomeUnknown(err)
-		if err == nil && g.Token == 0 || errors.Is(err, store.ErrRowLocked) {
-			gone, err = l.notMatched(tryCtx, store.Claim{Name: req.Name, Owner: req.Ticket}, err)
+	err = l.onRow(limited, detached, func(ctx context.Context) (attached bool, err error) {
+		if l.isClosed() {
+			return false, ErrClosed
 		}
-		cancel()
-		switch {
-		case g.Token > 0:
-			return g, nil
-		case gone:
-			err = ErrLost
-		case store.Transient(err) && !l.isClosed() && pause.Wait(limited):
-			continue
-		default:
-			err = l.attachError(ctx, store.Claim{Name: req.Name, Owner: req.Ticket}, err)
+		if g, err = l.repo.Attach(ctx, req); err == store.ErrTicketExpired {
+			return false, ErrLost
 		}
-		if maybe {
-			l.releaser.Add(req.Claim, req.Lease, true, time.Now())
-		}
-		return store.Grant{}, err
+		maybe = maybe || store.OutcomeUnknown(err)
+		return g.Token > 0, err
+	})
+	switch err {
+	case nil:
+		return g, nil
+	case ErrLost, ErrClosed:
+	default:
+		err = l.attachError(ctx, detached, err)
 	}
+	if maybe {
+		l.releaser.Add(req.Claim, req.Lease, true, time.Now())
+	}
+	return store.Grant{}, err
 }
 
 // attachError classifies the error of an Attach that gives up on the row of a ticket.

@@ -277,32 +277,27 @@ var trustedUntil = lease.TrustedUntil // extend's parameter hides the package
 
 func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 	l, h := k.locker, k.hold
-	unmatched := 0
-	for pause := firstBackoff; ; {
-		if err := k.Err(); err != nil {
-			return err
-		}
+	for {
 		if err := l.lockAfterDowngrade(ctx, h); err != nil {
-			return err
+			return cmp.Or(k.Err(), err)
 		}
 		holds, ls := len(h.handles), h.lease.Load()
 		l.mu.Unlock()
-		if !l.watchdog.Extending(ls, lease) {
-			continue
-		}
-		tryCtx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		owned, sent, err := l.repo.Extend(tryCtx, ls.Claim, lease, holds, 0)
-		lost := false
-		if err == nil && !owned || errors.Is(err, store.ErrRowLocked) {
-			if lost, err = l.notMatched(tryCtx, ls.Claim, err); err == errNotMatched {
-				unmatched++
+		var sent time.Time
+		err := l.onRow(ctx, ls.Claim, func(ctx context.Context) (owned bool, err error) {
+			if err := k.Err(); err != nil {
+				return false, err
 			}
-		}
-		cancel()
+			if !l.watchdog.Extending(ls, lease) {
+				return false, ErrLost // or shared by now
+			}
+			owned, sent, err = l.repo.Extend(ctx, ls.Claim, lease, holds, 0)
+			return owned, err
+		})
 		switch {
-		case err == nil && l.becameShared(h, ls): // extend its new row instead
+		case (err == nil || err == ErrLost) && l.becameShared(h, ls): // extend its new row instead
 			continue
-		case err == nil && owned:
+		case err == nil:
 			l.mu.Lock()
 			if until := sent.Add(lease); until.After(k.requested.Until) {
 				k.requested.Until, k.trusted = until, trustedUntil(sent, lease)
@@ -315,16 +310,15 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 			l.watchdog.Extended(ls, sent, lease)
 			l.mu.Unlock()
 			return k.Err()
-		case lost:
+		case err == ErrLost:
 			l.watchdog.OwnerChanged(ls.Claim)
-			if err := k.Err(); err != nil {
-				return err
-			}
-			return ErrLost
-		case ctx.Err() == nil && (!store.Transient(err) || unmatched == 5):
-			return err
-		case !pause.Wait(ctx):
+			return cmp.Or(k.Err(), err)
+		case k.Err() != nil:
+			return k.Err()
+		case ctx.Err() != nil:
 			return fmt.Errorf("%w: %w", context.Cause(ctx), outage.Describe(err))
+		default:
+			return err
 		}
 	}
 }
@@ -333,15 +327,48 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 // MariaDB 11.8 may reply to a killed UPDATE in this way.
 var errNotMatched = errors.New("the statement matched nothing, although the row is this lock's")
 
-// notMatched finds out why a statement did not match the row of a claim. It reports whether the
-// claim has lost the row. If it has not, notMatched returns skipped, which is the error of a
-// statement that skipped the locked row, or errNotMatched if that is nil.
-func (l *Locker) notMatched(ctx context.Context, c store.Claim, skipped error) (lost bool, err error) {
-	owned, err := l.repo.Owned(ctx, []store.Claim{c})
-	if err == nil && len(owned) > 0 {
-		err = cmp.Or(skipped, errNotMatched)
+const (
+	tryTimeout   = unlockTimeout / 2 // limits each try of onRow
+	maxUnmatched = 10                // tries of onRow that end with errNotMatched
+)
+
+// onRow sends a statement that should match the row of a claim, and repeats it after transient errors
+// until ctx ends. It returns nil if the statement matched the row, ErrLost if the claim has lost the
+// row, and otherwise the last error. send may return the error of a handle that has ended, which onRow
+// then returns.
+func (l *Locker) onRow(ctx context.Context, c store.Claim, send func(ctx context.Context) (matched bool, err error)) error {
+	unmatched := 0
+	for pause := firstBackoff; ; {
+		limited, cancel := context.WithTimeout(ctx, tryTimeout)
+		matched, err := send(limited)
+		if err == nil && !matched || errors.Is(err, store.ErrRowLocked) {
+			err = l.notMatched(limited, c, err)
+		}
+		cancel()
+		switch err {
+		case nil, ErrLost, ErrNotHeld, ErrClosed:
+			return err
+		case errNotMatched:
+			unmatched++
+		}
+		if !store.Transient(err) || unmatched == maxUnmatched || !pause.Wait(ctx) {
+			return err
+		}
 	}
-	return err == nil, err
+}
+
+// notMatched returns why a statement did not match the row of a claim: ErrLost, or skipped, which is
+// the error of a statement that skipped the locked row, or errNotMatched if that is nil.
+func (l *Locker) notMatched(ctx context.Context, c store.Claim, skipped error) error {
+	owned, err := l.repo.Owned(ctx, []store.Claim{c})
+	switch {
+	case err != nil:
+		return err
+	case len(owned) == 0:
+		return ErrLost
+	default:
+		return cmp.Or(skipped, errNotMatched)
+	}
 }
 
 // release frees a row. If that fails, the releaser repeats it until a lease of the given length
@@ -353,34 +380,27 @@ func (l *Locker) release(c store.Claim, lease time.Duration) error {
 // releaseBy is release until end. The row stays taken for the minimum time m, or, if grant is not
 // "", may be granted to the next process.
 func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration, m store.MinHold, grant string) error {
+	ctx, cancel := context.WithDeadline(context.Background(), end)
+	defer cancel()
+	var next store.Process
 	maybe := false // an earlier try may have freed the row
-	for pause := 10 * time.Millisecond; ; {
-		ctx, cancel := context.WithTimeout(context.Background(), min(unlockTimeout/2, time.Until(end)))
+	err := l.onRow(ctx, c, func(ctx context.Context) (freed bool, err error) {
 		if maybe {
 			ctx = store.Repeated(ctx)
 		}
-		freed, next, err := l.sendRelease(ctx, c, m, grant)
+		freed, next, err = l.sendRelease(ctx, c, m, grant)
 		maybe = maybe || store.OutcomeUnknown(err)
 		if err == nil && !freed && grant != "" {
 			freed, next, err = l.hasGranted(ctx, c.Name, grant)
 		}
-		if err == nil && !freed || errors.Is(err, store.ErrRowLocked) {
-			_, err = l.notMatched(ctx, c, err)
-		}
-		cancel()
-		switch {
-		case err == nil && (freed || maybe):
-			l.waker.Released([]string{c.Name}, next)
-			return nil
-		case err == nil:
-			return ErrLost
-		case !store.Transient(err) || time.Until(end) <= pause:
-			l.releaser.Add(c, lease, false, time.Now())
-			return err
-		}
-		time.Sleep(pause)
-		if pause *= 2; errors.Is(err, store.ErrRowLocked) { // perhaps only for a moment
-			pause = min(pause, 200*time.Millisecond)
-		}
+		return freed, err
+	})
+	switch {
+	case err == nil, err == ErrLost && maybe:
+		l.waker.Released([]string{c.Name}, next)
+		return nil
+	case err != ErrLost:
+		l.releaser.Add(c, lease, false, time.Now())
 	}
+	return err
 }

@@ -70,8 +70,8 @@ const (
 	probeWait = 50 * time.Millisecond
 	// maxOverrun limits how much a call may exceed its wait.
 	maxOverrun = 95 * time.Millisecond
-	// unlockTimeout limits Unlock, confirmTimeout its check of the row before a handoff, and
-	// closeTimeout each step of Close.
+	// unlockTimeout limits Unlock, Detach and Attach, confirmTimeout the check of a row before a
+	// handoff, and closeTimeout each step of Close.
 	unlockTimeout  = 3 * time.Second
 	confirmTimeout = 500 * time.Millisecond
 	closeTimeout   = 3 * time.Second

@@ -82,27 +82,17 @@ func (l *Locker) keepShared(end time.Time, h *hold) error {
 		return nil
 	}
 	id := store.NewOwnerID(l.process)
-	for pause := firstBackoff; ; {
-		ctx, cancel := context.WithDeadline(context.Background(), end)
-		kept, err := l.repo.KeepShared(ctx, c, id, h.holder, m)
-		lost := false
-		if err == nil && !kept {
-			lost, err = l.notMatched(ctx, c, nil)
-		}
-		switch {
-		case lost:
-			err = ErrLost
-		case err == nil:
-			l.mu.Lock()
-			h.minHold = 0 // the row that the others share need not stay taken
-			l.mu.Unlock()
-		case store.Transient(err) && pause.Wait(ctx):
-			cancel()
-			continue
-		}
-		cancel()
-		return err
+	ctx, cancel := context.WithDeadline(context.Background(), end)
+	defer cancel()
+	err := l.onRow(ctx, c, func(ctx context.Context) (kept bool, err error) {
+		return l.repo.KeepShared(ctx, c, id, h.holder, m)
+	})
+	if err == nil {
+		l.mu.Lock()
+		h.minHold = 0 // the row that the others share need not stay taken
+		l.mu.Unlock()
 	}
+	return err
 }
 
 // sendRelease releases a row. The row stays taken for the minimum time m, if there is one;
