@@ -119,6 +119,14 @@ func checkLease(lease time.Duration) error {
 	return nil
 }
 
+// checkFixedLease is checkLease for a lease that must not be AutoRenew.
+func checkFixedLease(lease time.Duration) error {
+	if lease < minLease {
+		return fmt.Errorf("%w: %v; want at least %v", ErrInvalidLease, lease, minLease)
+	}
+	return nil
+}
+
 // enter registers a call, so that Close waits for it. It returns false after Close.
 func (l *Locker) enter() bool {
 	l.mu.Lock()

@@ -28,14 +28,8 @@ import (
 // it returns an error: [ErrLost] if the lock was lost before, or the error of ctx or the database.
 // After the latter the lock is released, in the background if necessary.
 func (k *Lock) Detach(ctx context.Context, lease time.Duration) (Ticket, error) {
-	if lease < minLease {
-		return "", opError("detach", k.Name(), fmt.Errorf("%w: %v; want at least %v", ErrInvalidLease, lease, minLease))
-	}
 	t, err := k.detach(ctx, lease)
-	if err != nil {
-		return "", opError("detach", k.Name(), err)
-	}
-	return t, nil
+	return t, opError("detach", k.Name(), err)
 }
 
 var (
@@ -44,6 +38,9 @@ var (
 )
 
 func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error) {
+	if err := checkFixedLease(length); err != nil {
+		return "", err
+	}
 	l, h := k.locker, k.hold
 	if err := l.lockAfterDowngrade(ctx, h); err != nil {
 		return "", err
@@ -80,19 +77,15 @@ func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error)
 		req.Age = max(time.Since(h.began), 1)
 	}
 	span := l.watchdog.Stop(ls)
-	switch err = l.detachRow(ctx, req, span); err {
-	case nil:
-		l.released.Add(1)
-	case ErrLost:
-		l.recordLoss(h, lease.Taken)
+	err = l.detachRow(ctx, req, span)
+	l.rowReleased(h, err)
+	if err != nil {
+		return "", err
 	}
-	l.repo.HoldEnded()
-	l.serveNext(h)
-	l.observers.holdEnd(h, err)
 	t := ticket{
 		claim: store.Claim{Name: req.Name, Owner: req.Ticket}, token: h.token, first: h.tokens.token, minHold: minHold,
 	}
-	return t.encode(), err
+	return t.encode(), nil
 }
 
 // detachRow makes a ticket the owner of a row. If that fails, the releaser releases the row,
@@ -174,8 +167,8 @@ func (l *Locker) Attach(ctx context.Context, t Ticket, lease time.Duration) (*Lo
 }
 
 func (l *Locker) attach(ctx context.Context, t ticket, length time.Duration, o *observation) (*Lock, error) {
-	if length != AutoRenew && length < minLease {
-		return nil, fmt.Errorf("%w: %v; want AutoRenew or at least %v", ErrInvalidLease, length, minLease)
+	if err := checkLease(length); err != nil {
+		return nil, err
 	}
 	label, err := holderOf(ctx)
 	if err != nil {

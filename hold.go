@@ -264,18 +264,15 @@ func (l *Locker) endHold(h *hold, why error) {
 // [ErrInvalidLease], [ErrLost], [ErrNotHeld], [ErrClosed], the cause of ctx, or the database's
 // error. After an error, the lease is unchanged or longer.
 func (k *Lock) Extend(ctx context.Context, lease time.Duration) error {
-	if lease < minLease {
-		return opError("extend", k.Name(), fmt.Errorf("%w: %v; want at least %v", ErrInvalidLease, lease, minLease))
-	}
-	if err := k.extend(ctx, lease); err != nil {
-		return opError("extend", k.Name(), err)
-	}
-	return nil
+	return opError("extend", k.Name(), k.extend(ctx, lease))
 }
 
 var trustedUntil = lease.TrustedUntil // extend's parameter hides the package
 
 func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
+	if err := checkFixedLease(lease); err != nil {
+		return err
+	}
 	l, h := k.locker, k.hold
 	for {
 		if err := l.lockAfterDowngrade(ctx, h); err != nil {

@@ -290,7 +290,11 @@ func (l *Locker) do(ctx context.Context, name string, wait, lease time.Duration,
 	return fn(k)
 }
 
+// opError adds an operation and the name of its lock to an error. It returns nil if err is nil.
 func opError(op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
 	return fmt.Errorf("mysqllock: %s %q: %w", op, store.Shorten(name), err)
 }
 
@@ -383,12 +387,7 @@ func (k *Lock) Remaining() time.Duration {
 // lock was lost before; [ErrClosed] after Close. After any other error the outcome is unknown,
 // and the library retries in the background until the release succeeds or the lease has ended.
 // Unlock never releases another acquisition.
-func (k *Lock) Unlock() error {
-	if err := k.unlock(0); err != nil {
-		return opError("unlock", k.Name(), err)
-	}
-	return nil
-}
+func (k *Lock) Unlock() error { return k.UnlockAfter(0) }
 
 // unlock is Unlock, except that the name stays taken until the time held has passed since the
 // lock was acquired.
@@ -426,9 +425,7 @@ func (k *Lock) unlock(held time.Duration) error {
 	l.working.Add(1)
 	defer l.working.Done()
 	l.mu.Unlock()
-	err = l.endUnlocked(h)
-	l.observers.holdEnd(h, err)
-	return err
+	return l.endUnlocked(h)
 }
 
 // endUnlocked hands over or releases the row of a hold whose last handle was unlocked.
@@ -440,11 +437,20 @@ func (l *Locker) endUnlocked(h *hold) (err error) {
 		err = l.keepShared(end, h)
 		others = l.leaveShare(h)
 	}
-	if others || h.waiter != nil && !h.guarded.Load() && l.handOff(h, now) {
+	if others || !h.guarded.Load() && l.handOff(h, now) {
 		l.released.Add(1)
+		l.observers.holdEnd(h, err)
 		return err
 	}
-	switch err = outage.Describe(cmp.Or(l.releaseHold(end, h), err)); err {
+	err = outage.Describe(cmp.Or(l.releaseHold(end, h), err))
+	l.rowReleased(h, err)
+	return err
+}
+
+// rowReleased records that the row of a hold that has ended was released, or why it was not. It lets
+// the next waiter of the process proceed.
+func (l *Locker) rowReleased(h *hold, err error) {
+	switch err {
 	case nil:
 		l.released.Add(1)
 	case ErrLost:
@@ -452,7 +458,7 @@ func (l *Locker) endUnlocked(h *hold) (err error) {
 	}
 	l.repo.HoldEnded()
 	l.serveNext(h)
-	return err
+	l.observers.holdEnd(h, err)
 }
 
 // Stats has the counters of a Locker. All except Held and Waiting only rise.

@@ -25,10 +25,7 @@ import (
 // outcome unknown, the library retries in the background, and in Close, and never frees the
 // name early.
 func (k *Lock) UnlockAfter(held time.Duration) error {
-	if err := k.unlock(held); err != nil {
-		return opError("unlock", k.Name(), err)
-	}
-	return nil
+	return opError("unlock", k.Name(), k.unlock(held))
 }
 
 // minimum returns how long the row stays taken after the hold has ended.

@@ -420,18 +420,9 @@ func (l *Locker) releaseAll(held []*hold) error {
 	defer l.working.Done()
 	errs := l.releaseRows(held)
 	for i, h := range held {
-		switch errs[i] = outage.Describe(errs[i]); errs[i] {
-		case nil:
-			l.released.Add(1)
-		case ErrLost:
-			l.recordLoss(h, lease.Taken)
-		}
-		l.repo.HoldEnded()
-		l.leaveQueue(h.waiter)
-		l.observers.holdEnd(h, errs[i])
-		if errs[i] != nil {
-			errs[i] = opError("unlock", h.key.name, errs[i])
-		}
+		err := outage.Describe(errs[i])
+		l.rowReleased(h, err)
+		errs[i] = opError("unlock", h.key.name, err)
 	}
 	return errors.Join(errs...)
 }
