@@ -135,15 +135,19 @@ func (c *call) addHandle(h *hold, from time.Time) *Lock {
 	if k.locker != nil {
 		k = new(Lock)
 	}
-	k.locker, k.hold, k.parent = c.l, h, c.ctx
-	k.requested.Auto, k.shared = c.lease == AutoRenew, c.mode == store.Shared
-	if !k.requested.Auto {
-		k.requested.Until, k.trusted = from.Add(c.lease), lease.TrustedUntil(from, c.lease)
-		k.requested.Margin = lease.Margin(c.lease)
-	}
+	k.locker, k.hold, k.parent, k.shared = c.l, h, c.ctx, c.mode == store.Shared
+	k.requested = requestOf(c.lease, from)
 	k.open.Store(true)
 	h.handles = append(h.handles, k)
 	return k
+}
+
+// requestOf returns what a handle requests of its hold: a lease, which may be AutoRenew, from a time on.
+func requestOf(length time.Duration, from time.Time) lease.Request {
+	if length == AutoRenew {
+		return lease.Request{Auto: true}
+	}
+	return lease.Request{Until: from.Add(length), Margin: lease.Margin(length)}
 }
 
 // rowLease returns the lease to write to the row for a requested lease, which may be AutoRenew.
@@ -178,8 +182,7 @@ func (l *Locker) requestsChanged(h *hold) {
 
 // live reports whether the hold can be trusted now. It needs no mutex.
 func (h *hold) live() bool {
-	deadline := h.deadline.Load()
-	return (deadline == 0 || lease.Now() < deadline) && h.lease.Load().Live()
+	return !h.expired() && h.lease.Load().Live()
 }
 
 // remaining returns how long the hold can be trusted without another renewal.
@@ -189,6 +192,21 @@ func (h *hold) remaining() time.Duration {
 		left = min(left, time.Duration(deadline-lease.Now()))
 	}
 	return max(left, 0)
+}
+
+// setDeadline ends the trust in the hold at a time, even if its lease lasts longer. With the zero
+// time, it ends only with the lease. The caller holds mu.
+func (h *hold) setDeadline(at time.Time) {
+	if h.timer != nil {
+		h.timer.Stop()
+		h.timer = nil
+	}
+	if at.IsZero() {
+		h.deadline.Store(0)
+		return
+	}
+	h.deadline.Store(lease.Instant(at))
+	h.timer = time.AfterFunc(time.Until(at), h.LeaseLost)
 }
 
 // expired reports whether the hold depends on a share, and its own fixed lease has ended.
@@ -267,8 +285,6 @@ func (k *Lock) Extend(ctx context.Context, lease time.Duration) error {
 	return opError("extend", k.Name(), k.extend(ctx, lease))
 }
 
-var trustedUntil = lease.TrustedUntil // extend's parameter hides the package
-
 func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 	if err := checkFixedLease(lease); err != nil {
 		return err
@@ -296,9 +312,8 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 			continue
 		case err == nil:
 			l.mu.Lock()
-			if until := sent.Add(lease); until.After(k.requested.Until) {
-				k.requested.Until, k.trusted = until, trustedUntil(sent, lease)
-				k.requested.Margin = until.Sub(k.trusted)
+			if r := requestOf(lease, sent); r.Until.After(k.requested.Until) {
+				k.requested.Until, k.requested.Margin = r.Until, r.Margin
 			}
 			if h.ended == nil { // otherwise the lease may belong to the next holder
 				l.requestsChanged(h)

@@ -125,7 +125,6 @@ type Lock struct {
 	locker    *Locker
 	hold      *hold
 	requested lease.Request
-	trusted   time.Time       // the end of trust in a fixed lease
 	shared    bool            // acquired by TryRLock or RLock
 	reentered bool            // the owner held the lock already
 	parent    context.Context // the caller's context, from which Context derives ctx

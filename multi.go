@@ -207,7 +207,7 @@ func (c *setCall) acquireNext() error {
 	name, lease := c.names[0], c.lease
 	if !c.waited && (len(c.locks) > 0 || len(c.names) > 1) {
 		c.waited = true
-		c.setAutoRenew(true)
+		c.setLease(AutoRenew)
 	}
 	if c.waited {
 		lease = AutoRenew
@@ -227,23 +227,21 @@ func (c *setCall) left() time.Duration {
 	return max(c.wait-time.Since(c.began), time.Millisecond)
 }
 
-// setAutoRenew makes the locks acquired so far request AutoRenew, or, if auto is false, the fixed
-// lease of the call, counted from now.
-func (c *setCall) setAutoRenew(auto bool) {
+// setLease makes the locks acquired so far request another lease, counted from now: AutoRenew, or the
+// fixed lease of the call.
+func (c *setCall) setLease(length time.Duration) {
 	if c.lease == AutoRenew {
 		return
 	}
-	r, now := lease.Request{Auto: auto}, time.Now()
-	if !auto {
-		r.Until, r.Margin = now.Add(c.lease), lease.Margin(c.lease)
-	}
+	now := time.Now()
+	r := requestOf(length, now)
 	l := c.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, k := range c.locks {
 		k.requested = r
 		// Pass makes the lease end in time even if the row has a longer one.
-		if h := k.hold; auto || len(h.handles) > 1 || !l.watchdog.Pass(h.lease.Load(), r, c.lease, h, now) {
+		if h := k.hold; r.Auto || len(h.handles) > 1 || !l.watchdog.Pass(h.lease.Load(), r, c.lease, h, now) {
 			l.requestsChanged(h)
 		}
 	}
@@ -255,7 +253,7 @@ func (c *setCall) finish() error {
 	if !c.waited {
 		return nil
 	}
-	c.setAutoRenew(false)
+	c.setLease(c.lease)
 	for _, k := range c.locks {
 		if err := k.Err(); err != nil {
 			return opError("acquire", k.Name(), err)

@@ -148,19 +148,11 @@ func (l *Locker) shareChanged(h *hold) {
 
 	var deadline time.Time
 	for _, k := range h.handles {
-		if k.trusted.After(deadline) {
-			deadline = k.trusted
+		if trusted := k.requested.Until.Add(-k.requested.Margin); !all.Auto && trusted.After(deadline) {
+			deadline = trusted
 		}
 	}
-	if h.timer != nil {
-		h.timer.Stop()
-		h.timer = nil
-	}
-	h.deadline.Store(0)
-	if !all.Auto {
-		h.deadline.Store(lease.Instant(deadline))
-		h.timer = time.AfterFunc(time.Until(deadline), h.LeaseLost)
-	}
+	h.setDeadline(deadline)
 }
 
 // renewShare adjusts the lease of a share to what its holds request. The caller holds mu.
@@ -294,9 +286,7 @@ func (l *Locker) downgrade(h *hold, pause background.Backoff) {
 	if all.Auto {
 		length = max(length, l.lease)
 	}
-	deadline := lease.TrustedUntil(time.Now(), length)
-	h.deadline.Store(lease.Instant(deadline))
-	h.timer = time.AfterFunc(time.Until(deadline), h.LeaseLost)
+	h.setDeadline(lease.TrustedUntil(time.Now(), length))
 	l.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(l.background, unlockTimeout)
@@ -319,8 +309,7 @@ func (l *Locker) downgrade(h *hold, pause background.Backoff) {
 		h.waiter = nil
 		l.startShare(h, g, length, time.Time{})
 	} else {
-		h.deadline.Store(0)
-		h.timer.Stop()
+		h.setDeadline(time.Time{})
 		waiter = nil
 	}
 	unused := h.share == nil && g.Claim != store.Claim{}

@@ -478,13 +478,13 @@ var shared = []mutation{
 		"TestSharedAfterUnnoticedForceUnlock",
 	},
 	{
-		"a shared hold has a deadline of its own", "share.go",
-		"\tif !all.Auto {\n\t\th.deadline.Store(lease.Instant(deadline))\n", "\tif !all.Auto {\n",
+		"a shared hold has a deadline of its own", "hold.go",
+		"\th.deadline.Store(lease.Instant(at))\n", "",
 		"TestSharedLeases",
 	},
 	{
-		"a timer ends a shared hold at its deadline", "share.go",
-		"\t\th.timer = time.AfterFunc(time.Until(deadline), h.LeaseLost)", "\t\th.timer = time.AfterFunc(time.Hour, h.LeaseLost)",
+		"a timer ends a shared hold at its deadline", "hold.go",
+		"h.timer = time.AfterFunc(time.Until(at), h.LeaseLost)", "h.timer = time.AfterFunc(time.Hour, h.LeaseLost)",
 		"TestSharedLeases",
 	},
 	{
@@ -554,7 +554,7 @@ var shared = []mutation{
 	},
 	{
 		"a downgrade in flight is trusted no longer than the shared row", "share.go",
-		"length)\n\th.deadline.Store(lease.Instant(deadline))\n", "length)\n",
+		"\th.setDeadline(lease.TrustedUntil(time.Now(), length))\n", "",
 		"TestDowngradeThatHangs",
 	},
 	{
@@ -927,12 +927,12 @@ var batches = []mutation{
 	},
 	{
 		"a set keeps its locks while it waits", "multi.go",
-		"\t\tc.waited = true\n\t\tc.setAutoRenew(true)", "\t\tc.waited = true",
+		"\t\tc.waited = true\n\t\tc.setLease(AutoRenew)", "\t\tc.waited = true",
 		"TestFixedLeasesOfASet",
 	},
 	{
 		"the fixed leases of a set end", "multi.go",
-		"\tc.setAutoRenew(false)\n", "",
+		"\tc.setLease(c.lease)\n", "",
 		"TestFixedLeasesOfASet",
 	},
 	{
