@@ -131,10 +131,11 @@ func checkFixedLease(lease time.Duration) error {
 func (l *Locker) enter() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.closed {
-		l.working.Add(1)
+	if l.isClosed() {
+		return false
 	}
-	return !l.closed
+	l.working.Add(1)
+	return true
 }
 
 // acquire waits until the call is the head of the name's queue. It then makes attempts until one

@@ -132,16 +132,6 @@ func (l *Locker) handoverError(ctx context.Context, err error) error {
 	return err
 }
 
-// isClosed reports whether Close was called.
-func (l *Locker) isClosed() bool {
-	select {
-	case <-l.done:
-		return true
-	default:
-		return false
-	}
-}
-
 // Attach returns a new handle for the lock that was detached as t. The lock keeps its token. Attach
 // succeeds once, in any process that uses the same table, and only until the lease that was passed
 // to [Lock.Detach] has expired. lease is the new lease, as for [Locker.TryLock]. The owner is that
@@ -285,7 +275,7 @@ func (c *call) beginAttached(h *hold, g store.Grant, granted time.Duration, o *o
 	l.mu.Lock()
 	var err error
 	switch {
-	case l.closed:
+	case l.isClosed():
 		err = ErrClosed
 	case l.holds[h.key] != nil, !time.Now().Before(lease.TrustedUntil(g.Sent, granted)):
 		err = ErrLost

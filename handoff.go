@@ -101,7 +101,7 @@ func (c *call) adopt(offer *handoff) *Lock {
 		return nil // the row must show the new label to operators
 	}
 	l.mu.Lock()
-	if l.closed || l.holds[c.key()] != nil {
+	if l.isClosed() || l.holds[c.key()] != nil {
 		l.mu.Unlock()
 		return nil
 	}

@@ -58,11 +58,10 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 	l.mu.Lock()
 	now := time.Now()
 	late := !now.Before(lease.TrustedUntil(a.grant.Sent, a.request.Lease))
-	if late || l.closed || l.holds[c.key()] != nil {
-		closed := l.closed
+	if late || l.isClosed() || l.holds[c.key()] != nil {
 		l.mu.Unlock()
 		l.working.Go(a.release)
-		if closed {
+		if l.isClosed() {
 			l.leaveQueue(c.waiter)
 			return nil, ErrClosed
 		}

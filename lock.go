@@ -107,13 +107,11 @@ type Locker struct {
 	stop       context.CancelFunc
 	done       chan struct{}  // closed by Close
 	working    sync.WaitGroup // calls and attempts in progress; none begins after done is closed
-	result     error          // of Close
-	closeOnce  sync.Once
+	closeOnce  func() error   // close, called once
 
 	// mu protects following fields, and those of every hold and Lock. It is locked before the
 	// mutexes of watchdog and releaser.
 	mu     sync.Mutex
-	closed bool
 	holds  map[holdKey]*hold // a lost hold stays here until its last handle is unlocked
 	held   int               // holds that have not ended
 	shares map[string]*share // by name; the shares that further holds may join
@@ -194,6 +192,7 @@ func newLocker(repo repository, self store.Process, c config) *Locker {
 		done: make(chan struct{}), holds: map[holdKey]*hold{}, shares: map[string]*share{},
 	}
 	l.background, l.stop = context.WithCancel(context.Background())
+	l.closeOnce = sync.OnceValue(l.close)
 	l.queues = queue.New[outage.Evidence, *handoff]()
 	l.outages = outage.NewDetector(repo)
 	l.waker = wake.New(repo, l.queues, wake.Config{
@@ -363,7 +362,7 @@ func (k *Lock) Err() error {
 
 // state returns why the handle has ended, or nil if it is open. The caller holds mu.
 func (k *Lock) state() error {
-	if k.locker.closed {
+	if k.locker.isClosed() {
 		return ErrClosed
 	}
 	return k.ended

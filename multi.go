@@ -118,7 +118,7 @@ func (s *LockSet) Unlock() error {
 	l.mu.Lock()
 	var err error
 	switch {
-	case l.closed:
+	case l.isClosed():
 		err = ErrClosed
 	case s.unlocked:
 		err = ErrNotHeld

@@ -71,7 +71,7 @@ func (c *call) joinShare(head bool) *Lock {
 	l := c.l
 	l.mu.Lock()
 	s, now := c.joinableShare(), time.Now()
-	if s == nil || l.closed || s.lease.Remaining() < c.minRemaining() || now.Sub(s.looked) > lookInterval ||
+	if s == nil || l.isClosed() || s.lease.Remaining() < c.minRemaining() || now.Sub(s.looked) > lookInterval ||
 		c.ctx.Err() != nil || l.holds[c.key()] != nil || !head && l.queues.Has(c.name) {
 		l.mu.Unlock()
 		return nil
