@@ -105,22 +105,19 @@ func (c *call) lookForRequests() error {
 	if fresh {
 		return nil
 	}
-	looked := make(chan struct{})
-	l.working.Go(func() {
-		defer close(looked)
-		ctx, cancel := context.WithTimeout(l.background, confirmTimeout)
-		defer cancel()
-		claim := s.lease.Claim
-		rows, sent, _ := l.repo.Look(ctx, []string{s.name, claim.Name})
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		row, owned := rows[s.name], rows[claim.Name].Owner == claim.Owner
-		if row.Remaining > 0 || row.Next != 0 || !owned { // owned is false if Look failed
-			l.closeShare(s)
-		}
-		s.looked = sent
-	})
-	return await(c, looked, c.cutoff)
+	claim := s.lease.Claim
+	rows, sent, err := c.look(s.name, claim.Name)
+	if ended := c.ended(); err != nil && ended != nil {
+		return ended
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	row, owned := rows[s.name], rows[claim.Name].Owner == claim.Owner
+	if row.Remaining > 0 || row.Next != 0 || !owned { // owned is false if look failed
+		l.closeShare(s)
+	}
+	s.looked = sent
+	return nil
 }
 
 // closeShare lets no further hold join a share. The caller holds mu.
