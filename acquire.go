@@ -162,19 +162,14 @@ func (c *call) acquire() (*Lock, error) {
 	}
 	offer := w.TakeOffer()
 	for c.pause = firstBackoff; ; {
-		// The owner may have a hold that is lost but not yet unlocked.
-		if k, err := c.reenter(); k != nil || err != nil {
+		k, err := c.reenter() // the owner may have a hold that is lost but not yet unlocked
+		if k == nil && err == nil {
+			k, err = c.joinShareAsHead()
+		}
+		if k != nil || err != nil {
 			l.releaseHandoff(offer)
 			c.leave()
 			return k, err
-		}
-		if err := c.lookForRequests(); err != nil {
-			c.leave()
-			return nil, err
-		}
-		if k := c.joinShare(true); k != nil {
-			c.leave()
-			return k, nil
 		}
 		if offer != nil {
 			if k := c.adopt(offer); k != nil {
@@ -318,7 +313,7 @@ func (c *call) refused() {
 // queue waits until the call is the head. If its owner acquires the lock by another call
 // meanwhile, queue returns a handle.
 func (c *call) queue() (*Lock, error) {
-	for {
+	for refused := false; ; {
 		select {
 		case <-c.waiter.Head:
 			return nil, nil
@@ -327,15 +322,14 @@ func (c *call) queue() (*Lock, error) {
 		if k, err := c.reenter(); k != nil || err != nil {
 			return k, err
 		}
+		if refused {
+			return nil, ErrNotAcquired
+		}
 		select {
 		case <-c.waiter.Head:
 		case <-c.waiter.Woken:
 		case <-c.waiter.Refused:
-			// The head may have acquired the lock for the same owner.
-			if k, err := c.reenter(); k != nil || err != nil {
-				return k, err
-			}
-			return nil, ErrNotAcquired
+			refused = true // but the head may have acquired the lock for the same owner
 		case <-c.ctx.Done():
 			return nil, c.canceled()
 		case <-c.timeout:

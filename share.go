@@ -90,12 +90,12 @@ func (c *call) minRemaining() time.Duration {
 	return min(c.l.rowLease(c.lease)/2, time.Second)
 }
 
-// lookForRequests checks, before a call at the head of the queue joins a share, that no request of
-// another process waits for the name, and that the share still owns its row, which ForceUnlock may
-// have freed. Otherwise, or if the check fails, it closes the share.
-func (c *call) lookForRequests() error {
+// joinShareAsHead is joinShare for the head of the queue. If the last check is too old, it first checks
+// that no request of another process waits for the name, and that the share still owns its row, which
+// ForceUnlock may have freed. Otherwise, or if the check fails, it closes the share.
+func (c *call) joinShareAsHead() (*Lock, error) {
 	if c.mode != store.Shared {
-		return nil
+		return nil, nil
 	}
 	l := c.l
 	l.mu.Lock()
@@ -103,21 +103,21 @@ func (c *call) lookForRequests() error {
 	fresh := s == nil || time.Since(s.looked) <= lookInterval
 	l.mu.Unlock()
 	if fresh {
-		return nil
+		return c.joinShare(true), nil
 	}
 	claim := s.lease.Claim
 	rows, sent, err := c.look(s.name, claim.Name)
 	if ended := c.ended(); err != nil && ended != nil {
-		return ended
+		return nil, ended
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	row, owned := rows[s.name], rows[claim.Name].Owner == claim.Owner
 	if row.Remaining > 0 || row.Next != 0 || !owned { // owned is false if look failed
 		l.closeShare(s)
 	}
 	s.looked = sent
-	return nil
+	l.mu.Unlock()
+	return c.joinShare(true), nil
 }
 
 // closeShare lets no further hold join a share. The caller holds mu.
