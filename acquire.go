@@ -63,12 +63,8 @@ func (l *Locker) tryAcquire(ctx context.Context, r request, o *observation) (*Lo
 		return nil, err
 	}
 	// Re-entering a lock and joining a share need no call on the heap.
-	inMemory := call{request: r, l: l, ctx: ctx, queueName: store.QueueName(r.mode, r.name), noWait: r.wait <= 0, observed: o}
-	var found bool
-	inMemory.owner, found = ownerOf(ctx)
-	inMemory.reentrant = found && r.mode != store.Permit
-	var err error
-	if inMemory.holder, err = holderOf(ctx); err != nil {
+	inMemory := call{observed: o}
+	if err := inMemory.init(ctx, l, r); err != nil {
 		return nil, err
 	}
 	if k, err := inMemory.reenter(); k != nil || err != nil {
@@ -79,7 +75,6 @@ func (l *Locker) tryAcquire(ctx context.Context, r request, o *observation) (*Lo
 	}
 	c := new(call)
 	*c = inMemory
-	wait := r.wait
 	if c.noWait {
 		c.wait = noWaitTimeout
 	}
@@ -90,7 +85,7 @@ func (l *Locker) tryAcquire(ctx context.Context, r request, o *observation) (*Lo
 		return nil, ErrClosed
 	}
 	defer l.working.Done()
-	if wait != WaitForever {
+	if c.wait != WaitForever {
 		// A timer's channel would not do: a call may receive from timeout more than once.
 		timeout := make(chan struct{})
 		c.timeout = timeout
@@ -103,6 +98,16 @@ func (l *Locker) tryAcquire(ctx context.Context, r request, o *observation) (*Lo
 		c.cutoffTime = time.Now().Add(max(c.wait, minTimeout))
 	}
 	return c.acquire()
+}
+
+// init sets the fields that are known from the start.
+func (c *call) init(ctx context.Context, l *Locker, r request) (err error) {
+	c.request, c.l, c.ctx = r, l, ctx
+	c.queueName, c.noWait = store.QueueName(r.mode, r.name), r.wait <= 0
+	own, found := ownerOf(ctx)
+	c.owner, c.reentrant = own, found && r.mode != store.Permit
+	c.holder, err = holderOf(ctx)
+	return err
 }
 
 func checkName(name string) error {
@@ -227,7 +232,7 @@ func (l *Locker) undo(fn func()) {
 
 // releaseClaim releases the claim of a name that was not granted.
 func (l *Locker) releaseClaim(claim store.Claim) {
-	if err := l.release(claim, store.ClaimLease); err != nil {
+	if err := l.releaseBy(time.Now().Add(unlockTimeout), claim, store.ClaimLease, store.MinHold{}, ""); err != nil {
 		l.log.Debug("mysqllock: release of a claim, trying again", "name", store.NameOf(claim.Name), "err", err)
 	}
 	l.queues.Wake(claim.Name)

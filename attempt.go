@@ -232,9 +232,15 @@ func (a *attempt) undoUnknown() {
 // release releases the row of an unwanted grant, and wakes the next waiter.
 func (a *attempt) release() {
 	a.l.answered(a.waiter, true, a.again)
-	if err := a.l.releaseBy(time.Now().Add(unlockTimeout), a.grant.Claim, a.request.Lease, store.MinHold{}, a.l.newGrant()); err != nil {
-		a.l.log.Debug("mysqllock: release of an unwanted grant, trying again", "name", store.NameOf(a.request.Name), "err", err)
+	a.l.releaseUnwanted(a.grant.Claim, a.request.Lease, a.l.newGrant())
+}
+
+// releaseUnwanted releases the row of a grant, or grants it to the next process if grant is not "",
+// and wakes the next waiter of this process.
+func (l *Locker) releaseUnwanted(c store.Claim, lease time.Duration, grant string) {
+	if err := l.releaseBy(time.Now().Add(unlockTimeout), c, lease, store.MinHold{}, grant); err != nil {
+		l.log.Debug("mysqllock: release of an unwanted grant, trying again", "name", store.NameOf(c.Name), "err", err)
 	}
-	a.l.repo.HoldEnded()
-	a.l.queues.Wake(a.request.Name)
+	l.repo.HoldEnded()
+	l.queues.Wake(store.QueueOf(c.Name))
 }

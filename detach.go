@@ -160,14 +160,10 @@ func (l *Locker) attach(ctx context.Context, t ticket, length time.Duration, o *
 	if err := checkLease(length); err != nil {
 		return nil, err
 	}
-	label, err := holderOf(ctx)
-	if err != nil {
+	c := &call{observed: o}
+	if err := c.init(ctx, l, request{name: store.NameOf(t.claim.Name), mode: store.ModeOf(t.claim.Name), lease: length}); err != nil {
 		return nil, err
 	}
-	mode := store.ModeOf(t.claim.Name)
-	c := &call{request: request{name: store.NameOf(t.claim.Name), mode: mode, lease: length}, l: l, ctx: ctx, queueName: store.QueueOf(t.claim.Name), holder: label}
-	var found bool
-	c.owner, found = ownerOf(ctx)
 	h := c.newHold(t.token, tokenRange{token: t.first})
 	h.minHold = t.minHold
 	if !l.enter() {
@@ -181,18 +177,13 @@ func (l *Locker) attach(ctx context.Context, t ticket, length time.Duration, o *
 		return nil, l.canceled(ctx)
 	}
 	req := store.AttachRequest{
-		Claim: store.Claim{Name: t.claim.Name, Owner: store.NewOwnerID(l.process)}, Ticket: t.claim.Owner, Holder: label, Lease: l.rowLease(length),
+		Claim: store.Claim{Name: t.claim.Name, Owner: store.NewOwnerID(l.process)}, Ticket: t.claim.Owner, Holder: c.holder, Lease: l.rowLease(length),
 	}
 	g, err := l.attachRow(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	k, err := c.beginAttached(h, g, req.Lease, o)
-	if err == nil && found {
-		l.queues.Wake(c.queueName)
-		l.queues.WakeOwner(c.queueName, c.owner)
-	}
-	return k, err
+	return c.beginAttached(h, g, req.Lease)
 }
 
 var errHeld = errors.New("the owner holds the lock already")
@@ -270,7 +261,7 @@ func (l *Locker) rowLocked(c store.Claim) bool {
 }
 
 // beginAttached turns the grant of an Attach into a hold, unless it came too late.
-func (c *call) beginAttached(h *hold, g store.Grant, granted time.Duration, o *observation) (*Lock, error) {
+func (c *call) beginAttached(h *hold, g store.Grant, granted time.Duration) (*Lock, error) {
 	l := c.l
 	l.mu.Lock()
 	var err error
@@ -282,16 +273,14 @@ func (c *call) beginAttached(h *hold, g store.Grant, granted time.Duration, o *o
 	}
 	if err != nil {
 		l.mu.Unlock()
-		l.working.Go(func() {
-			l.release(g.Claim, granted)
-			l.repo.HoldEnded()
-			l.queues.Wake(store.QueueOf(g.Claim.Name))
-		})
+		l.working.Go(func() { l.releaseUnwanted(g.Claim, granted, "") })
 		return nil, err
 	}
-	defer l.mu.Unlock()
 	k := c.addHandle(h, g.Sent)
 	l.startLease(c.mode, h, k, g, granted, time.Time{}) // no look for exclusive requests yet
-	l.addHold(h, time.Now(), o)
+	l.holdBegan(c, h, time.Now())
+	if c.reentrant {
+		l.queues.Wake(c.queueName) // the head may have the same owner
+	}
 	return k, nil
 }

@@ -107,25 +107,17 @@ func (c *call) newHold(token uint64, tokens tokenRange) *hold {
 
 // holdBegan records a new hold. The caller holds mu; holdBegan unlocks it.
 func (l *Locker) holdBegan(c *call, h *hold, at time.Time) {
-	l.addHold(h, at, c.observed)
+	h.began, h.observed = at, c.observed
+	l.holds[h.key] = h
+	l.held++
+	l.acquired.Add(1)
 	l.mu.Unlock()
-	if c.mode == store.Exclusive {
+	if c.mode == store.Exclusive && c.waiter != nil {
 		c.waiter.Admit(false)
 	}
 	if c.reentrant {
 		l.queues.WakeOwner(c.queueName, c.owner)
 	}
-}
-
-// addHold adds a new hold. The caller holds mu.
-func (l *Locker) addHold(h *hold, began time.Time, o *observation) {
-	h.began = began
-	if h.observed = o; o != nil {
-		o.granted = h.began
-	}
-	l.holds[h.key] = h
-	l.held++
-	l.acquired.Add(1)
 }
 
 // addHandle adds a handle to a hold. The caller holds mu.
@@ -382,14 +374,9 @@ func (l *Locker) notMatched(ctx context.Context, c store.Claim, skipped error) e
 	}
 }
 
-// release frees a row. If that fails, the releaser repeats it until a lease of the given length
-// has ended.
-func (l *Locker) release(c store.Claim, lease time.Duration) error {
-	return l.releaseBy(time.Now().Add(unlockTimeout), c, lease, store.MinHold{}, "")
-}
-
-// releaseBy is release until end. The row stays taken for the minimum time m, or, if grant is not
-// "", may be granted to the next process.
+// releaseBy frees a row. The row stays taken for the minimum time m, or, if grant is not "", may be
+// granted to the next process. If no try until end succeeds, the releaser repeats the release until a
+// lease of the given length has ended.
 func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration, m store.MinHold, grant string) error {
 	ctx, cancel := context.WithDeadline(context.Background(), end)
 	defer cancel()
