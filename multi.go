@@ -46,29 +46,25 @@ func (l *Locker) TryLockAll(ctx context.Context, names []string, wait, lease tim
 	case len(names) > store.BatchSize:
 		return nil, fmt.Errorf("mysqllock: acquire all: %d names; the limit is %d", len(names), store.BatchSize)
 	}
-	c := &setCall{l: l, ctx: ctx, began: time.Now(), wait: wait, lease: lease, names: names}
+	c := &setCall{began: time.Now(), names: names}
+	err := c.init(ctx, l, request{wait: wait, lease: lease})
 	for _, name := range names {
 		if err := cmp.Or(checkName(name), checkLease(lease)); err != nil {
-			return nil, c.failedAt(name, err)
+			return nil, c.failAt(name, err)
 		}
 	}
-	var err error
-	if c.holder, err = holderOf(ctx); err != nil {
-		return nil, c.failed(err)
+	if err != nil {
+		return nil, c.fail(err)
 	}
 	if !l.enter() {
-		return nil, c.failed(ErrClosed)
+		return nil, c.fail(ErrClosed)
 	}
 	defer l.working.Done()
-	if c.owner, c.reentrant = ownerOf(ctx); !c.reentrant {
+	if !c.reentrant {
 		c.ctx = context.WithValue(ctx, ownerKey{}, c.owner)
 	}
-	if err := c.acquire(); err != nil {
-		held, others := l.endHandles(c.locks)
-		for _, k := range others {
-			k.unlock(0)
-		}
-		l.undo(func() { l.releaseAll(held) })
+	if err := c.acquireAll(); err != nil {
+		l.undo(func() { l.unlockAll(c.locks) })
 		return nil, err
 	}
 	return c.set(), nil
@@ -129,40 +125,28 @@ func (s *LockSet) Unlock() error {
 	if err != nil {
 		return opError("unlock", s.locks[0].Name(), err)
 	}
-	held, others := l.endHandles(s.locks)
-	var errs []error
-	for _, k := range others {
-		if err := k.unlock(0); err != nil && err != ErrNotHeld { // unless unlocked on its own
-			errs = append(errs, opError("unlock", k.Name(), err))
-		}
-	}
-	return errors.Join(append(errs, l.releaseAll(held))...)
+	return l.unlockAll(s.locks)
 }
 
 // A setCall is one TryLockAll in progress. It acquires the names in sorted order.
 type setCall struct {
-	l           *Locker
-	ctx         context.Context // with the owner
-	began       time.Time
-	wait, lease time.Duration
-	owner       *owner
-	reentrant   bool     // the owner is from the caller's context, and may hold names already
-	holder      string   // label from WithHolder; "" if not set
-	names       []string // not acquired yet
-	locks       []*Lock
-	waited      bool // the call has waited for a name: its locks request AutoRenew until all are acquired
+	call   // without a name; ctx has the owner
+	began  time.Time
+	names  []string // not acquired yet
+	locks  []*Lock
+	waited bool // the call has waited for a name: its locks request AutoRenew until all are acquired
 }
 
-func (c *setCall) acquire() error {
+func (c *setCall) acquireAll() error {
 	if c.reentrant {
-		if err := c.reenter(); err != nil {
+		if err := c.reenterAll(); err != nil {
 			return err
 		}
 	}
 	for len(c.names) > 0 {
 		if len(c.names) > 1 {
 			if err := c.acquireFree(); err != nil {
-				return c.failed(err)
+				return c.fail(err)
 			}
 		}
 		if len(c.names) > 0 {
@@ -174,32 +158,30 @@ func (c *setCall) acquire() error {
 	return c.finish()
 }
 
-// reenter re-enters the locks that the owner holds already. It sends nothing, and never waits: a
+// reenterAll re-enters the locks that the owner holds already. It sends nothing, and never waits: a
 // lock that another goroutine of the owner unlocks meanwhile stays in c.names.
-func (c *setCall) reenter() (err error) {
-	c.names = slices.DeleteFunc(c.names, func(name string) bool {
-		if err != nil {
-			return false
+func (c *setCall) reenterAll() error {
+	var others []string
+	for _, name := range c.names {
+		k, err := c.one(name, c.lease).reenter()
+		if k == nil && err == nil {
+			others = append(others, name)
+			continue
 		}
-		one := c.call(name, c.lease)
-		k, failed := one.reenter()
-		if k == nil && failed == nil {
-			return false
+		if k, err = c.l.acquireEnded("acquire", name, k, err, c.observe(name)); err != nil {
+			return err
 		}
-		if k, err = c.l.acquireEnded("acquire", name, k, failed, c.observe(name)); err == nil {
-			c.locks = append(c.locks, k)
-		}
-		return err == nil
-	})
-	return err
+		c.locks = append(c.locks, k)
+	}
+	c.names = others
+	return nil
 }
 
-// call returns a call for one of the names.
-func (c *setCall) call(name string, lease time.Duration) *call {
-	return &call{
-		request: request{name: name, lease: lease}, l: c.l, ctx: c.ctx, queueName: name,
-		owner: c.owner, reentrant: c.reentrant, holder: c.holder,
-	}
+// one returns a call for one of the names.
+func (c *setCall) one(name string, lease time.Duration) *call {
+	one := c.call
+	one.name, one.queueName, one.lease = name, name, lease
+	return &one
 }
 
 // acquireNext acquires the first of the remaining names with TryLock, which waits, unlike a batch.
@@ -262,11 +244,11 @@ func (c *setCall) finish() error {
 	return nil
 }
 
-// failed reports the error of a batch as that of the first of the remaining names.
-func (c *setCall) failed(err error) error { return c.failedAt(c.names[0], err) }
+// fail reports the error of a batch as that of the first of the remaining names.
+func (c *setCall) fail(err error) error { return c.failAt(c.names[0], err) }
 
-// failedAt reports the error of one name to the observers, and counts it.
-func (c *setCall) failedAt(name string, err error) error {
+// failAt reports the error of one name to the observers, and counts it.
+func (c *setCall) failAt(name string, err error) error {
 	_, err = c.l.acquireEnded("acquire", name, nil, err, c.observe(name))
 	return err
 }
@@ -322,7 +304,7 @@ func (c *setCall) acquireFree() error {
 	if err := await(first, b.done, first.cutoff); err != nil && b.detach() {
 		return err
 	}
-	return c.adopt(b)
+	return c.beginHolds(b)
 }
 
 // join joins the queues of the remaining names, up to the first that already has a head.
@@ -346,15 +328,15 @@ func (c *setCall) join() *batch {
 			return b
 		}
 		b.req.Names = append(b.req.Names, name)
-		one := c.call(name, requested)
+		one := c.one(name, requested)
 		one.waiter = w
 		b.calls = append(b.calls, one)
 	}
 	return b
 }
 
-// adopt begins a hold for each name that a batch was granted.
-func (c *setCall) adopt(b *batch) error {
+// beginHolds begins a hold for each name that a batch was granted.
+func (c *setCall) beginHolds(b *batch) error {
 	l := c.l
 	late := b.err == nil && !time.Now().Before(lease.TrustedUntil(b.grant.Sent, b.req.Lease))
 	if b.err != nil || late {
@@ -385,6 +367,18 @@ func (c *setCall) adopt(b *batch) error {
 	}
 	b.leave(b.grant.Granted)
 	return nil
+}
+
+// unlockAll unlocks handles. One statement releases the rows of all holds that have no other handle.
+func (l *Locker) unlockAll(locks []*Lock) error {
+	held, others := l.endHandles(locks)
+	var errs []error
+	for _, k := range others {
+		if err := k.unlock(0); err != ErrNotHeld { // unless unlocked on its own
+			errs = append(errs, opError("unlock", k.Name(), err))
+		}
+	}
+	return errors.Join(append(errs, l.releaseAll(held))...)
 }
 
 // endHandles ends each handle that is the only one of its hold, and with it the hold. The caller

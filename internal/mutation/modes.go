@@ -1012,7 +1012,7 @@ var batches = []mutation{
 	},
 	{
 		"a set that was not acquired releases what it acquired", "multi.go",
-		"\t\tl.undo(func() { l.releaseAll(held) })", "\t\t_ = held",
+		"\t\tl.undo(func() { l.unlockAll(c.locks) })\n", "",
 		"TestTryLockAllFails",
 	},
 	{
