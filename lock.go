@@ -80,6 +80,7 @@ const (
 // A Locker acquires locks in one table, and keeps them. It is safe for concurrent use; a process
 // needs one Locker per table.
 type Locker struct {
+	config
 	repo     repository
 	table    table
 	db       *sql.DB // where DoTx begins transactions
@@ -88,16 +89,10 @@ type Locker struct {
 	waker    *wake.Waker
 	watchdog *lease.Watchdog
 	releaser *undo.Releaser
-	log      *slog.Logger
-	lease    time.Duration
-	handoff  bool          // locks may be handed over inside the process
-	direct   bool          // releases may grant rows to other processes
 	process  store.Process // the random id that begins every owner id of this Locker
 	dbIsFast atomic.Bool   // the last attempt had its reply within fastReply
 
 	confirming atomic.Pointer[lease.Lease] // the lease whose row is being checked in the background, or nil
-
-	observers observers // may be nil
 
 	waiting                            atomic.Int64
 	acquired, notAcquired, unavailable atomic.Int64
@@ -188,7 +183,7 @@ func New(db *sql.DB, opts ...Option) (*Locker, error) {
 
 func newLocker(repo repository, self store.Process, c config) *Locker {
 	l := &Locker{
-		repo: repo, log: c.log, observers: c.observers, lease: c.lease, handoff: c.handoff, direct: c.direct, process: self,
+		config: c, repo: repo, process: self,
 		done: make(chan struct{}), holds: map[holdKey]*hold{}, shares: map[string]*share{},
 	}
 	l.background, l.stop = context.WithCancel(context.Background())
