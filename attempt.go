@@ -21,8 +21,7 @@ type attempt struct {
 	inline         bool // runs on the caller's goroutine
 	again          bool // an earlier attempt of the call was refused
 	request        store.AcquireRequest
-	handoff        *handoff    // whose owner in the row the attempt replaces, or nil
-	granted        store.Claim // the same for a row that a release has granted to this process; zero if there is none
+	handoff        *handoff // whose owner in the row the attempt replaces, or nil
 	waiter         *waiter
 	ctx            context.Context
 	cancel         context.CancelFunc
@@ -98,9 +97,8 @@ func (c *call) attempt(offer *handoff) *attempt {
 		if offer.usedUp() && c.mode == store.Exclusive {
 			a.request.Replaced = offer.token
 		}
-	} else if c.granted != (store.Claim{}) {
-		a.granted, c.granted = c.granted, store.Claim{}
-		a.request.Replaces = a.granted.Owner
+	} else {
+		a.request.Replaces, c.granted = c.granted.Owner, store.Claim{}
 	}
 	parent := c.observed.addValues(l.background)
 	a.inline = l.dbIsFast.Load() && a.request.Replaces == "" && !c.again
@@ -181,16 +179,16 @@ func (a *attempt) send() {
 	if fast := a.err == nil && time.Since(start) < fastReply; fast != a.l.dbIsFast.Load() {
 		a.l.dbIsFast.Store(fast)
 	}
-	replaced, span := a.granted, store.GrantLease
+	span := store.GrantLease
 	if a.handoff != nil {
 		a.continuesRange = a.request.Replaced > 0 && a.handoff.lease.Live()
-		replaced, span = a.handoff.lease.Claim, a.l.watchdog.Stop(a.handoff.lease)
+		span = a.l.watchdog.Stop(a.handoff.lease)
 		a.l.repo.HoldEnded()
 	}
 	// After a refusal, the old owner may still have the row: without autocommit, or when it is
 	// killed, the statement matches nothing. A row that is bound to a session would stay held.
-	if replaced != (store.Claim{}) && (a.err != nil || a.grant.Token == 0) {
-		a.l.releaser.Add(replaced, span, false, time.Now())
+	if a.request.Replaces != "" && (a.err != nil || a.grant.Token == 0) {
+		a.l.releaser.Add(store.Claim{Name: a.request.Name, Owner: a.request.Replaces}, span, false, time.Now())
 	}
 }
 

@@ -151,10 +151,6 @@ func (l *Locker) releaseRows(held []*hold) []error {
 		ls := h.lease.Load()
 		claims[i], spans[i] = ls.Claim, l.watchdog.Stop(ls)
 	}
-	if len(held) == 1 {
-		errs[0] = l.releaseBy(end, claims[0], spans[0], store.MinHold{}, "")
-		return errs
-	}
 	ctx, cancel := context.WithDeadline(context.Background(), end)
 	defer cancel()
 	var freed atomic.Int64

@@ -388,7 +388,7 @@ func (l *Locker) endHandles(locks []*Lock) (held []*hold, others []*Lock) {
 	defer l.mu.Unlock()
 	for _, k := range locks {
 		h := k.hold
-		alone := len(h.handles) == 1 && h.share == nil && h.downgraded == nil && h.minHold == 0
+		alone := len(locks) > 1 && len(h.handles) == 1 && h.share == nil && h.downgraded == nil && h.minHold == 0
 		if k.state() != nil || !alone || !l.watchdog.Alive(h.lease.Load()) {
 			others = append(others, k)
 			continue

@@ -952,7 +952,7 @@ var batches = []mutation{
 	},
 	{
 		"a lock of a set with another handle is not released", "multi.go",
-		"alone := len(h.handles) == 1 &&", "alone :=",
+		"len(locks) > 1 && len(h.handles) == 1 &&", "len(locks) > 1 &&",
 		"TestTryLockAllReenters",
 	},
 	{
