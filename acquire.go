@@ -437,7 +437,7 @@ func (c *call) run(a *attempt) error {
 	} else {
 		a.done = make(chan struct{})
 		a.l.working.Go(a.run)
-		if err = await(c, a.done, c.cutoff); err == nil || !a.detach() {
+		if err = await(c, a.done, c.cutoff); err == nil || !a.detach(a.cutAfter(detachedTimeout)) {
 			return nil
 		}
 	}

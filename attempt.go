@@ -3,7 +3,6 @@ package mysqllock
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,19 +36,15 @@ type attempt struct {
 
 // inFlight is a statement that continues if its caller returns before the reply.
 type inFlight struct {
-	done chan struct{} // closed by replied
-
-	mu       sync.Mutex // protects following fields
-	answered bool
-	cutoff   *time.Timer // cuts the statement off; nil unless the caller has returned
+	done   chan struct{}              // closed by replied
+	cutoff atomic.Pointer[time.Timer] // nil at first; then answered, or, if the caller has returned, what cuts the statement off
 }
+
+var answered = new(time.Timer)
 
 // replied records that the reply has arrived, and reports whether the caller had returned before.
 func (f *inFlight) replied() (detached bool) {
-	f.mu.Lock()
-	f.answered = true
-	cutoff := f.cutoff
-	f.mu.Unlock()
+	cutoff := f.cutoff.Swap(answered)
 	close(f.done)
 	if cutoff == nil {
 		return false
@@ -58,17 +53,14 @@ func (f *inFlight) replied() (detached bool) {
 	return true
 }
 
-// detach records that the caller returns before the reply, and calls cutoff, which must return
-// the timer that will cut the statement off. If the reply has arrived, detach returns false and
-// does nothing.
-func (f *inFlight) detach(cutoff func() *time.Timer) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.answered {
-		return false
+// detach records that the caller returns before the reply, and that cutoff will cut the statement
+// off. If the reply has arrived, detach stops cutoff and returns false.
+func (f *inFlight) detach(cutoff *time.Timer) bool {
+	if f.cutoff.CompareAndSwap(nil, cutoff) {
+		return true
 	}
-	f.cutoff = cutoff()
-	return true
+	cutoff.Stop()
+	return false
 }
 
 // attemptTimeout returns the time limit of an acquiring statement. A grant that arrives when its
@@ -202,11 +194,6 @@ func (a *attempt) undo() {
 		a.l.releaseClaim(a.request.Claim)
 	}
 	a.l.leaveQueue(a.waiter)
-}
-
-// detach lets the attempt continue without its caller. It returns false if the reply has arrived.
-func (a *attempt) detach() bool {
-	return a.inFlight.detach(func() *time.Timer { return a.cutAfter(detachedTimeout) })
 }
 
 // undoUnknown has the releaser undo a failed attempt if it may have acquired the row.

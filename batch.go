@@ -83,11 +83,6 @@ func (b *batch) probe() (again time.Duration) {
 	return outage.ProbeInterval
 }
 
-// detach lets the batch continue without its caller. It returns false if the reply has arrived.
-func (b *batch) detach() bool {
-	return b.inFlight.detach(func() *time.Timer { return time.AfterFunc(detachedTimeout, b.cancel) })
-}
-
 // undo releases whatever the batch has acquired or may have acquired, and leaves the queues.
 func (b *batch) undo() {
 	if b.err == nil {

@@ -280,16 +280,15 @@ func (c *setCall) set() *LockSet {
 // this process already waits. It returns an error if the call must end. After a transient error it
 // returns nil, and acquireNext then finds out whether the database replies.
 func (c *setCall) acquireFree() error {
+	if c.ctx.Err() != nil {
+		return c.l.canceled(c.ctx)
+	}
 	b := c.join()
 	if len(b.calls) < 2 {
 		b.leave(0)
 		return nil
 	}
 	first := b.calls[0]
-	if c.ctx.Err() != nil {
-		b.leave(0)
-		return c.l.canceled(c.ctx)
-	}
 	if c.wait != WaitForever {
 		first.wait = c.left()
 		if c.wait <= 0 {
@@ -301,7 +300,7 @@ func (c *setCall) acquireFree() error {
 		defer time.AfterFunc(limit, func() { close(cutoff) }).Stop()
 	}
 	b.start()
-	if err := await(first, b.done, first.cutoff); err != nil && b.detach() {
+	if err := await(first, b.done, first.cutoff); err != nil && b.detach(time.AfterFunc(detachedTimeout, b.cancel)) {
 		return err
 	}
 	return c.beginHolds(b)
