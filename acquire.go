@@ -391,18 +391,14 @@ func (c *call) reenter() (*Lock, error) {
 	}
 	l := c.l
 	l.mu.Lock()
+	defer l.unlockMu()
 	h := l.holds[c.key()]
 	if h == nil {
-		l.mu.Unlock()
 		return nil, nil
 	}
-	if lost := l.checkLoss(h); lost || h.ended != nil {
-		err := h.ended
-		l.mu.Unlock()
-		l.finishLoss(h, lost)
-		return nil, err
+	if l.checkLoss(h); h.ended != nil {
+		return nil, h.ended
 	}
-	defer l.mu.Unlock()
 	if c.ctx.Err() != nil {
 		return nil, l.canceled(c.ctx)
 	}

@@ -55,9 +55,7 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 	l.mu.Lock()
 	close(l.done)
 	for _, h := range l.holds {
-		if l.checkLoss(h) {
-			defer l.finishLoss(h, true)
-		} else if h.ended == nil {
+		if l.checkLoss(h); h.ended == nil {
 			l.endHold(h, ErrClosed)
 			held = append(held, h)
 			if l.leaveShareLocked(h) {
@@ -75,7 +73,7 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 		}
 	}
 	clear(l.holds)
-	l.mu.Unlock()
+	l.unlockMu()
 
 	_, err := undo.ReleaseAll(ctx, l.repo, claims, func(names []string, n int64, next store.Process) {
 		l.released.Add(n)

@@ -45,8 +45,7 @@ func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error)
 	if err := l.lockAfterDowngrade(ctx, h); err != nil {
 		return "", err
 	}
-	lost := l.checkLoss(h)
-	defer l.finishLoss(h, lost)
+	l.checkLoss(h)
 	err := k.state()
 	switch {
 	case err != nil:
@@ -58,7 +57,7 @@ func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error)
 		err = causeOf(ctx)
 	}
 	if err != nil {
-		l.mu.Unlock()
+		l.unlockMu()
 		return "", err
 	}
 	// The handle ends first, because the new lease may be shorter than the one that it trusts.
@@ -192,16 +191,13 @@ var errHeld = errors.New("the owner holds the lock already")
 // unlocked yet.
 func (l *Locker) requireNoHold(key holdKey) error {
 	l.mu.Lock()
+	defer l.unlockMu()
 	h := l.holds[key]
 	if h == nil {
-		l.mu.Unlock()
 		return nil
 	}
-	lost := l.checkLoss(h)
-	err := cmp.Or(h.ended, errHeld)
-	l.mu.Unlock()
-	l.finishLoss(h, lost)
-	return err
+	l.checkLoss(h)
+	return cmp.Or(h.ended, errHeld)
 }
 
 // attachRow makes a claim the owner of a ticket's row. After an error, the releaser releases the

@@ -206,15 +206,25 @@ func (h *hold) expired() bool {
 	return deadline != 0 && lease.Now() >= deadline
 }
 
-// checkLoss ends the hold if its lease has ended, and reports whether it did. The caller holds
-// mu, and must call finishLoss after unlocking it.
-func (l *Locker) checkLoss(h *hold) (lost bool) {
+// checkLoss ends the hold if its lease has ended. The caller holds mu, and must unlock it with
+// unlockMu.
+func (l *Locker) checkLoss(h *hold) {
 	if h.ended != nil || h.live() || !h.expired() && (l.watchdog.Alive(h.lease.Load()) || h.downgradeTookRow()) {
-		return false
+		return
 	}
 	l.working.Add(1) // safe: Close ends all holds before it waits for working
 	l.endHold(h, ErrLost)
-	return true
+	l.losses = append(l.losses, h)
+}
+
+// unlockMu unlocks mu, and reports the losses that checkLoss has found.
+func (l *Locker) unlockMu() {
+	losses := l.losses
+	l.losses = nil
+	l.mu.Unlock()
+	for _, h := range losses {
+		l.finishLoss(h)
+	}
 }
 
 // downgradeTookRow reports whether the hold's row may have another owner only because a downgrade
@@ -225,18 +235,13 @@ func (h *hold) downgradeTookRow() bool {
 
 // LeaseLost is called by the watchdog when the lease can no longer be trusted.
 func (h *hold) LeaseLost() {
-	l := h.locker
-	l.mu.Lock()
-	lost := l.checkLoss(h)
-	l.mu.Unlock()
-	l.finishLoss(h, lost)
+	h.locker.mu.Lock()
+	h.locker.checkLoss(h)
+	h.locker.unlockMu()
 }
 
-// finishLoss reports the loss that checkLoss has found, if lost is set, and leaves the queue.
-func (l *Locker) finishLoss(h *hold, lost bool) {
-	if !lost {
-		return
-	}
+// finishLoss reports a loss and leaves the queue.
+func (l *Locker) finishLoss(h *hold) {
 	defer l.working.Done()
 	reason := l.watchdog.Reason(h.lease.Load())
 	if h.expired() {

@@ -110,6 +110,7 @@ type Locker struct {
 	holds  map[holdKey]*hold // a lost hold stays here until its last handle is unlocked
 	held   int               // holds that have not ended
 	shares map[string]*share // by name; the shares that further holds may join
+	losses []*hold           // found by checkLoss; unlockMu reports them
 }
 
 // A Lock is a handle for a lock that was acquired. Each handle needs one [Lock.Unlock]. It is safe
@@ -348,11 +349,9 @@ func (k *Lock) Err() error {
 	}
 	l := k.locker
 	l.mu.Lock()
-	lost := l.checkLoss(k.hold)
-	err := k.state()
-	l.mu.Unlock()
-	l.finishLoss(k.hold, lost)
-	return err
+	defer l.unlockMu()
+	l.checkLoss(k.hold)
+	return k.state()
 }
 
 // state returns why the handle has ended, or nil if it is open. The caller holds mu.
@@ -387,11 +386,10 @@ func (k *Lock) Unlock() error { return k.UnlockAfter(0) }
 func (k *Lock) unlock(held time.Duration) error {
 	l, h := k.locker, k.hold
 	l.lockAfterDowngrade(context.Background(), h)
-	lost := l.checkLoss(h)
-	defer l.finishLoss(h, lost)
+	l.checkLoss(h)
 	err := k.state()
 	if err == ErrNotHeld || err == ErrClosed {
-		l.mu.Unlock()
+		l.unlockMu()
 		return err
 	}
 	k.end(ErrNotHeld)
@@ -403,7 +401,7 @@ func (k *Lock) unlock(held time.Duration) error {
 			l.requestsChanged(h)
 		}
 		downgrade := err == nil && l.startDowngrade(h)
-		l.mu.Unlock()
+		l.unlockMu()
 		if downgrade {
 			l.downgrade(h, firstBackoff)
 		}
@@ -411,7 +409,7 @@ func (k *Lock) unlock(held time.Duration) error {
 	}
 	delete(l.holds, h.key)
 	if err != nil {
-		l.mu.Unlock()
+		l.unlockMu()
 		return err
 	}
 	l.endHold(h, ErrNotHeld)

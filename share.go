@@ -314,16 +314,15 @@ func (l *Locker) downgrade(h *hold, pause background.Backoff) {
 	if gone {
 		l.watchdog.Stop(ls)
 	}
-	lost := l.checkLoss(h)
-	l.mu.Unlock()
 	close(h.downgraded)
+	l.checkLoss(h)
+	l.unlockMu()
 	if unused {
 		l.releaser.Add(g.Claim, length, err != nil, time.Now())
 	}
 	if gone {
 		l.releaser.Add(ls.Claim, lease.UntilReleased, false, time.Now())
 	}
-	l.finishLoss(h, lost)
 	l.leaveQueue(waiter)
 	switch {
 	case err == nil:

@@ -190,7 +190,7 @@ var general = []mutation{
 	},
 	{
 		"re-entry checks that the lease is alive", "acquire.go",
-		"if lost := l.checkLoss(h); lost || h.ended != nil {", "if lost := false; h.ended != nil && h.ended != ErrLost {",
+		"if l.checkLoss(h); h.ended != nil {\n\t\treturn nil, h.ended", "if h.ended != nil && h.ended != ErrLost {\n\t\treturn nil, h.ended",
 		"TestLossWithALateTimer|TestLossIsLearnt|TestHandles",
 	},
 	{
