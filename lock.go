@@ -124,12 +124,11 @@ type Lock struct {
 	parent    context.Context // the caller's context, from which Context derives ctx
 	open      atomic.Bool     // whether ended is nil
 	set       *LockSet        // the set that contains the handle, or nil
-	ended     error           // nil while the handle is open; then ErrLost, ErrNotHeld or ErrClosed
 
 	ctxMu  sync.Mutex      // protects following fields
+	ended  error           // nil while the handle is open; then ErrLost, ErrNotHeld or ErrClosed. The Locker's mu protects it, too
 	ctx    context.Context // nil until Context is called
 	cancel context.CancelCauseFunc
-	cause  error // why the handle ended first; nil while it is open
 }
 
 // An owner is identified by its address, so it must not have size zero.
@@ -309,15 +308,15 @@ func (k *Lock) Context() context.Context {
 	defer k.ctxMu.Unlock()
 	if k.ctx == nil {
 		ctx := k.parent
-		if k.cause != nil {
-			ctx = context.WithoutCancel(ctx) // the handle has ended already, and cause says why
+		if k.ended != nil {
+			ctx = context.WithoutCancel(ctx) // its cause must be ended
 		}
 		if ctx.Value(ownerKey{}) != any(k.hold.owner) {
 			ctx = context.WithValue(ctx, ownerKey{}, k.hold.owner)
 		}
 		k.ctx, k.cancel = context.WithCancelCause(ctx)
-		if k.cause != nil {
-			k.cancel(k.cause)
+		if k.ended != nil {
+			k.cancel(k.ended)
 		}
 	}
 	return k.ctx
@@ -325,13 +324,10 @@ func (k *Lock) Context() context.Context {
 
 // end ends the handle and its context. The caller holds the Locker's mu.
 func (k *Lock) end(why error) {
-	k.ended = why
 	k.open.Store(false)
 	k.ctxMu.Lock()
 	defer k.ctxMu.Unlock()
-	if k.cause == nil {
-		k.cause = why
-	}
+	k.ended = why
 	if k.cancel != nil {
 		k.cancel(why)
 	}

@@ -88,20 +88,17 @@ func (s *LockSet) Context() context.Context { return s.ctx }
 // Err returns nil if the leases of all locks can be trusted at this moment. Otherwise it returns
 // [ErrLost], [ErrNotHeld] if the set was unlocked, or [ErrClosed]. It never blocks on the database.
 func (s *LockSet) Err() error {
-	open := false
+	all := ErrNotHeld
 	for _, k := range s.locks {
 		switch err := k.Err(); err {
 		case nil:
-			open = true
+			all = nil
 		case ErrNotHeld:
 		default:
 			return err
 		}
 	}
-	if !open {
-		return ErrNotHeld
-	}
-	return nil
+	return all
 }
 
 // Unlock unlocks all locks of the set and ends its Context. It releases them with one statement,
