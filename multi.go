@@ -323,10 +323,9 @@ func (c *setCall) join() *batch {
 			l.leaveQueue(w)
 			return b
 		}
-		b.req.Names = append(b.req.Names, name)
 		one := c.one(name, requested)
 		one.waiter = w
-		b.calls = append(b.calls, one)
+		b.add(one)
 	}
 	return b
 }
@@ -345,7 +344,7 @@ func (c *setCall) beginHolds(b *batch) error {
 		}
 		return nil
 	}
-	l.releaseClaims(b.grant.Unwanted, b.req.Lease)
+	l.releaseLater(b.grant.Unwanted, b.req.Lease, false)
 	for i, claim := range b.req.Claims(b.grant.Granted) {
 		one := b.calls[i]
 		one.observed = c.observe(one.name)
