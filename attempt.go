@@ -96,10 +96,10 @@ func (c *call) attempt(offer *handoff) *attempt {
 	a.inline = l.dbIsFast.Load() && a.request.Replaces == "" && !c.again
 	// The statement may wait for a locked row or on a dead connection.
 	timeout := attemptTimeout(lease)
-	if left := time.Until(c.cutoffTime); a.inline && !c.cutoffTime.IsZero() && left < timeout {
-		timeout = min(timeout, left+cancelGrace)
-	}
 	if a.inline {
+		if !c.cutoffTime.IsZero() {
+			timeout = min(timeout, time.Until(c.cutoffTime)+cancelGrace)
+		}
 		a.ctx, a.cancel = context.WithTimeout(parent, timeout)
 	} else {
 		a.ctx, a.cancel = context.WithCancel(parent)

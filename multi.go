@@ -46,7 +46,7 @@ func (l *Locker) TryLockAll(ctx context.Context, names []string, wait, lease tim
 	case len(names) > store.BatchSize:
 		return nil, fmt.Errorf("mysqllock: acquire all: %d names; the limit is %d", len(names), store.BatchSize)
 	}
-	c := &setCall{began: time.Now(), names: names}
+	c := &setCall{requested: lease, began: time.Now(), names: names}
 	err := c.init(ctx, l, request{wait: wait, lease: lease})
 	for _, name := range names {
 		if err := cmp.Or(checkName(name), checkLease(lease)); err != nil {
@@ -127,11 +127,11 @@ func (s *LockSet) Unlock() error {
 
 // A setCall is one TryLockAll in progress. It acquires the names in sorted order.
 type setCall struct {
-	call   // without a name; ctx has the owner
-	began  time.Time
-	names  []string // not acquired yet
-	locks  []*Lock
-	waited bool // the call has waited for a name: its locks request AutoRenew until all are acquired
+	call                    // without a name; ctx has the owner, and lease is AutoRenew once the call has waited for a name
+	requested time.Duration // the lease of the locks when all are acquired
+	began     time.Time
+	names     []string // not acquired yet
+	locks     []*Lock
 }
 
 func (c *setCall) acquireAll() error {
@@ -160,7 +160,7 @@ func (c *setCall) acquireAll() error {
 func (c *setCall) reenterAll() error {
 	var others []string
 	for _, name := range c.names {
-		k, err := c.one(name, c.lease).reenter()
+		k, err := c.one(name).reenter()
 		if k == nil && err == nil {
 			others = append(others, name)
 			continue
@@ -175,23 +175,18 @@ func (c *setCall) reenterAll() error {
 }
 
 // one returns a call for one of the names.
-func (c *setCall) one(name string, lease time.Duration) *call {
+func (c *setCall) one(name string) *call {
 	one := c.call
-	one.name, one.queueName, one.lease = name, name, lease
+	one.name, one.queueName = name, name
 	return &one
 }
 
 // acquireNext acquires the first of the remaining names with TryLock, which waits, unlike a batch.
 func (c *setCall) acquireNext() error {
-	name, lease := c.names[0], c.lease
-	if !c.waited && (len(c.locks) > 0 || len(c.names) > 1) {
-		c.waited = true
+	if len(c.locks) > 0 || len(c.names) > 1 {
 		c.setLease(AutoRenew)
 	}
-	if c.waited {
-		lease = AutoRenew
-	}
-	k, err := c.l.TryLock(c.ctx, name, c.left(), lease)
+	k, err := c.l.TryLock(c.ctx, c.names[0], c.left(), c.lease)
 	if err == nil {
 		c.locks, c.names = append(c.locks, k), c.names[1:]
 	}
@@ -206,12 +201,13 @@ func (c *setCall) left() time.Duration {
 	return max(c.wait-time.Since(c.began), time.Millisecond)
 }
 
-// setLease makes the locks acquired so far request another lease, counted from now: AutoRenew, or the
-// fixed lease of the call.
+// setLease changes the lease that the call requests, and that of the locks acquired so far, which is
+// then counted from now.
 func (c *setCall) setLease(length time.Duration) {
-	if c.lease == AutoRenew {
+	if c.lease == length {
 		return
 	}
+	c.lease = length
 	now := time.Now()
 	r := requestOf(length, now)
 	l := c.l
@@ -220,7 +216,7 @@ func (c *setCall) setLease(length time.Duration) {
 	for _, k := range c.locks {
 		k.requested = r
 		// Pass makes the lease end in time even if the row has a longer one.
-		if h := k.hold; r.Auto || len(h.handles) > 1 || !l.watchdog.Pass(h.lease.Load(), r, c.lease, h, now) {
+		if h := k.hold; r.Auto || len(h.handles) > 1 || !l.watchdog.Pass(h.lease.Load(), r, length, h, now) {
 			l.requestsChanged(h)
 		}
 	}
@@ -229,10 +225,7 @@ func (c *setCall) setLease(length time.Duration) {
 // finish ends the AutoRenew of a call that has waited, and returns an error if a lock was lost
 // meanwhile.
 func (c *setCall) finish() error {
-	if !c.waited {
-		return nil
-	}
-	c.setLease(c.lease)
+	c.setLease(c.requested)
 	for _, k := range c.locks {
 		if err := k.Err(); err != nil {
 			return opError("acquire", k.Name(), err)
@@ -307,11 +300,7 @@ func (c *setCall) acquireFree() error {
 func (c *setCall) join() *batch {
 	l := c.l
 	b := &batch{l: l, inFlight: inFlight{done: make(chan struct{})}}
-	requested := c.lease
-	if c.waited {
-		requested = AutoRenew
-	}
-	b.req = store.BatchRequest{Holder: c.holder, Owner: store.NewOwnerID(l.process), Lease: l.rowLease(requested)}
+	b.req = store.BatchRequest{Holder: c.holder, Owner: store.NewOwnerID(l.process), Lease: l.rowLease(c.lease)}
 	for _, name := range c.names {
 		w, _ := l.queues.Join(queue.Request{Name: name, Owner: c.owner, NoWait: true})
 		if w == nil {
@@ -323,7 +312,7 @@ func (c *setCall) join() *batch {
 			l.leaveQueue(w)
 			return b
 		}
-		one := c.one(name, requested)
+		one := c.one(name)
 		one.waiter = w
 		b.add(one)
 	}

@@ -927,12 +927,12 @@ var batches = []mutation{
 	},
 	{
 		"a set keeps its locks while it waits", "multi.go",
-		"\t\tc.waited = true\n\t\tc.setLease(AutoRenew)", "\t\tc.waited = true",
+		"\t\tc.setLease(AutoRenew)\n", "",
 		"TestFixedLeasesOfASet",
 	},
 	{
 		"the fixed leases of a set end", "multi.go",
-		"\tc.setLease(c.lease)\n", "",
+		"\tc.setLease(c.requested)\n", "",
 		"TestFixedLeasesOfASet",
 	},
 	{
