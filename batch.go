@@ -127,14 +127,13 @@ func (l *Locker) releaseLater(claims []store.Claim, lease time.Duration, mayBeGr
 
 // releaseRows releases the rows of holds, and returns an error for each.
 func (l *Locker) releaseRows(held []*hold) []error {
-	end := time.Now().Add(unlockTimeout)
 	errs := make([]error, len(held))
 	claims, spans := make([]store.Claim, len(held)), make([]time.Duration, len(held))
 	for i, h := range held {
 		ls := h.lease.Load()
 		claims[i], spans[i] = ls.Claim, l.watchdog.Stop(ls)
 	}
-	ctx, cancel := context.WithDeadline(context.Background(), end)
+	ctx, cancel := context.WithTimeout(context.Background(), unlockTimeout)
 	defer cancel()
 	var freed atomic.Int64
 	unknown, err := undo.ReleaseAll(ctx, l.repo, claims, func(names []string, n int64, next store.Process) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/lease"
@@ -21,7 +22,7 @@ type LockSet struct {
 	locks    []*Lock // sorted by name
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
-	unlocked bool // protected by the Locker's mu
+	unlocked atomic.Bool
 }
 
 // TryLockAll acquires the locks of all names, or none of them, within one wait. Duplicates count
@@ -107,22 +108,18 @@ func (s *LockSet) Err() error {
 // It returns nil on success; [ErrNotHeld] if the set was unlocked before; [ErrClosed] after
 // Close; otherwise the errors of [Lock.Unlock] for each lock, joined.
 func (s *LockSet) Unlock() error {
-	l := s.locker
-	l.mu.Lock()
 	var err error
-	switch {
-	case l.isClosed():
-		err = ErrClosed
-	case s.unlocked:
+	if s.unlocked.Swap(true) {
 		err = ErrNotHeld
 	}
-	s.unlocked = true
-	l.mu.Unlock()
+	if s.locker.isClosed() {
+		err = ErrClosed
+	}
 	s.cancel(cmp.Or(err, ErrNotHeld))
 	if err != nil {
 		return opError("unlock", s.locks[0].Name(), err)
 	}
-	return l.unlockAll(s.locks)
+	return s.locker.unlockAll(s.locks)
 }
 
 // A setCall is one TryLockAll in progress. It acquires the names in sorted order.
@@ -362,11 +359,19 @@ func (l *Locker) unlockAll(locks []*Lock) error {
 			errs = append(errs, opError("unlock", k.Name(), err))
 		}
 	}
-	return errors.Join(append(errs, l.releaseAll(held))...)
+	if len(held) > 0 {
+		defer l.working.Done()
+		for i, err := range l.releaseRows(held) {
+			err = outage.Describe(err)
+			l.rowReleased(held[i], err)
+			errs = append(errs, opError("unlock", held[i].key.name, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
-// endHandles ends each handle that is the only one of its hold, and with it the hold. The caller
-// must release the rows of these holds with releaseAll, and unlock the other handles one by one.
+// endHandles ends each handle that is the only one of its hold, and with it the hold. The caller must
+// release the rows of these holds, and then call working.Done; and unlock the other handles one by one.
 func (l *Locker) endHandles(locks []*Lock) (held []*hold, others []*Lock) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -386,19 +391,4 @@ func (l *Locker) endHandles(locks []*Lock) (held []*hold, others []*Lock) {
 		l.working.Add(1) // safe: Close ends all handles before it waits for working
 	}
 	return held, others
-}
-
-// releaseAll releases the rows of holds that endHandles has ended.
-func (l *Locker) releaseAll(held []*hold) error {
-	if len(held) == 0 {
-		return nil
-	}
-	defer l.working.Done()
-	errs := l.releaseRows(held)
-	for i, h := range held {
-		err := outage.Describe(errs[i])
-		l.rowReleased(h, err)
-		errs[i] = opError("unlock", h.key.name, err)
-	}
-	return errors.Join(errs...)
 }
