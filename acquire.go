@@ -104,7 +104,10 @@ func (l *Locker) tryAcquire(ctx context.Context, r request, o *observation) (*Lo
 func (c *call) init(ctx context.Context, l *Locker, r request) (err error) {
 	c.request, c.l, c.ctx = r, l, ctx
 	c.queueName, c.noWait = store.QueueName(r.mode, r.name), r.wait <= 0
-	own, found := ownerOf(ctx)
+	own, found := ctx.Value(ownerKey{}).(*owner)
+	if !found {
+		own = new(owner)
+	}
 	c.owner, c.reentrant = own, found && r.mode != store.Permit
 	c.holder, err = holderOf(ctx)
 	return err
@@ -462,14 +465,6 @@ func (c *call) runInline(a *attempt) {
 		}
 	}()
 	a.send()
-}
-
-// ownerOf returns the owner of ctx, or a new one if it has none.
-func ownerOf(ctx context.Context) (own *owner, found bool) {
-	if own, found = ctx.Value(ownerKey{}).(*owner); !found {
-		own = new(owner)
-	}
-	return own, found
 }
 
 // key returns the key of the hold. Permits are not re-entrant, so each has an owner of its own.
