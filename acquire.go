@@ -428,7 +428,6 @@ func (c *call) run(a *attempt) error {
 	var err error
 	if a.inline {
 		c.runInline(a)
-		c.report(a)
 		if err = c.ended(); err == nil || a.err != nil && !store.Transient(a.err) {
 			return nil
 		}
@@ -443,17 +442,8 @@ func (c *call) run(a *attempt) error {
 	return err
 }
 
-// report records what the reply to an attempt shows, in case the call must end.
-func (c *call) report(a *attempt) {
-	switch {
-	case a.err != nil:
-		c.failed(a.err)
-	case a.grant.Token == 0:
-		c.l.outages.Probed(c.waiter.State, c.waiter, store.RowHeld, nil)
-	}
-}
-
-// runInline runs the attempt on the caller's goroutine.
+// runInline runs the attempt on the caller's goroutine. It records what the reply shows, in case the
+// call must end.
 func (c *call) runInline(a *attempt) {
 	if c.ctx.Done() != nil {
 		defer context.AfterFunc(c.ctx, func() { time.AfterFunc(cancelGrace, a.cancel) })()
@@ -465,6 +455,12 @@ func (c *call) runInline(a *attempt) {
 		}
 	}()
 	a.send()
+	switch {
+	case a.err != nil:
+		c.failed(a.err)
+	case a.grant.Token == 0:
+		c.l.outages.Probed(c.waiter.State, c.waiter, store.RowHeld, nil)
+	}
 }
 
 // key returns the key of the hold. Permits are not re-entrant, so each has an owner of its own.
