@@ -90,30 +90,40 @@ func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error)
 // detachRow makes a ticket the owner of a row. If that fails, the releaser releases the row,
 // whichever of the claim and the ticket then owns it.
 func (l *Locker) detachRow(ctx context.Context, req store.DetachRequest, span time.Duration) error {
-	limited, cancel := context.WithTimeout(ctx, unlockTimeout)
-	defer cancel()
-	defer context.AfterFunc(l.background, cancel)()
-	maybe := false // the ticket may own the row now, or later
 	var next store.Process
 	var sent time.Time
-	err := l.onRow(limited, req.Claim, func(ctx context.Context) (detached bool, err error) {
+	err := l.changeOwner(ctx, req.Claim, store.Claim{Name: req.Name, Owner: req.Ticket}, req.Lease, func(ctx context.Context) (detached bool, err error) {
 		detached, next, sent, err = l.repo.Detach(ctx, req)
-		maybe = maybe || store.OutcomeUnknown(err)
 		return detached, err
 	})
-	if err == nil {
+	switch {
+	case err == nil:
 		l.waker.Released([]string{req.Name}, next) // waiters learn when the row may be free
 		if time.Since(sent) >= req.Lease {
 			return ErrLost // the lease may have ended
 		}
-		return nil
-	}
-	if err != ErrLost {
+	case err != ErrLost:
 		l.releaser.Add(req.Claim, span, false, time.Now())
 		err = l.handoverError(ctx, err)
 	}
-	if maybe {
-		l.releaser.Add(store.Claim{Name: req.Name, Owner: req.Ticket}, req.Lease, true, time.Now())
+	return err
+}
+
+// changeOwner sends a statement that replaces the claim that owns a row, and repeats it until its
+// outcome is known, or ctx, Close or unlockTimeout ends that. After an error, the releaser releases
+// the row, with the given lease, if the new claim may own it.
+func (l *Locker) changeOwner(ctx context.Context, from, to store.Claim, lease time.Duration, send func(ctx context.Context) (changed bool, err error)) error {
+	limited, cancel := context.WithTimeout(ctx, unlockTimeout)
+	defer cancel()
+	defer context.AfterFunc(l.background, cancel)()
+	maybe := false // the new claim may own the row now, or later
+	err := l.onRow(limited, from, func(ctx context.Context) (changed bool, err error) {
+		changed, err = send(ctx)
+		maybe = maybe || err != ErrLost && err != ErrClosed && store.OutcomeUnknown(err)
+		return changed, err
+	})
+	if err != nil && maybe {
+		l.releaser.Add(to, lease, true, time.Now())
 	}
 	return err
 }
@@ -203,32 +213,20 @@ func (l *Locker) requireNoHold(key holdKey) error {
 // attachRow makes a claim the owner of a ticket's row. After an error, the releaser releases the
 // row if the claim may own it.
 func (l *Locker) attachRow(ctx context.Context, req store.AttachRequest) (g store.Grant, err error) {
-	limited, cancel := context.WithTimeout(ctx, unlockTimeout)
-	defer cancel()
-	defer context.AfterFunc(l.background, cancel)()
 	detached := store.Claim{Name: req.Name, Owner: req.Ticket}
-	maybe := false // the new claim may own the row now, or later
-	err = l.onRow(limited, detached, func(ctx context.Context) (attached bool, err error) {
+	err = l.changeOwner(ctx, detached, req.Claim, req.Lease, func(ctx context.Context) (attached bool, err error) {
 		if l.isClosed() {
 			return false, ErrClosed
 		}
 		if g, err = l.repo.Attach(ctx, req); err == store.ErrTicketExpired {
 			return false, ErrLost
 		}
-		maybe = maybe || store.OutcomeUnknown(err)
 		return g.Token > 0, err
 	})
-	switch err {
-	case nil:
-		return g, nil
-	case ErrLost, ErrClosed:
-	default:
+	if err != nil && err != ErrLost && err != ErrClosed {
 		err = l.attachError(ctx, detached, err)
 	}
-	if maybe {
-		l.releaser.Add(req.Claim, req.Lease, true, time.Now())
-	}
-	return store.Grant{}, err
+	return g, err
 }
 
 // attachError classifies the error of an Attach that gives up on the row of a ticket.

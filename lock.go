@@ -92,7 +92,7 @@ type Locker struct {
 	process  store.Process // the random id that begins every owner id of this Locker
 	dbIsFast atomic.Bool   // the last attempt had its reply within fastReply
 
-	confirming atomic.Pointer[lease.Lease] // the lease whose row is being checked in the background, or nil
+	confirming atomic.Bool // a row is being checked in the background
 
 	waiting                            atomic.Int64
 	acquired, notAcquired, unavailable atomic.Int64
