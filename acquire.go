@@ -63,12 +63,8 @@ func (l *Locker) tryAcquire(ctx context.Context, r request, o *observation) (*Lo
 		return nil, err
 	}
 	// Re-entering a lock and joining a share need no call on the heap.
-	inMemory := call{request: r, l: l, ctx: ctx, queueName: store.QueueName(r.mode, r.name), noWait: r.wait <= 0, observed: o}
-	var found bool
-	inMemory.owner, found = ownerOf(ctx)
-	inMemory.reentrant = found && r.mode != store.Permit
-	var err error
-	if inMemory.holder, err = holderOf(ctx); err != nil {
+	inMemory := call{observed: o}
+	if err := inMemory.init(ctx, l, r); err != nil {
 		return nil, err
 	}
 	if k, err := inMemory.reenter(); k != nil || err != nil {
@@ -79,7 +75,6 @@ func (l *Locker) tryAcquire(ctx context.Context, r request, o *observation) (*Lo
 	}
 	c := new(call)
 	*c = inMemory
-	wait := r.wait
 	if c.noWait {
 		c.wait = noWaitTimeout
 	}
@@ -90,7 +85,7 @@ func (l *Locker) tryAcquire(ctx context.Context, r request, o *observation) (*Lo
 		return nil, ErrClosed
 	}
 	defer l.working.Done()
-	if wait != WaitForever {
+	if c.wait != WaitForever {
 		// A timer's channel would not do: a call may receive from timeout more than once.
 		timeout := make(chan struct{})
 		c.timeout = timeout
@@ -103,6 +98,19 @@ func (l *Locker) tryAcquire(ctx context.Context, r request, o *observation) (*Lo
 		c.cutoffTime = time.Now().Add(max(c.wait, minTimeout))
 	}
 	return c.acquire()
+}
+
+// init sets the fields that are known from the start.
+func (c *call) init(ctx context.Context, l *Locker, r request) (err error) {
+	c.request, c.l, c.ctx = r, l, ctx
+	c.queueName, c.noWait = store.QueueName(r.mode, r.name), r.wait <= 0
+	own, found := ctx.Value(ownerKey{}).(*owner)
+	if !found {
+		own = new(owner)
+	}
+	c.owner, c.reentrant = own, found && r.mode != store.Permit
+	c.holder, err = holderOf(ctx)
+	return err
 }
 
 func checkName(name string) error {
@@ -119,14 +127,23 @@ func checkLease(lease time.Duration) error {
 	return nil
 }
 
+// checkFixedLease is checkLease for a lease that must not be AutoRenew.
+func checkFixedLease(lease time.Duration) error {
+	if lease < minLease {
+		return fmt.Errorf("%w: %v; want at least %v", ErrInvalidLease, lease, minLease)
+	}
+	return nil
+}
+
 // enter registers a call, so that Close waits for it. It returns false after Close.
 func (l *Locker) enter() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.closed {
-		l.working.Add(1)
+	if l.isClosed() {
+		return false
 	}
-	return !l.closed
+	l.working.Add(1)
+	return true
 }
 
 // acquire waits until the call is the head of the name's queue. It then makes attempts until one
@@ -153,19 +170,14 @@ func (c *call) acquire() (*Lock, error) {
 	}
 	offer := w.TakeOffer()
 	for c.pause = firstBackoff; ; {
-		// The owner may have a hold that is lost but not yet unlocked.
-		if k, err := c.reenter(); k != nil || err != nil {
+		k, err := c.reenter() // the owner may have a hold that is lost but not yet unlocked
+		if k == nil && err == nil {
+			k, err = c.joinShareAsHead()
+		}
+		if k != nil || err != nil {
 			l.releaseHandoff(offer)
 			c.leave()
 			return k, err
-		}
-		if err := c.lookForRequests(); err != nil {
-			c.leave()
-			return nil, err
-		}
-		if k := c.joinShare(true); k != nil {
-			c.leave()
-			return k, nil
 		}
 		if offer != nil {
 			if k := c.adopt(offer); k != nil {
@@ -223,7 +235,7 @@ func (l *Locker) undo(fn func()) {
 
 // releaseClaim releases the claim of a name that was not granted.
 func (l *Locker) releaseClaim(claim store.Claim) {
-	if err := l.release(claim, store.ClaimLease); err != nil {
+	if err := l.releaseBy(time.Now().Add(unlockTimeout), claim, store.ClaimLease, store.MinHold{}, ""); err != nil {
 		l.log.Debug("mysqllock: release of a claim, trying again", "name", store.NameOf(claim.Name), "err", err)
 	}
 	l.queues.Wake(claim.Name)
@@ -309,7 +321,7 @@ func (c *call) refused() {
 // queue waits until the call is the head. If its owner acquires the lock by another call
 // meanwhile, queue returns a handle.
 func (c *call) queue() (*Lock, error) {
-	for {
+	for refused := false; ; {
 		select {
 		case <-c.waiter.Head:
 			return nil, nil
@@ -318,15 +330,14 @@ func (c *call) queue() (*Lock, error) {
 		if k, err := c.reenter(); k != nil || err != nil {
 			return k, err
 		}
+		if refused {
+			return nil, ErrNotAcquired
+		}
 		select {
 		case <-c.waiter.Head:
 		case <-c.waiter.Woken:
 		case <-c.waiter.Refused:
-			// The head may have acquired the lock for the same owner.
-			if k, err := c.reenter(); k != nil || err != nil {
-				return k, err
-			}
-			return nil, ErrNotAcquired
+			refused = true // but the head may have acquired the lock for the same owner
 		case <-c.ctx.Done():
 			return nil, c.canceled()
 		case <-c.timeout:
@@ -364,6 +375,17 @@ func (c *call) sleep(a *attempt) error {
 	return await(c, c.waiter.Woken, c.timeout)
 }
 
+// look reads rows, in at most confirmTimeout, and in the time that the call has left.
+func (c *call) look(names ...string) (rows map[string]store.Row, sent time.Time, err error) {
+	limit := confirmTimeout
+	if !c.cutoffTime.IsZero() {
+		limit = max(minTimeout, min(limit, time.Until(c.cutoffTime)))
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, limit)
+	defer cancel()
+	return c.l.repo.Look(ctx, names)
+}
+
 // reenter returns another handle if the owner of the call holds the lock, and an error if the
 // owner has lost it. Otherwise it returns nil, nil.
 func (c *call) reenter() (*Lock, error) {
@@ -372,18 +394,14 @@ func (c *call) reenter() (*Lock, error) {
 	}
 	l := c.l
 	l.mu.Lock()
+	defer l.unlockMu()
 	h := l.holds[c.key()]
 	if h == nil {
-		l.mu.Unlock()
 		return nil, nil
 	}
-	if lost := l.checkLoss(h); lost || h.ended != nil {
-		err := h.ended
-		l.mu.Unlock()
-		l.finishLoss(h, lost)
-		return nil, err
+	if l.checkLoss(h); h.ended != nil {
+		return nil, h.ended
 	}
-	defer l.mu.Unlock()
 	if c.ctx.Err() != nil {
 		return nil, l.canceled(c.ctx)
 	}
@@ -410,7 +428,6 @@ func (c *call) run(a *attempt) error {
 	var err error
 	if a.inline {
 		c.runInline(a)
-		c.report(a)
 		if err = c.ended(); err == nil || a.err != nil && !store.Transient(a.err) {
 			return nil
 		}
@@ -418,24 +435,15 @@ func (c *call) run(a *attempt) error {
 	} else {
 		a.done = make(chan struct{})
 		a.l.working.Go(a.run)
-		if err = await(c, a.done, c.cutoff); err == nil || !a.detach() {
+		if err = await(c, a.done, c.cutoff); err == nil || !a.detach(a.cutAfter(detachedTimeout)) {
 			return nil
 		}
 	}
 	return err
 }
 
-// report records what the reply to an attempt shows, in case the call must end.
-func (c *call) report(a *attempt) {
-	switch {
-	case a.err != nil:
-		c.failed(a.err)
-	case a.grant.Token == 0:
-		c.l.outages.Probed(c.waiter.State, c.waiter, store.RowHeld, nil)
-	}
-}
-
-// runInline runs the attempt on the caller's goroutine.
+// runInline runs the attempt on the caller's goroutine. It records what the reply shows, in case the
+// call must end.
 func (c *call) runInline(a *attempt) {
 	if c.ctx.Done() != nil {
 		defer context.AfterFunc(c.ctx, func() { time.AfterFunc(cancelGrace, a.cancel) })()
@@ -447,14 +455,12 @@ func (c *call) runInline(a *attempt) {
 		}
 	}()
 	a.send()
-}
-
-// ownerOf returns the owner of ctx, or a new one if it has none.
-func ownerOf(ctx context.Context) (own *owner, found bool) {
-	if own, found = ctx.Value(ownerKey{}).(*owner); !found {
-		own = new(owner)
+	switch {
+	case a.err != nil:
+		c.failed(a.err)
+	case a.grant.Token == 0:
+		c.l.outages.Probed(c.waiter.State, c.waiter, store.RowHeld, nil)
 	}
-	return own, found
 }
 
 // key returns the key of the hold. Permits are not re-entrant, so each has an owner of its own.

@@ -46,18 +46,14 @@ func infoOf(i store.Info) Info {
 // Holds. Inspect blocks for one round trip. It returns [ErrInvalidName], [ErrNoTable],
 // [ErrClosed], or the error of ctx or the database.
 func (l *Locker) Inspect(ctx context.Context, name string) (info Info, err error) {
-	err = l.admin(func() (err error) {
-		if err = checkName(name); err == nil {
+	if err = checkName(name); err == nil {
+		err = l.admin(func() error {
 			found, err := l.table.Inspect(ctx, name)
 			info = infoOf(found)
 			return err
-		}
-		return err
-	})
-	if err != nil {
-		return Info{}, opError("inspect", name, err)
+		})
 	}
-	return info, nil
+	return info, opError("inspect", name, err)
 }
 
 // List returns an Info for everything that is held now, sorted by name: each exclusive lock, each
@@ -101,10 +97,7 @@ func (l *Locker) ForceUnlock(ctx context.Context, name string) (held bool, err e
 	if err = checkName(name); err == nil {
 		held, err = l.force(ctx, name)
 	}
-	if err != nil {
-		return false, opError("force unlock", name, err)
-	}
-	return held, nil
+	return held, opError("force unlock", name, err)
 }
 
 // force frees the row of a lock and those of its shared holds, or the row of a slot. It reports
@@ -129,7 +122,7 @@ func (l *Locker) force(ctx context.Context, key string) (held bool, err error) {
 	if len(all) > 0 {
 		l.waker.Freed([]string{key}, next)
 	}
-	return len(all) > 0, err
+	return len(all) > 0 && err == nil, err
 }
 
 // Purge deletes the rows of locks, shared holds and permits that have been free for at least
@@ -152,10 +145,8 @@ func (l *Locker) Purge(ctx context.Context, idle time.Duration) (deleted int64, 
 
 // admin runs an operation on the table, and repeats it after a deadlock.
 func (l *Locker) admin(fn func() error) error {
-	select {
-	case <-l.done:
+	if l.isClosed() {
 		return ErrClosed
-	default:
 	}
 	for try := 1; ; try++ {
 		if err := fn(); !store.Contended(err) || try == 10 {

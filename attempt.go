@@ -3,7 +3,6 @@ package mysqllock
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,8 +20,7 @@ type attempt struct {
 	inline         bool // runs on the caller's goroutine
 	again          bool // an earlier attempt of the call was refused
 	request        store.AcquireRequest
-	handoff        *handoff    // whose owner in the row the attempt replaces, or nil
-	granted        store.Claim // the same for a row that a release has granted to this process; zero if there is none
+	handoff        *handoff // whose owner in the row the attempt replaces, or nil
 	waiter         *waiter
 	ctx            context.Context
 	cancel         context.CancelFunc
@@ -38,19 +36,15 @@ type attempt struct {
 
 // inFlight is a statement that continues if its caller returns before the reply.
 type inFlight struct {
-	done chan struct{} // closed by replied
-
-	mu       sync.Mutex // protects following fields
-	answered bool
-	cutoff   *time.Timer // cuts the statement off; nil unless the caller has returned
+	done   chan struct{}              // closed by replied
+	cutoff atomic.Pointer[time.Timer] // nil at first; then answered, or, if the caller has returned, what cuts the statement off
 }
+
+var answered = new(time.Timer)
 
 // replied records that the reply has arrived, and reports whether the caller had returned before.
 func (f *inFlight) replied() (detached bool) {
-	f.mu.Lock()
-	f.answered = true
-	cutoff := f.cutoff
-	f.mu.Unlock()
+	cutoff := f.cutoff.Swap(answered)
 	close(f.done)
 	if cutoff == nil {
 		return false
@@ -59,17 +53,14 @@ func (f *inFlight) replied() (detached bool) {
 	return true
 }
 
-// detach records that the caller returns before the reply, and calls cutoff, which must return
-// the timer that will cut the statement off. If the reply has arrived, detach returns false and
-// does nothing.
-func (f *inFlight) detach(cutoff func() *time.Timer) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.answered {
-		return false
+// detach records that the caller returns before the reply, and that cutoff will cut the statement
+// off. If the reply has arrived, detach stops cutoff and returns false.
+func (f *inFlight) detach(cutoff *time.Timer) bool {
+	if f.cutoff.CompareAndSwap(nil, cutoff) {
+		return true
 	}
-	f.cutoff = cutoff()
-	return true
+	cutoff.Stop()
+	return false
 }
 
 // attemptTimeout returns the time limit of an acquiring statement. A grant that arrives when its
@@ -98,18 +89,17 @@ func (c *call) attempt(offer *handoff) *attempt {
 		if offer.usedUp() && c.mode == store.Exclusive {
 			a.request.Replaced = offer.token
 		}
-	} else if c.granted != (store.Claim{}) {
-		a.granted, c.granted = c.granted, store.Claim{}
-		a.request.Replaces = a.granted.Owner
+	} else {
+		a.request.Replaces, c.granted = c.granted.Owner, store.Claim{}
 	}
 	parent := c.observed.addValues(l.background)
 	a.inline = l.dbIsFast.Load() && a.request.Replaces == "" && !c.again
 	// The statement may wait for a locked row or on a dead connection.
 	timeout := attemptTimeout(lease)
-	if left := time.Until(c.cutoffTime); a.inline && !c.cutoffTime.IsZero() && left < timeout {
-		timeout = min(timeout, left+cancelGrace)
-	}
 	if a.inline {
+		if !c.cutoffTime.IsZero() {
+			timeout = min(timeout, time.Until(c.cutoffTime)+cancelGrace)
+		}
 		a.ctx, a.cancel = context.WithTimeout(parent, timeout)
 	} else {
 		a.ctx, a.cancel = context.WithCancel(parent)
@@ -181,16 +171,16 @@ func (a *attempt) send() {
 	if fast := a.err == nil && time.Since(start) < fastReply; fast != a.l.dbIsFast.Load() {
 		a.l.dbIsFast.Store(fast)
 	}
-	replaced, span := a.granted, store.GrantLease
+	span := store.GrantLease
 	if a.handoff != nil {
 		a.continuesRange = a.request.Replaced > 0 && a.handoff.lease.Live()
-		replaced, span = a.handoff.lease.Claim, a.l.watchdog.Stop(a.handoff.lease)
+		span = a.l.watchdog.Stop(a.handoff.lease)
 		a.l.repo.HoldEnded()
 	}
 	// After a refusal, the old owner may still have the row: without autocommit, or when it is
 	// killed, the statement matches nothing. A row that is bound to a session would stay held.
-	if replaced != (store.Claim{}) && (a.err != nil || a.grant.Token == 0) {
-		a.l.releaser.Add(replaced, span, false, time.Now())
+	if a.request.Replaces != "" && (a.err != nil || a.grant.Token == 0) {
+		a.l.releaser.Add(store.Claim{Name: a.request.Name, Owner: a.request.Replaces}, span, false, time.Now())
 	}
 }
 
@@ -204,11 +194,6 @@ func (a *attempt) undo() {
 		a.l.releaseClaim(a.request.Claim)
 	}
 	a.l.leaveQueue(a.waiter)
-}
-
-// detach lets the attempt continue without its caller. It returns false if the reply has arrived.
-func (a *attempt) detach() bool {
-	return a.inFlight.detach(func() *time.Timer { return a.cutAfter(detachedTimeout) })
 }
 
 // undoUnknown has the releaser undo a failed attempt if it may have acquired the row.
@@ -232,9 +217,15 @@ func (a *attempt) undoUnknown() {
 // release releases the row of an unwanted grant, and wakes the next waiter.
 func (a *attempt) release() {
 	a.l.answered(a.waiter, true, a.again)
-	if err := a.l.releaseBy(time.Now().Add(unlockTimeout), a.grant.Claim, a.request.Lease, store.MinHold{}, a.l.newGrant()); err != nil {
-		a.l.log.Debug("mysqllock: release of an unwanted grant, trying again", "name", store.NameOf(a.request.Name), "err", err)
+	a.l.releaseUnwanted(a.grant.Claim, a.request.Lease, a.l.newGrant())
+}
+
+// releaseUnwanted releases the row of a grant, or grants it to the next process if grant is not "",
+// and wakes the next waiter of this process.
+func (l *Locker) releaseUnwanted(c store.Claim, lease time.Duration, grant string) {
+	if err := l.releaseBy(time.Now().Add(unlockTimeout), c, lease, store.MinHold{}, grant); err != nil {
+		l.log.Debug("mysqllock: release of an unwanted grant, trying again", "name", store.NameOf(c.Name), "err", err)
 	}
-	a.l.repo.HoldEnded()
-	a.l.queues.Wake(a.request.Name)
+	l.repo.HoldEnded()
+	l.queues.Wake(store.QueueOf(c.Name))
 }

@@ -26,16 +26,17 @@ type batch struct {
 	inFlight
 }
 
+// add adds a call that is the head of its name's queue.
+func (b *batch) add(c *call) {
+	c.waiter.State.Sent(c.waiter, store.Claim{Name: c.name, Owner: b.req.Owner})
+	c.waiter.Admit(true)
+	b.req.Names, b.calls = append(b.req.Names, c.name), append(b.calls, c)
+}
+
 func (b *batch) start() {
-	l := b.l
-	b.ctx, b.cancel = context.WithTimeout(l.background, attemptTimeout(b.req.Lease))
-	for i, claim := range b.req.Claims(len(b.calls)) {
-		w := b.calls[i].waiter
-		w.State.Sent(w, claim)
-		w.Admit(true)
-	}
+	b.ctx, b.cancel = context.WithTimeout(b.l.background, attemptTimeout(b.req.Lease))
 	b.probing = background.AfterFunc(outage.ProbeAfter, b.probe)
-	l.working.Go(b.run)
+	b.l.working.Go(b.run)
 }
 
 func (b *batch) run() {
@@ -83,22 +84,15 @@ func (b *batch) probe() (again time.Duration) {
 	return outage.ProbeInterval
 }
 
-// detach lets the batch continue without its caller. It returns false if the reply has arrived.
-func (b *batch) detach() bool {
-	return b.inFlight.detach(func() *time.Timer { return time.AfterFunc(detachedTimeout, b.cancel) })
-}
-
 // undo releases whatever the batch has acquired or may have acquired, and leaves the queues.
 func (b *batch) undo() {
 	if b.err == nil {
-		b.l.releaseClaims(b.grant.Unwanted, b.req.Lease)
+		b.l.releaseLater(b.grant.Unwanted, b.req.Lease, false)
 		b.giveBack(0)
 		return
 	}
 	if store.OutcomeUnknown(b.err) {
-		for _, claim := range b.req.Claims(len(b.calls)) {
-			b.l.releaser.Add(claim, b.req.Lease, true, time.Now())
-		}
+		b.l.releaseLater(b.req.Claims(len(b.calls)), b.req.Lease, true)
 	}
 	for _, c := range b.calls {
 		c.failed(b.err)
@@ -108,11 +102,10 @@ func (b *batch) undo() {
 
 // giveBack releases the names that were granted, from the i-th on, and leaves their queues.
 func (b *batch) giveBack(i int) {
-	if i < b.grant.Granted {
-		b.l.releaseClaims(b.req.Claims(b.grant.Granted)[i:], b.req.Lease)
-		for range b.grant.Granted - i {
-			b.l.repo.HoldEnded()
-		}
+	unused := b.req.Claims(b.grant.Granted)[i:]
+	b.l.releaseLater(unused, b.req.Lease, false)
+	for range unused {
+		b.l.repo.HoldEnded()
 	}
 	b.leave(i)
 }
@@ -124,38 +117,23 @@ func (b *batch) leave(i int) {
 	}
 }
 
-// releaseClaims releases grants that no hold uses.
-func (l *Locker) releaseClaims(claims []store.Claim, lease time.Duration) {
-	if len(claims) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), confirmTimeout)
-	defer cancel()
-	freed, next, err := l.repo.ReleaseAll(ctx, claims)
-	if freed > 0 {
-		l.waker.Freed(store.Names(claims), next)
-	}
-	if err != nil || freed < int64(len(claims)) {
-		for _, c := range claims {
-			l.releaser.Add(c, lease, false, time.Now())
-		}
+// releaseLater releases rows in the background, which no hold uses. mayBeGranted means that they may
+// yet be granted.
+func (l *Locker) releaseLater(claims []store.Claim, lease time.Duration, mayBeGranted bool) {
+	for _, c := range claims {
+		l.releaser.Add(c, lease, mayBeGranted, time.Now())
 	}
 }
 
 // releaseRows releases the rows of holds, and returns an error for each.
 func (l *Locker) releaseRows(held []*hold) []error {
-	end := time.Now().Add(unlockTimeout)
 	errs := make([]error, len(held))
 	claims, spans := make([]store.Claim, len(held)), make([]time.Duration, len(held))
 	for i, h := range held {
 		ls := h.lease.Load()
 		claims[i], spans[i] = ls.Claim, l.watchdog.Stop(ls)
 	}
-	if len(held) == 1 {
-		errs[0] = l.releaseBy(end, claims[0], spans[0], store.MinHold{}, "")
-		return errs
-	}
-	ctx, cancel := context.WithDeadline(context.Background(), end)
+	ctx, cancel := context.WithTimeout(context.Background(), unlockTimeout)
 	defer cancel()
 	var freed atomic.Int64
 	unknown, err := undo.ReleaseAll(ctx, l.repo, claims, func(names []string, n int64, next store.Process) {

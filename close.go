@@ -17,10 +17,7 @@ import (
 // ended, because Close also ends the session that would keep them. A statement that waits in the
 // server for a locked row is cut off; the server ends it within innodb_lock_wait_timeout. Further
 // calls return the result of the first.
-func (l *Locker) Close() error {
-	l.closeOnce.Do(func() { l.result = l.close() })
-	return l.result
-}
+func (l *Locker) Close() error { return l.closeOnce() }
 
 func (l *Locker) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
@@ -56,12 +53,9 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 	var claims []store.Claim
 	ended := 0 // rows
 	l.mu.Lock()
-	l.closed = true
 	close(l.done)
 	for _, h := range l.holds {
-		if l.checkLoss(h) {
-			defer l.finishLoss(h, true)
-		} else if h.ended == nil {
+		if l.checkLoss(h); h.ended == nil {
 			l.endHold(h, ErrClosed)
 			held = append(held, h)
 			if l.leaveShareLocked(h) {
@@ -79,7 +73,7 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 		}
 	}
 	clear(l.holds)
-	l.mu.Unlock()
+	l.unlockMu()
 
 	_, err := undo.ReleaseAll(ctx, l.repo, claims, func(names []string, n int64, next store.Process) {
 		l.released.Add(n)
@@ -111,4 +105,14 @@ func (l *Locker) endCalls() (cut bool) {
 	l.stop()
 	<-answered // every statement ends with its context
 	return cut
+}
+
+// isClosed reports whether Close was called. That does not change while the caller holds mu.
+func (l *Locker) isClosed() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
 }

@@ -12,10 +12,6 @@ import (
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
-// handoverTimeout limits a Detach or an Attach, whose statement is repeated until its outcome is
-// known.
-const handoverTimeout = unlockTimeout
-
 // Detach ends the handle without releasing the lock, which stays held for the given lease (at
 // least 10 ms) from now. It returns a Ticket, which [Locker.Attach] turns into a new handle, in any
 // process that uses the same table. End transactions that are under [Lock.Guard] first: the lock
@@ -32,14 +28,8 @@ const handoverTimeout = unlockTimeout
 // it returns an error: [ErrLost] if the lock was lost before, or the error of ctx or the database.
 // After the latter the lock is released, in the background if necessary.
 func (k *Lock) Detach(ctx context.Context, lease time.Duration) (Ticket, error) {
-	if lease < minLease {
-		return "", opError("detach", k.Name(), fmt.Errorf("%w: %v; want at least %v", ErrInvalidLease, lease, minLease))
-	}
 	t, err := k.detach(ctx, lease)
-	if err != nil {
-		return "", opError("detach", k.Name(), err)
-	}
-	return t, nil
+	return t, opError("detach", k.Name(), err)
 }
 
 var (
@@ -48,12 +38,14 @@ var (
 )
 
 func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error) {
+	if err := checkFixedLease(length); err != nil {
+		return "", err
+	}
 	l, h := k.locker, k.hold
 	if err := l.lockAfterDowngrade(ctx, h); err != nil {
 		return "", err
 	}
-	lost := l.checkLoss(h)
-	defer l.finishLoss(h, lost)
+	l.checkLoss(h)
 	err := k.state()
 	switch {
 	case err != nil:
@@ -65,7 +57,7 @@ func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error)
 		err = causeOf(ctx)
 	}
 	if err != nil {
-		l.mu.Unlock()
+		l.unlockMu()
 		return "", err
 	}
 	// The handle ends first, because the new lease may be shorter than the one that it trusts.
@@ -84,59 +76,56 @@ func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error)
 		req.Age = max(time.Since(h.began), 1)
 	}
 	span := l.watchdog.Stop(ls)
-	switch err = l.detachRow(ctx, req, span); err {
-	case nil:
-		l.released.Add(1)
-	case ErrLost:
-		l.recordLoss(h, lease.Taken)
+	err = l.detachRow(ctx, req, span)
+	l.rowReleased(h, err)
+	if err != nil {
+		return "", err
 	}
-	l.repo.HoldEnded()
-	l.serveNext(h)
-	l.observers.holdEnd(h, err)
 	t := ticket{
 		claim: store.Claim{Name: req.Name, Owner: req.Ticket}, token: h.token, first: h.tokens.token, minHold: minHold,
 	}
-	return t.encode(), err
+	return t.encode(), nil
 }
 
 // detachRow makes a ticket the owner of a row. If that fails, the releaser releases the row,
 // whichever of the claim and the ticket then owns it.
 func (l *Locker) detachRow(ctx context.Context, req store.DetachRequest, span time.Duration) error {
-	limited, cancel := context.WithTimeout(ctx, handoverTimeout)
+	var next store.Process
+	var sent time.Time
+	err := l.changeOwner(ctx, req.Claim, store.Claim{Name: req.Name, Owner: req.Ticket}, req.Lease, func(ctx context.Context) (detached bool, err error) {
+		detached, next, sent, err = l.repo.Detach(ctx, req)
+		return detached, err
+	})
+	switch {
+	case err == nil:
+		l.waker.Released([]string{req.Name}, next) // waiters learn when the row may be free
+		if time.Since(sent) >= req.Lease {
+			return ErrLost // the lease may have ended
+		}
+	case err != ErrLost:
+		l.releaser.Add(req.Claim, span, false, time.Now())
+		err = l.handoverError(ctx, err)
+	}
+	return err
+}
+
+// changeOwner sends a statement that replaces the claim that owns a row, and repeats it until its
+// outcome is known, or ctx, Close or unlockTimeout ends that. After an error, the releaser releases
+// the row, with the given lease, if the new claim may own it.
+func (l *Locker) changeOwner(ctx context.Context, from, to store.Claim, lease time.Duration, send func(ctx context.Context) (changed bool, err error)) error {
+	limited, cancel := context.WithTimeout(ctx, unlockTimeout)
 	defer cancel()
 	defer context.AfterFunc(l.background, cancel)()
-	maybe := false // the ticket may own the row now, or later
-	for pause := firstBackoff; ; {
-		tryCtx, cancel := context.WithTimeout(limited, handoverTimeout/2)
-		detached, next, sent, err := l.repo.Detach(tryCtx, req)
-		lost := false
-		if err == nil && !detached || errors.Is(err, store.ErrRowLocked) {
-			lost, err = l.notMatched(tryCtx, req.Claim, err)
-		} else {
-			maybe = maybe || store.OutcomeUnknown(err)
-		}
-		cancel()
-		if err == nil && detached { // waiters learn when the row may be free
-			l.waker.Released([]string{req.Name}, next)
-		}
-		switch {
-		case lost:
-			err = ErrLost
-		case err == nil && time.Since(sent) >= req.Lease:
-			return ErrLost // the lease may have ended
-		case err == nil:
-			return nil
-		case store.Transient(err) && pause.Wait(limited):
-			continue
-		default:
-			l.releaser.Add(req.Claim, span, false, time.Now())
-			err = l.handoverError(ctx, err)
-		}
-		if maybe {
-			l.releaser.Add(store.Claim{Name: req.Name, Owner: req.Ticket}, req.Lease, true, time.Now())
-		}
-		return err
+	maybe := false // the new claim may own the row now, or later
+	err := l.onRow(limited, from, func(ctx context.Context) (changed bool, err error) {
+		changed, err = send(ctx)
+		maybe = maybe || err != ErrLost && err != ErrClosed && store.OutcomeUnknown(err)
+		return changed, err
+	})
+	if err != nil && maybe {
+		l.releaser.Add(to, lease, true, time.Now())
 	}
+	return err
 }
 
 // handoverError describes the last error of a Detach or an Attach that gives up, and adds the
@@ -150,16 +139,6 @@ func (l *Locker) handoverError(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w", causeOf(ctx), err)
 	}
 	return err
-}
-
-// isClosed reports whether Close was called.
-func (l *Locker) isClosed() bool {
-	select {
-	case <-l.done:
-		return true
-	default:
-		return false
-	}
 }
 
 // Attach returns a new handle for the lock that was detached as t. The lock keeps its token. Attach
@@ -187,17 +166,13 @@ func (l *Locker) Attach(ctx context.Context, t Ticket, lease time.Duration) (*Lo
 }
 
 func (l *Locker) attach(ctx context.Context, t ticket, length time.Duration, o *observation) (*Lock, error) {
-	if length != AutoRenew && length < minLease {
-		return nil, fmt.Errorf("%w: %v; want AutoRenew or at least %v", ErrInvalidLease, length, minLease)
-	}
-	label, err := holderOf(ctx)
-	if err != nil {
+	if err := checkLease(length); err != nil {
 		return nil, err
 	}
-	mode := store.ModeOf(t.claim.Name)
-	c := &call{request: request{name: store.NameOf(t.claim.Name), mode: mode, lease: length}, l: l, ctx: ctx, queueName: store.QueueOf(t.claim.Name), holder: label}
-	var found bool
-	c.owner, found = ownerOf(ctx)
+	c := &call{observed: o}
+	if err := c.init(ctx, l, request{name: store.NameOf(t.claim.Name), mode: store.ModeOf(t.claim.Name), lease: length}); err != nil {
+		return nil, err
+	}
 	h := c.newHold(t.token, tokenRange{token: t.first})
 	h.minHold = t.minHold
 	if !l.enter() {
@@ -211,18 +186,13 @@ func (l *Locker) attach(ctx context.Context, t ticket, length time.Duration, o *
 		return nil, l.canceled(ctx)
 	}
 	req := store.AttachRequest{
-		Claim: store.Claim{Name: t.claim.Name, Owner: store.NewOwnerID(l.process)}, Ticket: t.claim.Owner, Holder: label, Lease: l.rowLease(length),
+		Claim: store.Claim{Name: t.claim.Name, Owner: store.NewOwnerID(l.process)}, Ticket: t.claim.Owner, Holder: c.holder, Lease: l.rowLease(length),
 	}
 	g, err := l.attachRow(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	k, err := c.beginAttached(h, g, req.Lease, o)
-	if err == nil && found {
-		l.queues.Wake(c.queueName)
-		l.queues.WakeOwner(c.queueName, c.owner)
-	}
-	return k, err
+	return c.beginAttached(h, g, req.Lease)
 }
 
 var errHeld = errors.New("the owner holds the lock already")
@@ -231,49 +201,32 @@ var errHeld = errors.New("the owner holds the lock already")
 // unlocked yet.
 func (l *Locker) requireNoHold(key holdKey) error {
 	l.mu.Lock()
+	defer l.unlockMu()
 	h := l.holds[key]
 	if h == nil {
-		l.mu.Unlock()
 		return nil
 	}
-	lost := l.checkLoss(h)
-	err := cmp.Or(h.ended, errHeld)
-	l.mu.Unlock()
-	l.finishLoss(h, lost)
-	return err
+	l.checkLoss(h)
+	return cmp.Or(h.ended, errHeld)
 }
 
 // attachRow makes a claim the owner of a ticket's row. After an error, the releaser releases the
 // row if the claim may own it.
-func (l *Locker) attachRow(ctx context.Context, req store.AttachRequest) (store.Grant, error) {
-	limited, cancel := context.WithTimeout(ctx, handoverTimeout)
-	defer cancel()
-	defer context.AfterFunc(l.background, cancel)()
-	maybe := false // the new claim may own the row now, or later
-	for pause := firstBackoff; ; {
-		tryCtx, cancel := context.WithTimeout(limited, handoverTimeout/2)
-		g, err := l.repo.Attach(tryCtx, req)
-		gone := err == store.ErrTicketExpired
-		maybe = maybe || !gone && store.OutcomeUnknown(err)
-		if err == nil && g.Token == 0 || errors.Is(err, store.ErrRowLocked) {
-			gone, err = l.notMatched(tryCtx, store.Claim{Name: req.Name, Owner: req.Ticket}, err)
+func (l *Locker) attachRow(ctx context.Context, req store.AttachRequest) (g store.Grant, err error) {
+	detached := store.Claim{Name: req.Name, Owner: req.Ticket}
+	err = l.changeOwner(ctx, detached, req.Claim, req.Lease, func(ctx context.Context) (attached bool, err error) {
+		if l.isClosed() {
+			return false, ErrClosed
 		}
-		cancel()
-		switch {
-		case g.Token > 0:
-			return g, nil
-		case gone:
-			err = ErrLost
-		case store.Transient(err) && !l.isClosed() && pause.Wait(limited):
-			continue
-		default:
-			err = l.attachError(ctx, store.Claim{Name: req.Name, Owner: req.Ticket}, err)
+		if g, err = l.repo.Attach(ctx, req); err == store.ErrTicketExpired {
+			return false, ErrLost
 		}
-		if maybe {
-			l.releaser.Add(req.Claim, req.Lease, true, time.Now())
-		}
-		return store.Grant{}, err
+		return g.Token > 0, err
+	})
+	if err != nil && err != ErrLost && err != ErrClosed {
+		err = l.attachError(ctx, detached, err)
 	}
+	return g, err
 }
 
 // attachError classifies the error of an Attach that gives up on the row of a ticket.
@@ -302,28 +255,26 @@ func (l *Locker) rowLocked(c store.Claim) bool {
 }
 
 // beginAttached turns the grant of an Attach into a hold, unless it came too late.
-func (c *call) beginAttached(h *hold, g store.Grant, granted time.Duration, o *observation) (*Lock, error) {
+func (c *call) beginAttached(h *hold, g store.Grant, granted time.Duration) (*Lock, error) {
 	l := c.l
 	l.mu.Lock()
 	var err error
 	switch {
-	case l.closed:
+	case l.isClosed():
 		err = ErrClosed
 	case l.holds[h.key] != nil, !time.Now().Before(lease.TrustedUntil(g.Sent, granted)):
 		err = ErrLost
 	}
 	if err != nil {
 		l.mu.Unlock()
-		l.working.Go(func() {
-			l.release(g.Claim, granted)
-			l.repo.HoldEnded()
-			l.queues.Wake(store.QueueOf(g.Claim.Name))
-		})
+		l.working.Go(func() { l.releaseUnwanted(g.Claim, granted, "") })
 		return nil, err
 	}
-	defer l.mu.Unlock()
 	k := c.addHandle(h, g.Sent)
 	l.startLease(c.mode, h, k, g, granted, time.Time{}) // no look for exclusive requests yet
-	l.addHold(h, time.Now(), o)
+	l.holdBegan(c, h, time.Now())
+	if c.reentrant {
+		l.queues.Wake(c.queueName) // the head may have the same owner
+	}
 	return k, nil
 }

@@ -108,16 +108,9 @@ func (c *call) replaceGrant(granted store.Claim) {
 // findGrant is called after an attempt was refused because a release has granted the row to this
 // process, and the signal was lost or has not arrived yet. It reads the row to find the grant.
 func (c *call) findGrant() error {
-	l := c.l
-	limit := confirmTimeout
-	if !c.cutoffTime.IsZero() {
-		limit = max(minTimeout, min(limit, time.Until(c.cutoffTime)))
-	}
-	ctx, cancel := context.WithTimeout(c.ctx, limit)
-	rows, _, err := l.repo.Look(ctx, []string{c.queueName})
-	cancel()
+	rows, _, err := c.look(c.queueName)
 	row := rows[c.queueName]
-	if granted := (store.Claim{Name: c.queueName, Owner: row.Owner}); err == nil && row.Grantee == l.process && l.waker.ClaimGrant(granted) {
+	if granted := (store.Claim{Name: c.queueName, Owner: row.Owner}); err == nil && row.Grantee == c.l.process && c.l.waker.ClaimGrant(granted) {
 		c.replaceGrant(granted)
 		return nil
 	}

@@ -34,10 +34,7 @@ type Queryer interface {
 // with error 1020, to lock or change rows that others have changed since the first read; so
 // a later Guard may fail.
 func (k *Lock) Guard(ctx context.Context, tx Queryer) error {
-	if err := k.guard(ctx, tx); err != nil {
-		return opError("guard", k.Name(), err)
-	}
-	return nil
+	return opError("guard", k.Name(), k.guard(ctx, tx))
 }
 
 func (k *Lock) guard(ctx context.Context, tx Queryer) error {

@@ -56,10 +56,10 @@ func (l *Locker) handOff(h *hold, now time.Time) bool {
 // last one is still valid, and a hot lock need not wait for it.
 func (l *Locker) confirmed(ls *lease.Lease, now time.Time) bool {
 	age := now.Sub(l.watchdog.Seen(ls))
-	if age > handoffTrust/2 && age < handoffTrust && l.confirming.CompareAndSwap(nil, ls) {
+	if age > handoffTrust/2 && age < handoffTrust && l.confirming.CompareAndSwap(false, true) {
 		l.working.Go(func() {
 			l.confirm(ls)
-			l.confirming.Store(nil)
+			l.confirming.Store(false)
 		})
 	}
 	return age < handoffTrust || l.confirm(ls)
@@ -101,7 +101,7 @@ func (c *call) adopt(offer *handoff) *Lock {
 		return nil // the row must show the new label to operators
 	}
 	l.mu.Lock()
-	if l.closed || l.holds[c.key()] != nil {
+	if l.isClosed() || l.holds[c.key()] != nil {
 		l.mu.Unlock()
 		return nil
 	}

@@ -58,11 +58,10 @@ func (c *call) beginHold(a *attempt) (*Lock, error) {
 	l.mu.Lock()
 	now := time.Now()
 	late := !now.Before(lease.TrustedUntil(a.grant.Sent, a.request.Lease))
-	if late || l.closed || l.holds[c.key()] != nil {
-		closed := l.closed
+	if late || l.isClosed() || l.holds[c.key()] != nil {
 		l.mu.Unlock()
 		l.working.Go(a.release)
-		if closed {
+		if l.isClosed() {
 			l.leaveQueue(c.waiter)
 			return nil, ErrClosed
 		}
@@ -108,25 +107,17 @@ func (c *call) newHold(token uint64, tokens tokenRange) *hold {
 
 // holdBegan records a new hold. The caller holds mu; holdBegan unlocks it.
 func (l *Locker) holdBegan(c *call, h *hold, at time.Time) {
-	l.addHold(h, at, c.observed)
+	h.began, h.observed = at, c.observed
+	l.holds[h.key] = h
+	l.held++
+	l.acquired.Add(1)
 	l.mu.Unlock()
-	if c.mode == store.Exclusive {
+	if c.mode == store.Exclusive && c.waiter != nil {
 		c.waiter.Admit(false)
 	}
 	if c.reentrant {
 		l.queues.WakeOwner(c.queueName, c.owner)
 	}
-}
-
-// addHold adds a new hold. The caller holds mu.
-func (l *Locker) addHold(h *hold, began time.Time, o *observation) {
-	h.began = began
-	if h.observed = o; o != nil {
-		o.granted = h.began
-	}
-	l.holds[h.key] = h
-	l.held++
-	l.acquired.Add(1)
 }
 
 // addHandle adds a handle to a hold. The caller holds mu.
@@ -135,15 +126,19 @@ func (c *call) addHandle(h *hold, from time.Time) *Lock {
 	if k.locker != nil {
 		k = new(Lock)
 	}
-	k.locker, k.hold, k.parent = c.l, h, c.ctx
-	k.requested.Auto, k.shared = c.lease == AutoRenew, c.mode == store.Shared
-	if !k.requested.Auto {
-		k.requested.Until, k.trusted = from.Add(c.lease), lease.TrustedUntil(from, c.lease)
-		k.requested.Margin = lease.Margin(c.lease)
-	}
+	k.locker, k.hold, k.parent, k.shared = c.l, h, c.ctx, c.mode == store.Shared
+	k.requested = requestOf(c.lease, from)
 	k.open.Store(true)
 	h.handles = append(h.handles, k)
 	return k
+}
+
+// requestOf returns what a handle requests of its hold: a lease, which may be AutoRenew, from a time on.
+func requestOf(length time.Duration, from time.Time) lease.Request {
+	if length == AutoRenew {
+		return lease.Request{Auto: true}
+	}
+	return lease.Request{Until: from.Add(length), Margin: lease.Margin(length)}
 }
 
 // rowLease returns the lease to write to the row for a requested lease, which may be AutoRenew.
@@ -178,8 +173,7 @@ func (l *Locker) requestsChanged(h *hold) {
 
 // live reports whether the hold can be trusted now. It needs no mutex.
 func (h *hold) live() bool {
-	deadline := h.deadline.Load()
-	return (deadline == 0 || lease.Now() < deadline) && h.lease.Load().Live()
+	return !h.expired() && h.lease.Load().Live()
 }
 
 // remaining returns how long the hold can be trusted without another renewal.
@@ -191,21 +185,46 @@ func (h *hold) remaining() time.Duration {
 	return max(left, 0)
 }
 
+// setDeadline ends the trust in the hold at a time, even if its lease lasts longer. With the zero
+// time, it ends only with the lease. The caller holds mu.
+func (h *hold) setDeadline(at time.Time) {
+	if h.timer != nil {
+		h.timer.Stop()
+		h.timer = nil
+	}
+	if at.IsZero() {
+		h.deadline.Store(0)
+		return
+	}
+	h.deadline.Store(lease.Instant(at))
+	h.timer = time.AfterFunc(time.Until(at), h.LeaseLost)
+}
+
 // expired reports whether the hold depends on a share, and its own fixed lease has ended.
 func (h *hold) expired() bool {
 	deadline := h.deadline.Load()
 	return deadline != 0 && lease.Now() >= deadline
 }
 
-// checkLoss ends the hold if its lease has ended, and reports whether it did. The caller holds
-// mu, and must call finishLoss after unlocking it.
-func (l *Locker) checkLoss(h *hold) (lost bool) {
+// checkLoss ends the hold if its lease has ended. The caller holds mu, and must unlock it with
+// unlockMu.
+func (l *Locker) checkLoss(h *hold) {
 	if h.ended != nil || h.live() || !h.expired() && (l.watchdog.Alive(h.lease.Load()) || h.downgradeTookRow()) {
-		return false
+		return
 	}
 	l.working.Add(1) // safe: Close ends all holds before it waits for working
 	l.endHold(h, ErrLost)
-	return true
+	l.losses = append(l.losses, h)
+}
+
+// unlockMu unlocks mu, and reports the losses that checkLoss has found.
+func (l *Locker) unlockMu() {
+	losses := l.losses
+	l.losses = nil
+	l.mu.Unlock()
+	for _, h := range losses {
+		l.finishLoss(h)
+	}
 }
 
 // downgradeTookRow reports whether the hold's row may have another owner only because a downgrade
@@ -216,18 +235,13 @@ func (h *hold) downgradeTookRow() bool {
 
 // LeaseLost is called by the watchdog when the lease can no longer be trusted.
 func (h *hold) LeaseLost() {
-	l := h.locker
-	l.mu.Lock()
-	lost := l.checkLoss(h)
-	l.mu.Unlock()
-	l.finishLoss(h, lost)
+	h.locker.mu.Lock()
+	h.locker.checkLoss(h)
+	h.locker.unlockMu()
 }
 
-// finishLoss reports the loss that checkLoss has found, if lost is set, and leaves the queue.
-func (l *Locker) finishLoss(h *hold, lost bool) {
-	if !lost {
-		return
-	}
+// finishLoss reports a loss and leaves the queue.
+func (l *Locker) finishLoss(h *hold) {
 	defer l.working.Done()
 	reason := l.watchdog.Reason(h.lease.Load())
 	if h.expired() {
@@ -264,49 +278,38 @@ func (l *Locker) endHold(h *hold, why error) {
 // [ErrInvalidLease], [ErrLost], [ErrNotHeld], [ErrClosed], the cause of ctx, or the database's
 // error. After an error, the lease is unchanged or longer.
 func (k *Lock) Extend(ctx context.Context, lease time.Duration) error {
-	if lease < minLease {
-		return opError("extend", k.Name(), fmt.Errorf("%w: %v; want at least %v", ErrInvalidLease, lease, minLease))
-	}
-	if err := k.extend(ctx, lease); err != nil {
-		return opError("extend", k.Name(), err)
-	}
-	return nil
+	return opError("extend", k.Name(), k.extend(ctx, lease))
 }
 
-var trustedUntil = lease.TrustedUntil // extend's parameter hides the package
-
 func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
+	if err := checkFixedLease(lease); err != nil {
+		return err
+	}
 	l, h := k.locker, k.hold
-	unmatched := 0
-	for pause := firstBackoff; ; {
-		if err := k.Err(); err != nil {
-			return err
-		}
+	for {
 		if err := l.lockAfterDowngrade(ctx, h); err != nil {
-			return err
+			return cmp.Or(k.Err(), err)
 		}
 		holds, ls := len(h.handles), h.lease.Load()
 		l.mu.Unlock()
-		if !l.watchdog.Extending(ls, lease) {
-			continue
-		}
-		tryCtx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		owned, sent, err := l.repo.Extend(tryCtx, ls.Claim, lease, holds, 0)
-		lost := false
-		if err == nil && !owned || errors.Is(err, store.ErrRowLocked) {
-			if lost, err = l.notMatched(tryCtx, ls.Claim, err); err == errNotMatched {
-				unmatched++
+		var sent time.Time
+		err := l.onRow(ctx, ls.Claim, func(ctx context.Context) (owned bool, err error) {
+			if err := k.Err(); err != nil {
+				return false, err
 			}
-		}
-		cancel()
+			if !l.watchdog.Extending(ls, lease) {
+				return false, ErrLost // or shared by now
+			}
+			owned, sent, err = l.repo.Extend(ctx, ls.Claim, lease, holds, 0)
+			return owned, err
+		})
 		switch {
-		case err == nil && l.becameShared(h, ls): // extend its new row instead
+		case (err == nil || err == ErrLost) && l.becameShared(h, ls): // extend its new row instead
 			continue
-		case err == nil && owned:
+		case err == nil:
 			l.mu.Lock()
-			if until := sent.Add(lease); until.After(k.requested.Until) {
-				k.requested.Until, k.trusted = until, trustedUntil(sent, lease)
-				k.requested.Margin = until.Sub(k.trusted)
+			if r := requestOf(lease, sent); r.Until.After(k.requested.Until) {
+				k.requested.Until, k.requested.Margin = r.Until, r.Margin
 			}
 			if h.ended == nil { // otherwise the lease may belong to the next holder
 				l.requestsChanged(h)
@@ -315,16 +318,15 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 			l.watchdog.Extended(ls, sent, lease)
 			l.mu.Unlock()
 			return k.Err()
-		case lost:
+		case err == ErrLost:
 			l.watchdog.OwnerChanged(ls.Claim)
-			if err := k.Err(); err != nil {
-				return err
-			}
-			return ErrLost
-		case ctx.Err() == nil && (!store.Transient(err) || unmatched == 5):
-			return err
-		case !pause.Wait(ctx):
+			return cmp.Or(k.Err(), err)
+		case k.Err() != nil:
+			return k.Err()
+		case ctx.Err() != nil:
 			return fmt.Errorf("%w: %w", context.Cause(ctx), outage.Describe(err))
+		default:
+			return err
 		}
 	}
 }
@@ -333,54 +335,75 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 // MariaDB 11.8 may reply to a killed UPDATE in this way.
 var errNotMatched = errors.New("the statement matched nothing, although the row is this lock's")
 
-// notMatched finds out why a statement did not match the row of a claim. It reports whether the
-// claim has lost the row. If it has not, notMatched returns skipped, which is the error of a
-// statement that skipped the locked row, or errNotMatched if that is nil.
-func (l *Locker) notMatched(ctx context.Context, c store.Claim, skipped error) (lost bool, err error) {
-	owned, err := l.repo.Owned(ctx, []store.Claim{c})
-	if err == nil && len(owned) > 0 {
-		err = cmp.Or(skipped, errNotMatched)
+const (
+	tryTimeout   = unlockTimeout / 2 // limits each try of onRow
+	maxUnmatched = 10                // tries of onRow that end with errNotMatched
+)
+
+// onRow sends a statement that should match the row of a claim, and repeats it after transient errors
+// until ctx ends. It returns nil if the statement matched the row, ErrLost if the claim has lost the
+// row, and otherwise the last error. send may return the error of a handle that has ended, which onRow
+// then returns.
+func (l *Locker) onRow(ctx context.Context, c store.Claim, send func(ctx context.Context) (matched bool, err error)) error {
+	unmatched := 0
+	for pause := firstBackoff; ; {
+		limited, cancel := context.WithTimeout(ctx, tryTimeout)
+		matched, err := send(limited)
+		if err == nil && !matched || errors.Is(err, store.ErrRowLocked) {
+			err = l.notMatched(limited, c, err)
+		}
+		cancel()
+		switch err {
+		case nil, ErrLost, ErrNotHeld, ErrClosed:
+			return err
+		case errNotMatched:
+			unmatched++
+		}
+		if !store.Transient(err) || unmatched == maxUnmatched || !pause.Wait(ctx) {
+			return err
+		}
 	}
-	return err == nil, err
 }
 
-// release frees a row. If that fails, the releaser repeats it until a lease of the given length
-// has ended.
-func (l *Locker) release(c store.Claim, lease time.Duration) error {
-	return l.releaseBy(time.Now().Add(unlockTimeout), c, lease, store.MinHold{}, "")
+// notMatched returns why a statement did not match the row of a claim: ErrLost, or skipped, which is
+// the error of a statement that skipped the locked row, or errNotMatched if that is nil.
+func (l *Locker) notMatched(ctx context.Context, c store.Claim, skipped error) error {
+	owned, err := l.repo.Owned(ctx, []store.Claim{c})
+	switch {
+	case err != nil:
+		return err
+	case len(owned) == 0:
+		return ErrLost
+	default:
+		return cmp.Or(skipped, errNotMatched)
+	}
 }
 
-// releaseBy is release until end. The row stays taken for the minimum time m, or, if grant is not
-// "", may be granted to the next process.
+// releaseBy frees a row. The row stays taken for the minimum time m, or, if grant is not "", may be
+// granted to the next process. If no try until end succeeds, the releaser repeats the release until a
+// lease of the given length has ended.
 func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration, m store.MinHold, grant string) error {
+	ctx, cancel := context.WithDeadline(context.Background(), end)
+	defer cancel()
+	var next store.Process
 	maybe := false // an earlier try may have freed the row
-	for pause := 10 * time.Millisecond; ; {
-		ctx, cancel := context.WithTimeout(context.Background(), min(unlockTimeout/2, time.Until(end)))
+	err := l.onRow(ctx, c, func(ctx context.Context) (freed bool, err error) {
 		if maybe {
 			ctx = store.Repeated(ctx)
 		}
-		freed, next, err := l.sendRelease(ctx, c, m, grant)
+		freed, next, err = l.sendRelease(ctx, c, m, grant)
 		maybe = maybe || store.OutcomeUnknown(err)
 		if err == nil && !freed && grant != "" {
 			freed, next, err = l.hasGranted(ctx, c.Name, grant)
 		}
-		if err == nil && !freed || errors.Is(err, store.ErrRowLocked) {
-			_, err = l.notMatched(ctx, c, err)
-		}
-		cancel()
-		switch {
-		case err == nil && (freed || maybe):
-			l.waker.Released([]string{c.Name}, next)
-			return nil
-		case err == nil:
-			return ErrLost
-		case !store.Transient(err) || time.Until(end) <= pause:
-			l.releaser.Add(c, lease, false, time.Now())
-			return err
-		}
-		time.Sleep(pause)
-		if pause *= 2; errors.Is(err, store.ErrRowLocked) { // perhaps only for a moment
-			pause = min(pause, 200*time.Millisecond)
-		}
+		return freed, err
+	})
+	switch {
+	case err == nil, err == ErrLost && maybe:
+		l.waker.Released([]string{c.Name}, next)
+		return nil
+	case err != ErrLost:
+		l.releaser.Add(c, lease, false, time.Now())
 	}
+	return err
 }

@@ -70,8 +70,8 @@ const (
 	probeWait = 50 * time.Millisecond
 	// maxOverrun limits how much a call may exceed its wait.
 	maxOverrun = 95 * time.Millisecond
-	// unlockTimeout limits Unlock, confirmTimeout its check of the row before a handoff, and
-	// closeTimeout each step of Close.
+	// unlockTimeout limits Unlock, Detach and Attach, confirmTimeout the check of a row before a
+	// handoff, and closeTimeout each step of Close.
 	unlockTimeout  = 3 * time.Second
 	confirmTimeout = 500 * time.Millisecond
 	closeTimeout   = 3 * time.Second
@@ -80,6 +80,7 @@ const (
 // A Locker acquires locks in one table, and keeps them. It is safe for concurrent use; a process
 // needs one Locker per table.
 type Locker struct {
+	config
 	repo     repository
 	table    table
 	db       *sql.DB // where DoTx begins transactions
@@ -88,16 +89,10 @@ type Locker struct {
 	waker    *wake.Waker
 	watchdog *lease.Watchdog
 	releaser *undo.Releaser
-	log      *slog.Logger
-	lease    time.Duration
-	handoff  bool          // locks may be handed over inside the process
-	direct   bool          // releases may grant rows to other processes
 	process  store.Process // the random id that begins every owner id of this Locker
 	dbIsFast atomic.Bool   // the last attempt had its reply within fastReply
 
-	confirming atomic.Pointer[lease.Lease] // the lease whose row is being checked in the background, or nil
-
-	observers observers // may be nil
+	confirming atomic.Bool // a row is being checked in the background
 
 	waiting                            atomic.Int64
 	acquired, notAcquired, unavailable atomic.Int64
@@ -107,16 +102,15 @@ type Locker struct {
 	stop       context.CancelFunc
 	done       chan struct{}  // closed by Close
 	working    sync.WaitGroup // calls and attempts in progress; none begins after done is closed
-	result     error          // of Close
-	closeOnce  sync.Once
+	closeOnce  func() error   // close, called once
 
 	// mu protects following fields, and those of every hold and Lock. It is locked before the
 	// mutexes of watchdog and releaser.
 	mu     sync.Mutex
-	closed bool
 	holds  map[holdKey]*hold // a lost hold stays here until its last handle is unlocked
 	held   int               // holds that have not ended
 	shares map[string]*share // by name; the shares that further holds may join
+	losses []*hold           // found by checkLoss; unlockMu reports them
 }
 
 // A Lock is a handle for a lock that was acquired. Each handle needs one [Lock.Unlock]. It is safe
@@ -125,18 +119,16 @@ type Lock struct {
 	locker    *Locker
 	hold      *hold
 	requested lease.Request
-	trusted   time.Time       // the end of trust in a fixed lease
 	shared    bool            // acquired by TryRLock or RLock
 	reentered bool            // the owner held the lock already
 	parent    context.Context // the caller's context, from which Context derives ctx
 	open      atomic.Bool     // whether ended is nil
 	set       *LockSet        // the set that contains the handle, or nil
-	ended     error           // nil while the handle is open; then ErrLost, ErrNotHeld or ErrClosed
 
 	ctxMu  sync.Mutex      // protects following fields
+	ended  error           // nil while the handle is open; then ErrLost, ErrNotHeld or ErrClosed. The Locker's mu protects it, too
 	ctx    context.Context // nil until Context is called
 	cancel context.CancelCauseFunc
-	cause  error // why the handle ended first; nil while it is open
 }
 
 // An owner is identified by its address, so it must not have size zero.
@@ -191,10 +183,11 @@ func New(db *sql.DB, opts ...Option) (*Locker, error) {
 
 func newLocker(repo repository, self store.Process, c config) *Locker {
 	l := &Locker{
-		repo: repo, log: c.log, observers: c.observers, lease: c.lease, handoff: c.handoff, direct: c.direct, process: self,
+		config: c, repo: repo, process: self,
 		done: make(chan struct{}), holds: map[holdKey]*hold{}, shares: map[string]*share{},
 	}
 	l.background, l.stop = context.WithCancel(context.Background())
+	l.closeOnce = sync.OnceValue(l.close)
 	l.queues = queue.New[outage.Evidence, *handoff]()
 	l.outages = outage.NewDetector(repo)
 	l.waker = wake.New(repo, l.queues, wake.Config{
@@ -290,7 +283,11 @@ func (l *Locker) do(ctx context.Context, name string, wait, lease time.Duration,
 	return fn(k)
 }
 
+// opError adds an operation and the name of its lock to an error. It returns nil if err is nil.
 func opError(op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
 	return fmt.Errorf("mysqllock: %s %q: %w", op, store.Shorten(name), err)
 }
 
@@ -311,15 +308,15 @@ func (k *Lock) Context() context.Context {
 	defer k.ctxMu.Unlock()
 	if k.ctx == nil {
 		ctx := k.parent
-		if k.cause != nil {
-			ctx = context.WithoutCancel(ctx) // the handle has ended already, and cause says why
+		if k.ended != nil {
+			ctx = context.WithoutCancel(ctx) // its cause must be ended
 		}
 		if ctx.Value(ownerKey{}) != any(k.hold.owner) {
 			ctx = context.WithValue(ctx, ownerKey{}, k.hold.owner)
 		}
 		k.ctx, k.cancel = context.WithCancelCause(ctx)
-		if k.cause != nil {
-			k.cancel(k.cause)
+		if k.ended != nil {
+			k.cancel(k.ended)
 		}
 	}
 	return k.ctx
@@ -327,13 +324,10 @@ func (k *Lock) Context() context.Context {
 
 // end ends the handle and its context. The caller holds the Locker's mu.
 func (k *Lock) end(why error) {
-	k.ended = why
 	k.open.Store(false)
 	k.ctxMu.Lock()
 	defer k.ctxMu.Unlock()
-	if k.cause == nil {
-		k.cause = why
-	}
+	k.ended = why
 	if k.cancel != nil {
 		k.cancel(why)
 	}
@@ -351,16 +345,14 @@ func (k *Lock) Err() error {
 	}
 	l := k.locker
 	l.mu.Lock()
-	lost := l.checkLoss(k.hold)
-	err := k.state()
-	l.mu.Unlock()
-	l.finishLoss(k.hold, lost)
-	return err
+	defer l.unlockMu()
+	l.checkLoss(k.hold)
+	return k.state()
 }
 
 // state returns why the handle has ended, or nil if it is open. The caller holds mu.
 func (k *Lock) state() error {
-	if k.locker.closed {
+	if k.locker.isClosed() {
 		return ErrClosed
 	}
 	return k.ended
@@ -383,23 +375,17 @@ func (k *Lock) Remaining() time.Duration {
 // lock was lost before; [ErrClosed] after Close. After any other error the outcome is unknown,
 // and the library retries in the background until the release succeeds or the lease has ended.
 // Unlock never releases another acquisition.
-func (k *Lock) Unlock() error {
-	if err := k.unlock(0); err != nil {
-		return opError("unlock", k.Name(), err)
-	}
-	return nil
-}
+func (k *Lock) Unlock() error { return k.UnlockAfter(0) }
 
 // unlock is Unlock, except that the name stays taken until the time held has passed since the
 // lock was acquired.
 func (k *Lock) unlock(held time.Duration) error {
 	l, h := k.locker, k.hold
 	l.lockAfterDowngrade(context.Background(), h)
-	lost := l.checkLoss(h)
-	defer l.finishLoss(h, lost)
+	l.checkLoss(h)
 	err := k.state()
 	if err == ErrNotHeld || err == ErrClosed {
-		l.mu.Unlock()
+		l.unlockMu()
 		return err
 	}
 	k.end(ErrNotHeld)
@@ -411,7 +397,7 @@ func (k *Lock) unlock(held time.Duration) error {
 			l.requestsChanged(h)
 		}
 		downgrade := err == nil && l.startDowngrade(h)
-		l.mu.Unlock()
+		l.unlockMu()
 		if downgrade {
 			l.downgrade(h, firstBackoff)
 		}
@@ -419,16 +405,14 @@ func (k *Lock) unlock(held time.Duration) error {
 	}
 	delete(l.holds, h.key)
 	if err != nil {
-		l.mu.Unlock()
+		l.unlockMu()
 		return err
 	}
 	l.endHold(h, ErrNotHeld)
 	l.working.Add(1)
 	defer l.working.Done()
 	l.mu.Unlock()
-	err = l.endUnlocked(h)
-	l.observers.holdEnd(h, err)
-	return err
+	return l.endUnlocked(h)
 }
 
 // endUnlocked hands over or releases the row of a hold whose last handle was unlocked.
@@ -440,11 +424,20 @@ func (l *Locker) endUnlocked(h *hold) (err error) {
 		err = l.keepShared(end, h)
 		others = l.leaveShare(h)
 	}
-	if others || h.waiter != nil && !h.guarded.Load() && l.handOff(h, now) {
+	if others || !h.guarded.Load() && l.handOff(h, now) {
 		l.released.Add(1)
+		l.observers.holdEnd(h, err)
 		return err
 	}
-	switch err = outage.Describe(cmp.Or(l.releaseHold(end, h), err)); err {
+	err = outage.Describe(cmp.Or(l.releaseHold(end, h), err))
+	l.rowReleased(h, err)
+	return err
+}
+
+// rowReleased records that the row of a hold that has ended was released, or why it was not. It lets
+// the next waiter of the process proceed.
+func (l *Locker) rowReleased(h *hold, err error) {
+	switch err {
 	case nil:
 		l.released.Add(1)
 	case ErrLost:
@@ -452,7 +445,7 @@ func (l *Locker) endUnlocked(h *hold) (err error) {
 	}
 	l.repo.HoldEnded()
 	l.serveNext(h)
-	return err
+	l.observers.holdEnd(h, err)
 }
 
 // Stats has the counters of a Locker. All except Held and Waiting only rise.

@@ -25,10 +25,7 @@ import (
 // outcome unknown, the library retries in the background, and in Close, and never frees the
 // name early.
 func (k *Lock) UnlockAfter(held time.Duration) error {
-	if err := k.unlock(held); err != nil {
-		return opError("unlock", k.Name(), err)
-	}
-	return nil
+	return opError("unlock", k.Name(), k.unlock(held))
 }
 
 // minimum returns how long the row stays taken after the hold has ended.
@@ -82,27 +79,17 @@ func (l *Locker) keepShared(end time.Time, h *hold) error {
 		return nil
 	}
 	id := store.NewOwnerID(l.process)
-	for pause := firstBackoff; ; {
-		ctx, cancel := context.WithDeadline(context.Background(), end)
-		kept, err := l.repo.KeepShared(ctx, c, id, h.holder, m)
-		lost := false
-		if err == nil && !kept {
-			lost, err = l.notMatched(ctx, c, nil)
-		}
-		switch {
-		case lost:
-			err = ErrLost
-		case err == nil:
-			l.mu.Lock()
-			h.minHold = 0 // the row that the others share need not stay taken
-			l.mu.Unlock()
-		case store.Transient(err) && pause.Wait(ctx):
-			cancel()
-			continue
-		}
-		cancel()
-		return err
+	ctx, cancel := context.WithDeadline(context.Background(), end)
+	defer cancel()
+	err := l.onRow(ctx, c, func(ctx context.Context) (kept bool, err error) {
+		return l.repo.KeepShared(ctx, c, id, h.holder, m)
+	})
+	if err == nil {
+		l.mu.Lock()
+		h.minHold = 0 // the row that the others share need not stay taken
+		l.mu.Unlock()
 	}
+	return err
 }
 
 // sendRelease releases a row. The row stays taken for the minimum time m, if there is one;

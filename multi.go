@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/lease"
@@ -21,7 +22,7 @@ type LockSet struct {
 	locks    []*Lock // sorted by name
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
-	unlocked bool // protected by the Locker's mu
+	unlocked atomic.Bool
 }
 
 // TryLockAll acquires the locks of all names, or none of them, within one wait. Duplicates count
@@ -46,29 +47,25 @@ func (l *Locker) TryLockAll(ctx context.Context, names []string, wait, lease tim
 	case len(names) > store.BatchSize:
 		return nil, fmt.Errorf("mysqllock: acquire all: %d names; the limit is %d", len(names), store.BatchSize)
 	}
-	c := &setCall{l: l, ctx: ctx, began: time.Now(), wait: wait, lease: lease, names: names}
+	c := &setCall{requested: lease, began: time.Now(), names: names}
+	err := c.init(ctx, l, request{wait: wait, lease: lease})
 	for _, name := range names {
 		if err := cmp.Or(checkName(name), checkLease(lease)); err != nil {
-			return nil, c.failedAt(name, err)
+			return nil, c.failAt(name, err)
 		}
 	}
-	var err error
-	if c.holder, err = holderOf(ctx); err != nil {
-		return nil, c.failed(err)
+	if err != nil {
+		return nil, c.fail(err)
 	}
 	if !l.enter() {
-		return nil, c.failed(ErrClosed)
+		return nil, c.fail(ErrClosed)
 	}
 	defer l.working.Done()
-	if c.owner, c.reentrant = ownerOf(ctx); !c.reentrant {
+	if !c.reentrant {
 		c.ctx = context.WithValue(ctx, ownerKey{}, c.owner)
 	}
-	if err := c.acquire(); err != nil {
-		held, others := l.endHandles(c.locks)
-		for _, k := range others {
-			k.unlock(0)
-		}
-		l.undo(func() { l.releaseAll(held) })
+	if err := c.acquireAll(); err != nil {
+		l.undo(func() { l.unlockAll(c.locks) })
 		return nil, err
 	}
 	return c.set(), nil
@@ -92,20 +89,17 @@ func (s *LockSet) Context() context.Context { return s.ctx }
 // Err returns nil if the leases of all locks can be trusted at this moment. Otherwise it returns
 // [ErrLost], [ErrNotHeld] if the set was unlocked, or [ErrClosed]. It never blocks on the database.
 func (s *LockSet) Err() error {
-	open := false
+	all := ErrNotHeld
 	for _, k := range s.locks {
 		switch err := k.Err(); err {
 		case nil:
-			open = true
+			all = nil
 		case ErrNotHeld:
 		default:
 			return err
 		}
 	}
-	if !open {
-		return ErrNotHeld
-	}
-	return nil
+	return all
 }
 
 // Unlock unlocks all locks of the set and ends its Context. It releases them with one statement,
@@ -114,55 +108,39 @@ func (s *LockSet) Err() error {
 // It returns nil on success; [ErrNotHeld] if the set was unlocked before; [ErrClosed] after
 // Close; otherwise the errors of [Lock.Unlock] for each lock, joined.
 func (s *LockSet) Unlock() error {
-	l := s.locker
-	l.mu.Lock()
 	var err error
-	switch {
-	case l.closed:
-		err = ErrClosed
-	case s.unlocked:
+	if s.unlocked.Swap(true) {
 		err = ErrNotHeld
 	}
-	s.unlocked = true
-	l.mu.Unlock()
+	if s.locker.isClosed() {
+		err = ErrClosed
+	}
 	s.cancel(cmp.Or(err, ErrNotHeld))
 	if err != nil {
 		return opError("unlock", s.locks[0].Name(), err)
 	}
-	held, others := l.endHandles(s.locks)
-	var errs []error
-	for _, k := range others {
-		if err := k.unlock(0); err != nil && err != ErrNotHeld { // unless unlocked on its own
-			errs = append(errs, opError("unlock", k.Name(), err))
-		}
-	}
-	return errors.Join(append(errs, l.releaseAll(held))...)
+	return s.locker.unlockAll(s.locks)
 }
 
 // A setCall is one TryLockAll in progress. It acquires the names in sorted order.
 type setCall struct {
-	l           *Locker
-	ctx         context.Context // with the owner
-	began       time.Time
-	wait, lease time.Duration
-	owner       *owner
-	reentrant   bool     // the owner is from the caller's context, and may hold names already
-	holder      string   // label from WithHolder; "" if not set
-	names       []string // not acquired yet
-	locks       []*Lock
-	waited      bool // the call has waited for a name: its locks request AutoRenew until all are acquired
+	call                    // without a name; ctx has the owner, and lease is AutoRenew once the call has waited for a name
+	requested time.Duration // the lease of the locks when all are acquired
+	began     time.Time
+	names     []string // not acquired yet
+	locks     []*Lock
 }
 
-func (c *setCall) acquire() error {
+func (c *setCall) acquireAll() error {
 	if c.reentrant {
-		if err := c.reenter(); err != nil {
+		if err := c.reenterAll(); err != nil {
 			return err
 		}
 	}
 	for len(c.names) > 0 {
 		if len(c.names) > 1 {
 			if err := c.acquireFree(); err != nil {
-				return c.failed(err)
+				return c.fail(err)
 			}
 		}
 		if len(c.names) > 0 {
@@ -174,45 +152,38 @@ func (c *setCall) acquire() error {
 	return c.finish()
 }
 
-// reenter re-enters the locks that the owner holds already. It sends nothing, and never waits: a
+// reenterAll re-enters the locks that the owner holds already. It sends nothing, and never waits: a
 // lock that another goroutine of the owner unlocks meanwhile stays in c.names.
-func (c *setCall) reenter() (err error) {
-	c.names = slices.DeleteFunc(c.names, func(name string) bool {
-		if err != nil {
-			return false
+func (c *setCall) reenterAll() error {
+	var others []string
+	for _, name := range c.names {
+		k, err := c.one(name).reenter()
+		if k == nil && err == nil {
+			others = append(others, name)
+			continue
 		}
-		one := c.call(name, c.lease)
-		k, failed := one.reenter()
-		if k == nil && failed == nil {
-			return false
+		if k, err = c.l.acquireEnded("acquire", name, k, err, c.observe(name)); err != nil {
+			return err
 		}
-		if k, err = c.l.acquireEnded("acquire", name, k, failed, c.observe(name)); err == nil {
-			c.locks = append(c.locks, k)
-		}
-		return err == nil
-	})
-	return err
+		c.locks = append(c.locks, k)
+	}
+	c.names = others
+	return nil
 }
 
-// call returns a call for one of the names.
-func (c *setCall) call(name string, lease time.Duration) *call {
-	return &call{
-		request: request{name: name, lease: lease}, l: c.l, ctx: c.ctx, queueName: name,
-		owner: c.owner, reentrant: c.reentrant, holder: c.holder,
-	}
+// one returns a call for one of the names.
+func (c *setCall) one(name string) *call {
+	one := c.call
+	one.name, one.queueName = name, name
+	return &one
 }
 
 // acquireNext acquires the first of the remaining names with TryLock, which waits, unlike a batch.
 func (c *setCall) acquireNext() error {
-	name, lease := c.names[0], c.lease
-	if !c.waited && (len(c.locks) > 0 || len(c.names) > 1) {
-		c.waited = true
-		c.setAutoRenew(true)
+	if len(c.locks) > 0 || len(c.names) > 1 {
+		c.setLease(AutoRenew)
 	}
-	if c.waited {
-		lease = AutoRenew
-	}
-	k, err := c.l.TryLock(c.ctx, name, c.left(), lease)
+	k, err := c.l.TryLock(c.ctx, c.names[0], c.left(), c.lease)
 	if err == nil {
 		c.locks, c.names = append(c.locks, k), c.names[1:]
 	}
@@ -227,23 +198,22 @@ func (c *setCall) left() time.Duration {
 	return max(c.wait-time.Since(c.began), time.Millisecond)
 }
 
-// setAutoRenew makes the locks acquired so far request AutoRenew, or, if auto is false, the fixed
-// lease of the call, counted from now.
-func (c *setCall) setAutoRenew(auto bool) {
-	if c.lease == AutoRenew {
+// setLease changes the lease that the call requests, and that of the locks acquired so far, which is
+// then counted from now.
+func (c *setCall) setLease(length time.Duration) {
+	if c.lease == length {
 		return
 	}
-	r, now := lease.Request{Auto: auto}, time.Now()
-	if !auto {
-		r.Until, r.Margin = now.Add(c.lease), lease.Margin(c.lease)
-	}
+	c.lease = length
+	now := time.Now()
+	r := requestOf(length, now)
 	l := c.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, k := range c.locks {
 		k.requested = r
 		// Pass makes the lease end in time even if the row has a longer one.
-		if h := k.hold; auto || len(h.handles) > 1 || !l.watchdog.Pass(h.lease.Load(), r, c.lease, h, now) {
+		if h := k.hold; r.Auto || len(h.handles) > 1 || !l.watchdog.Pass(h.lease.Load(), r, length, h, now) {
 			l.requestsChanged(h)
 		}
 	}
@@ -252,10 +222,7 @@ func (c *setCall) setAutoRenew(auto bool) {
 // finish ends the AutoRenew of a call that has waited, and returns an error if a lock was lost
 // meanwhile.
 func (c *setCall) finish() error {
-	if !c.waited {
-		return nil
-	}
-	c.setAutoRenew(false)
+	c.setLease(c.requested)
 	for _, k := range c.locks {
 		if err := k.Err(); err != nil {
 			return opError("acquire", k.Name(), err)
@@ -264,11 +231,11 @@ func (c *setCall) finish() error {
 	return nil
 }
 
-// failed reports the error of a batch as that of the first of the remaining names.
-func (c *setCall) failed(err error) error { return c.failedAt(c.names[0], err) }
+// fail reports the error of a batch as that of the first of the remaining names.
+func (c *setCall) fail(err error) error { return c.failAt(c.names[0], err) }
 
-// failedAt reports the error of one name to the observers, and counts it.
-func (c *setCall) failedAt(name string, err error) error {
+// failAt reports the error of one name to the observers, and counts it.
+func (c *setCall) failAt(name string, err error) error {
 	_, err = c.l.acquireEnded("acquire", name, nil, err, c.observe(name))
 	return err
 }
@@ -300,16 +267,15 @@ func (c *setCall) set() *LockSet {
 // this process already waits. It returns an error if the call must end. After a transient error it
 // returns nil, and acquireNext then finds out whether the database replies.
 func (c *setCall) acquireFree() error {
+	if c.ctx.Err() != nil {
+		return c.l.canceled(c.ctx)
+	}
 	b := c.join()
 	if len(b.calls) < 2 {
 		b.leave(0)
 		return nil
 	}
 	first := b.calls[0]
-	if c.ctx.Err() != nil {
-		b.leave(0)
-		return c.l.canceled(c.ctx)
-	}
 	if c.wait != WaitForever {
 		first.wait = c.left()
 		if c.wait <= 0 {
@@ -321,21 +287,17 @@ func (c *setCall) acquireFree() error {
 		defer time.AfterFunc(limit, func() { close(cutoff) }).Stop()
 	}
 	b.start()
-	if err := await(first, b.done, first.cutoff); err != nil && b.detach() {
+	if err := await(first, b.done, first.cutoff); err != nil && b.detach(time.AfterFunc(detachedTimeout, b.cancel)) {
 		return err
 	}
-	return c.adopt(b)
+	return c.beginHolds(b)
 }
 
 // join joins the queues of the remaining names, up to the first that already has a head.
 func (c *setCall) join() *batch {
 	l := c.l
 	b := &batch{l: l, inFlight: inFlight{done: make(chan struct{})}}
-	requested := c.lease
-	if c.waited {
-		requested = AutoRenew
-	}
-	b.req = store.BatchRequest{Holder: c.holder, Owner: store.NewOwnerID(l.process), Lease: l.rowLease(requested)}
+	b.req = store.BatchRequest{Holder: c.holder, Owner: store.NewOwnerID(l.process), Lease: l.rowLease(c.lease)}
 	for _, name := range c.names {
 		w, _ := l.queues.Join(queue.Request{Name: name, Owner: c.owner, NoWait: true})
 		if w == nil {
@@ -347,16 +309,15 @@ func (c *setCall) join() *batch {
 			l.leaveQueue(w)
 			return b
 		}
-		b.req.Names = append(b.req.Names, name)
-		one := c.call(name, requested)
+		one := c.one(name)
 		one.waiter = w
-		b.calls = append(b.calls, one)
+		b.add(one)
 	}
 	return b
 }
 
-// adopt begins a hold for each name that a batch was granted.
-func (c *setCall) adopt(b *batch) error {
+// beginHolds begins a hold for each name that a batch was granted.
+func (c *setCall) beginHolds(b *batch) error {
 	l := c.l
 	late := b.err == nil && !time.Now().Before(lease.TrustedUntil(b.grant.Sent, b.req.Lease))
 	if b.err != nil || late {
@@ -369,7 +330,7 @@ func (c *setCall) adopt(b *batch) error {
 		}
 		return nil
 	}
-	l.releaseClaims(b.grant.Unwanted, b.req.Lease)
+	l.releaseLater(b.grant.Unwanted, b.req.Lease, false)
 	for i, claim := range b.req.Claims(b.grant.Granted) {
 		one := b.calls[i]
 		one.observed = c.observe(one.name)
@@ -389,14 +350,34 @@ func (c *setCall) adopt(b *batch) error {
 	return nil
 }
 
-// endHandles ends each handle that is the only one of its hold, and with it the hold. The caller
-// must release the rows of these holds with releaseAll, and unlock the other handles one by one.
+// unlockAll unlocks handles. One statement releases the rows of all holds that have no other handle.
+func (l *Locker) unlockAll(locks []*Lock) error {
+	held, others := l.endHandles(locks)
+	var errs []error
+	for _, k := range others {
+		if err := k.unlock(0); err != ErrNotHeld { // unless unlocked on its own
+			errs = append(errs, opError("unlock", k.Name(), err))
+		}
+	}
+	if len(held) > 0 {
+		defer l.working.Done()
+		for i, err := range l.releaseRows(held) {
+			err = outage.Describe(err)
+			l.rowReleased(held[i], err)
+			errs = append(errs, opError("unlock", held[i].key.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// endHandles ends each handle that is the only one of its hold, and with it the hold. The caller must
+// release the rows of these holds, and then call working.Done; and unlock the other handles one by one.
 func (l *Locker) endHandles(locks []*Lock) (held []*hold, others []*Lock) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, k := range locks {
 		h := k.hold
-		alone := len(h.handles) == 1 && h.share == nil && h.downgraded == nil && h.minHold == 0
+		alone := len(locks) > 1 && len(h.handles) == 1 && h.share == nil && h.downgraded == nil && h.minHold == 0
 		if k.state() != nil || !alone || !l.watchdog.Alive(h.lease.Load()) {
 			others = append(others, k)
 			continue
@@ -410,28 +391,4 @@ func (l *Locker) endHandles(locks []*Lock) (held []*hold, others []*Lock) {
 		l.working.Add(1) // safe: Close ends all handles before it waits for working
 	}
 	return held, others
-}
-
-// releaseAll releases the rows of holds that endHandles has ended.
-func (l *Locker) releaseAll(held []*hold) error {
-	if len(held) == 0 {
-		return nil
-	}
-	defer l.working.Done()
-	errs := l.releaseRows(held)
-	for i, h := range held {
-		switch errs[i] = outage.Describe(errs[i]); errs[i] {
-		case nil:
-			l.released.Add(1)
-		case ErrLost:
-			l.recordLoss(h, lease.Taken)
-		}
-		l.repo.HoldEnded()
-		l.leaveQueue(h.waiter)
-		l.observers.holdEnd(h, errs[i])
-		if errs[i] != nil {
-			errs[i] = opError("unlock", h.key.name, errs[i])
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -106,10 +106,9 @@ type observers []Observer
 
 // An observation is what the observers need to know of one call and of the hold that it began.
 type observation struct {
-	ctx     context.Context // from the last AcquireStart
-	mode    store.Mode
-	began   time.Time
-	granted time.Time // set before other goroutines see the hold
+	ctx   context.Context // from the last AcquireStart
+	mode  store.Mode
+	began time.Time
 }
 
 // acquireStart calls the observers' AcquireStart. It returns nil if there is no observer.
@@ -168,7 +167,7 @@ func (all observers) holdEnd(h *hold, err error) {
 	}
 	info := HoldInfo{
 		Name: store.NameOf(h.key.name), Mode: h.observed.mode.String(), Token: h.token,
-		Held: time.Since(h.observed.granted), Err: err,
+		Held: time.Since(h.began), Err: err,
 	}
 	for _, o := range all {
 		if o.HoldEnd != nil {

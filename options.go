@@ -22,9 +22,9 @@ type config struct {
 	identity  string
 	notifier  Notifier
 	signal    bool
-	handoff   bool // locks may be handed over inside the process
-	direct    bool // releases may grant rows to other processes
-	observers observers
+	handoff   bool      // locks may be handed over inside the process
+	direct    bool      // releases may grant rows to other processes
+	observers observers // may be nil
 }
 
 // WithTable sets the name of the table: "table" or "db.table", of letters, digits, _, $

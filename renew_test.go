@@ -1381,7 +1381,7 @@ func TestExtendByTheClock(t *testing.T) {
 		"on its way back":       {3 * s, 10 * s, slow(s / 2), s / 2, 11 * s, "2s"},
 		"deadlocks":             {3 * s, 10 * s, first(3, fails(errDeadlock), none), 70 * time.Millisecond, 11070 * time.Millisecond, "2s 2.01s 2.03s 2.07s"},
 		"the connection is cut": {3 * s, 10 * s, first(1, cut, none), 10 * time.Millisecond, 11010 * time.Millisecond, "2s 2.01s"},
-		"the request gets lost": {9 * s, 10 * s, first(1, hangs, none), 2010 * time.Millisecond, 13010 * time.Millisecond, "2s 4.01s"},
+		"the request gets lost": {9 * s, 10 * s, first(1, hangs, none), 1510 * time.Millisecond, 12510 * time.Millisecond, "2s 3.51s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {
@@ -1420,7 +1420,7 @@ func TestExtendThatFails(t *testing.T) {
 		"hangs":                {hangs, 3 * s, false, context.DeadlineExceeded, 4 * s, false},
 		"broken":               {fails(errBroken), 3 * s, false, errBroken, 4 * s, false},
 		"denied":               {fails(errDenied), time.Hour, false, errDenied, s, false},
-		"hangs until the loss": {hangs, time.Hour, false, ErrLost, 9*s + 150*time.Millisecond, true},
+		"hangs until the loss": {hangs, time.Hour, false, ErrLost, 10*s + 630*time.Millisecond, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fakeRepo) {

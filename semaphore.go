@@ -50,18 +50,14 @@ func (k *Lock) Slot() int { return store.SlotOf(k.hold.lease.Load().Claim.Name) 
 // database.
 func (s *Semaphore) Holders(ctx context.Context) (infos []Info, err error) {
 	l := s.locker
-	err = l.admin(func() (err error) {
-		if err = checkName(s.name); err == nil {
+	if err = checkName(s.name); err == nil {
+		err = l.admin(func() error {
 			found, err := l.table.Permits(ctx, s.name)
 			infos = infosOf(found)
 			return err
-		}
-		return err
-	})
-	if err != nil {
-		return nil, opError("holders", s.name, err)
+		})
 	}
-	return infos, nil
+	return infos, opError("holders", s.name, err)
 }
 
 // ForceUnlock takes away all permits that are held, whatever the limit of s, and reports whether
@@ -91,8 +87,5 @@ func (s *Semaphore) ForceUnlockSlot(ctx context.Context, slot int) (held bool, e
 	default:
 		held, err = s.locker.force(ctx, store.SlotKey(s.name, slot))
 	}
-	if err != nil {
-		return false, opError("force unlock", s.name, err)
-	}
-	return held, nil
+	return held, opError("force unlock", s.name, err)
 }

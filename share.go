@@ -71,7 +71,7 @@ func (c *call) joinShare(head bool) *Lock {
 	l := c.l
 	l.mu.Lock()
 	s, now := c.joinableShare(), time.Now()
-	if s == nil || l.closed || s.lease.Remaining() < c.minRemaining() || now.Sub(s.looked) > lookInterval ||
+	if s == nil || l.isClosed() || s.lease.Remaining() < c.minRemaining() || now.Sub(s.looked) > lookInterval ||
 		c.ctx.Err() != nil || l.holds[c.key()] != nil || !head && l.queues.Has(c.name) {
 		l.mu.Unlock()
 		return nil
@@ -90,12 +90,12 @@ func (c *call) minRemaining() time.Duration {
 	return min(c.l.rowLease(c.lease)/2, time.Second)
 }
 
-// lookForRequests checks, before a call at the head of the queue joins a share, that no request of
-// another process waits for the name, and that the share still owns its row, which ForceUnlock may
-// have freed. Otherwise, or if the check fails, it closes the share.
-func (c *call) lookForRequests() error {
+// joinShareAsHead is joinShare for the head of the queue. If the last check is too old, it first checks
+// that no request of another process waits for the name, and that the share still owns its row, which
+// ForceUnlock may have freed. Otherwise, or if the check fails, it closes the share.
+func (c *call) joinShareAsHead() (*Lock, error) {
 	if c.mode != store.Shared {
-		return nil
+		return nil, nil
 	}
 	l := c.l
 	l.mu.Lock()
@@ -103,24 +103,21 @@ func (c *call) lookForRequests() error {
 	fresh := s == nil || time.Since(s.looked) <= lookInterval
 	l.mu.Unlock()
 	if fresh {
-		return nil
+		return c.joinShare(true), nil
 	}
-	looked := make(chan struct{})
-	l.working.Go(func() {
-		defer close(looked)
-		ctx, cancel := context.WithTimeout(l.background, confirmTimeout)
-		defer cancel()
-		claim := s.lease.Claim
-		rows, sent, _ := l.repo.Look(ctx, []string{s.name, claim.Name})
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		row, owned := rows[s.name], rows[claim.Name].Owner == claim.Owner
-		if row.Remaining > 0 || row.Next != 0 || !owned { // owned is false if Look failed
-			l.closeShare(s)
-		}
-		s.looked = sent
-	})
-	return await(c, looked, c.cutoff)
+	claim := s.lease.Claim
+	rows, sent, err := c.look(s.name, claim.Name)
+	if ended := c.ended(); err != nil && ended != nil {
+		return nil, ended
+	}
+	l.mu.Lock()
+	row, owned := rows[s.name], rows[claim.Name].Owner == claim.Owner
+	if row.Remaining > 0 || row.Next != 0 || !owned { // owned is false if look failed
+		l.closeShare(s)
+	}
+	s.looked = sent
+	l.mu.Unlock()
+	return c.joinShare(true), nil
 }
 
 // closeShare lets no further hold join a share. The caller holds mu.
@@ -148,19 +145,11 @@ func (l *Locker) shareChanged(h *hold) {
 
 	var deadline time.Time
 	for _, k := range h.handles {
-		if k.trusted.After(deadline) {
-			deadline = k.trusted
+		if trusted := k.requested.Until.Add(-k.requested.Margin); !all.Auto && trusted.After(deadline) {
+			deadline = trusted
 		}
 	}
-	if h.timer != nil {
-		h.timer.Stop()
-		h.timer = nil
-	}
-	h.deadline.Store(0)
-	if !all.Auto {
-		h.deadline.Store(lease.Instant(deadline))
-		h.timer = time.AfterFunc(time.Until(deadline), h.LeaseLost)
-	}
+	h.setDeadline(deadline)
 }
 
 // renewShare adjusts the lease of a share to what its holds request. The caller holds mu.
@@ -294,9 +283,7 @@ func (l *Locker) downgrade(h *hold, pause background.Backoff) {
 	if all.Auto {
 		length = max(length, l.lease)
 	}
-	deadline := lease.TrustedUntil(time.Now(), length)
-	h.deadline.Store(lease.Instant(deadline))
-	h.timer = time.AfterFunc(time.Until(deadline), h.LeaseLost)
+	h.setDeadline(lease.TrustedUntil(time.Now(), length))
 	l.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(l.background, unlockTimeout)
@@ -319,8 +306,7 @@ func (l *Locker) downgrade(h *hold, pause background.Backoff) {
 		h.waiter = nil
 		l.startShare(h, g, length, time.Time{})
 	} else {
-		h.deadline.Store(0)
-		h.timer.Stop()
+		h.setDeadline(time.Time{})
 		waiter = nil
 	}
 	unused := h.share == nil && g.Claim != store.Claim{}
@@ -328,16 +314,15 @@ func (l *Locker) downgrade(h *hold, pause background.Backoff) {
 	if gone {
 		l.watchdog.Stop(ls)
 	}
-	lost := l.checkLoss(h)
-	l.mu.Unlock()
 	close(h.downgraded)
+	l.checkLoss(h)
+	l.unlockMu()
 	if unused {
 		l.releaser.Add(g.Claim, length, err != nil, time.Now())
 	}
 	if gone {
 		l.releaser.Add(ls.Claim, lease.UntilReleased, false, time.Now())
 	}
-	l.finishLoss(h, lost)
 	l.leaveQueue(waiter)
 	switch {
 	case err == nil:

@@ -1,6 +1,7 @@
 package mysqllock
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -72,11 +73,5 @@ func (k *Lock) inTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx contex
 
 // beginFailed returns why a transaction could not be begun and guarded.
 func (k *Lock) beginFailed(ctx context.Context, err error) error {
-	if lost := k.Err(); lost != nil {
-		return opError("begin", k.Name(), lost)
-	}
-	if ctx.Err() != nil {
-		return opError("begin", k.Name(), causeOf(ctx))
-	}
-	return opError("begin", k.Name(), err)
+	return opError("begin", k.Name(), cmp.Or(k.Err(), causeOf(ctx), err))
 }

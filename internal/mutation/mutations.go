@@ -190,7 +190,7 @@ var general = []mutation{
 	},
 	{
 		"re-entry checks that the lease is alive", "acquire.go",
-		"if lost := l.checkLoss(h); lost || h.ended != nil {", "if lost := false; h.ended != nil && h.ended != ErrLost {",
+		"if l.checkLoss(h); h.ended != nil {\n\t\treturn nil, h.ended", "if h.ended != nil && h.ended != ErrLost {\n\t\treturn nil, h.ended",
 		"TestLossWithALateTimer|TestLossIsLearnt|TestHandles",
 	},
 	{
@@ -505,12 +505,12 @@ var general = []mutation{
 	},
 	{
 		"an Unlock that matched nothing reads the row", "hold.go",
-		"if err == nil && !freed || errors.Is(err, store.ErrRowLocked) {", "if errors.Is(err, store.ErrRowLocked) {",
+		"if err == nil && !matched || errors.Is(err, store.ErrRowLocked) {", "if !matched && errors.Is(err, store.ErrRowLocked) {",
 		"TestKilledStatement",
 	},
 	{
 		"an Extend that matched nothing reads the row", "hold.go",
-		"if err == nil && !owned || errors.Is(err, store.ErrRowLocked) {", "if lost = err == nil && !owned; errors.Is(err, store.ErrRowLocked) {",
+		"if err == nil && !matched || errors.Is(err, store.ErrRowLocked) {", "if err == nil && !matched {\n\t\t\terr = ErrLost\n\t\t} else if errors.Is(err, store.ErrRowLocked) {",
 		"TestKilledStatement",
 	},
 	{
@@ -850,7 +850,7 @@ var general = []mutation{
 	},
 	{
 		"an Attach with unknown outcome is undone", "detach.go",
-		"if maybe {\n\t\t\tl.releaser.Add(req.Claim, req.Lease, true, time.Now())", "if false {",
+		"if err != nil && maybe {\n\t\tl.releaser.Add(to, lease,", "if false {\n\t\tl.releaser.Add(to, lease,",
 		"TestAttachGivenUp",
 	},
 	{
@@ -860,12 +860,12 @@ var general = []mutation{
 	},
 	{
 		"a Detach with unknown outcome is undone", "detach.go",
-		"if maybe {\n\t\t\tl.releaser.Add(store.Claim", "if false {\n\t\t\tl.releaser.Add(store.Claim",
+		"if err != nil && maybe {\n\t\tl.releaser.Add(to, lease,", "if false {\n\t\tl.releaser.Add(to, lease,",
 		"TestDetachWithUnknownOutcome",
 	},
 	{
 		"Detach signals the next waiter", "detach.go",
-		"if err == nil && detached { // waiters", "if false { // waiters",
+		"\t\tl.waker.Released([]string{req.Name}, next) // waiters", "\t\t_ = next // waiters",
 		"TestSignalForALockThatIsHeld",
 	},
 	{
