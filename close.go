@@ -81,10 +81,8 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 	clear(l.holds)
 	l.mu.Unlock()
 
-	_, err := undo.ReleaseAll(ctx, l.repo, claims, func(names []string, n int64, next store.Process) {
-		l.released.Add(n)
-		l.waker.Released(names, next)
-	})
+	freed, _, err := undo.ReleaseAll(ctx, l.repo, claims, l.waker.Released)
+	l.released.Add(freed)
 	for range ended {
 		l.repo.HoldEnded()
 	}

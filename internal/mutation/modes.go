@@ -1001,8 +1001,8 @@ var batches = []mutation{
 		"TestSetWithoutReply",
 	},
 	{
-		"so it does of that of a row that was locked", "internal/undo/release.go",
-		"return maybe.Load()", "return false",
+		"so it does of that of a row that was locked", "internal/undo/undo.go",
+		"\tif store.OutcomeUnknown(err) {", "\tif false {",
 		"TestReleaseWithoutReply",
 	},
 	{

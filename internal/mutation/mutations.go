@@ -480,7 +480,7 @@ var general = []mutation{
 	},
 	{
 		"Close releases one by one what a batch skips", "internal/undo/release.go",
-		"releaseEach(ctx, repo, slices.Clone(left), func", "releaseEach(ctx, repo, nil, func",
+		"\tr.releaseEach(ctx, skipped)", "\tr.releaseEach(ctx, skipped[:0])",
 		"TestKilledStatement",
 	},
 	{

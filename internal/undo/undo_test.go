@@ -102,7 +102,7 @@ func (r *lostReply) Owned(context.Context, []store.Claim) ([]store.Claim, error)
 // A row whose release had no reply may have been released, and then acquired by another owner.
 func TestReleaseWithoutReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		unknown, err := ReleaseAll(t.Context(), &lostReply{}, []store.Claim{{Name: "x", Owner: "o"}}, func([]string, int64, store.Process) {})
+		_, unknown, err := ReleaseAll(t.Context(), &lostReply{}, []store.Claim{{Name: "x", Owner: "o"}}, func([]string, store.Process) {})
 		require.NoError(t, err)
 		require.True(t, unknown)
 	})
