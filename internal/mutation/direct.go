@@ -109,7 +109,7 @@ var directHandoffs = []mutation{
 	},
 	{
 		"a waiter that has left gives the grant back", "internal/wake/signaller.go",
-		"if row := rows[name]; row.Grantee == s.self {", "if row := rows[name]; row.Grantee == 1 {",
+		"if row := rows[name]; row.Grantee == s.Self {", "if row := rows[name]; row.Grantee == 1 {",
 		"TestWaiterLeavesDuringDirectHandoff|TestDirectHandoffFaults",
 	},
 	{

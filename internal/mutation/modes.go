@@ -1066,7 +1066,7 @@ var waitQueues = []mutation{
 	},
 	{
 		"a process whose pool is too small to listen waits as one that polls", "internal/wake/signaller.go",
-		" || s.listener.repo.PoolTooSmall()", "",
+		" || s.repo.PoolTooSmall()", "",
 		"TestOrderInASmallPool",
 	},
 	{

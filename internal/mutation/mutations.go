@@ -250,7 +250,7 @@ var general = []mutation{
 	},
 	{
 		"signal of a release", "internal/wake/wake.go",
-		"if next != 0 && w.Signals() {", "if false {",
+		"if next != 0 && w.Signal {", "if false {",
 		"TestSignalWakesTheHead",
 	},
 	{
@@ -260,7 +260,7 @@ var general = []mutation{
 	},
 	{
 		"a removed waiter is enlisted again", "internal/wake/poller.go",
-		"row.Grantee == p.signaller.self, p.listener.enabled && !row.Waiting:", "row.Grantee == p.signaller.self:",
+		"row.Grantee == p.Self, p.Signal && !row.Waiting:", "row.Grantee == p.Self:",
 		"TestWaiterThatStopsListening",
 	},
 	{

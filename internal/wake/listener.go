@@ -25,23 +25,11 @@ const (
 	MaxFalseWakes    = 20
 )
 
-type listenStore interface {
-	Listen(ctx context.Context, names []string, d time.Duration) (store.Wakeup, error)
-	Granted(ctx context.Context, names []string) ([]store.Grant, error)
-	CloseListener()
-	PoolInUse() bool
-	PoolTooSmall() bool
-	HoldEnded()
-}
-
-// A listener waits for signals on its own connection, if it is enabled. Only the poller's goroutine
+// A listener waits for signals on its own connection, if signals are enabled. Only the poller's goroutine
 // calls listen, granted and close.
 type listener struct {
-	repo    listenStore
-	queues  Queues
-	enabled bool
-	forced  func()
-	ctx     context.Context // of Listen; ends within StopTimeout after Waker.Close
+	env
+	listening context.Context // of Listen; ends within StopTimeout after Waker.Close
 
 	// Only listen and close use the following fields.
 	timedOut bool // the last Listen ended without a wake-up
@@ -61,7 +49,7 @@ var errFalseWakes = errors.New("many wake-ups without a grant")
 func (l *listener) canListen() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.enabled && !time.Now().Before(l.retryAt)
+	return l.Signal && !time.Now().Before(l.retryAt)
 }
 
 func (l *listener) isOpen() bool {
@@ -70,9 +58,9 @@ func (l *listener) isOpen() bool {
 	return l.open
 }
 
-// signalWorks reports whether a signal has arrived, and every release that was found since then came
-// with a signal.
-func (l *listener) signalWorks() bool {
+// Signalled reports whether signals reach this process, as far as it knows: one has arrived, and every
+// release that was found since then came with a signal.
+func (l *listener) Signalled() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.works
@@ -85,8 +73,9 @@ func (l *listener) acquired() {
 	l.falseWakes = 0
 }
 
-// claimed records that a head has claimed a name, so that signals are not false.
-func (l *listener) claimed() {
+// Claimed records that the head of a name has claimed it, and waits until others no longer hold it
+// shared. Signals are not false then.
+func (l *listener) Claimed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.claimedUntil = time.Now().Add(store.ClaimLease)
@@ -97,9 +86,9 @@ func (l *listener) listen(names []string, d time.Duration) (store.Wakeup, error)
 	l.mu.Lock()
 	l.open = true
 	l.mu.Unlock()
-	wakeup, err := l.repo.Listen(l.ctx, names, d)
+	wakeup, err := l.repo.Listen(l.listening, names, d)
 	if wakeup.Forced {
-		l.forced()
+		l.Forced()
 		wakeup.Forced = false
 	}
 	l.mu.Lock()
@@ -127,7 +116,7 @@ func (l *listener) listen(names []string, d time.Duration) (store.Wakeup, error)
 // granted reads which of the names releases have granted to this process. It makes new grants ready
 // for the heads of these names, and returns the names.
 func (l *listener) granted(names []string, g *grants) (ready []string) {
-	ctx, cancel := context.WithTimeout(l.ctx, signalTimeout)
+	ctx, cancel := context.WithTimeout(l.listening, signalTimeout)
 	defer cancel()
 	found, _ := l.repo.Granted(ctx, names) // after an error, a statement of the head finds the grant
 	for _, grant := range found {

@@ -1,8 +1,6 @@
 package wake
 
 import (
-	"context"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -23,13 +21,9 @@ const (
 
 // A poller reads the rows for which heads sleep, at intervals. In between, it listens for signals.
 type poller struct {
-	repo      looker
-	queues    Queues
-	interval  time.Duration
+	env
 	listener  *listener
 	signaller *signaller
-	log       *slog.Logger
-	group     *background.Group
 	replan    chan struct{} // capacity 1: watched has changed
 
 	mu       sync.Mutex // protects following fields
@@ -40,20 +34,17 @@ type poller struct {
 	expiries int                // leases that have ended since lookAgain began; 0 if it does not run
 }
 
-type looker interface {
-	Look(ctx context.Context, names []string) (rows map[string]store.Row, sent time.Time, err error)
-}
-
 // A watch represents a name whose head sleeps until the row may be free.
 type watch struct {
 	expiry *time.Timer     // fires when the holder's lease ends
 	looked func(err error) // called after each look, with mu held
 }
 
+// watch implements Waker.Watch.
 func (p *poller) watch(name string, left time.Duration, looked func(err error)) {
-	first := background.Backoff{Delay: p.interval, Max: p.interval}
-	if p.listener.enabled && !p.listener.signalWorks() {
-		first.Delay = min(minLookInterval, p.interval)
+	first := background.Backoff{Delay: p.Interval, Max: p.Interval}
+	if p.Signal && !p.listener.Signalled() {
+		first.Delay = min(minLookInterval, p.Interval)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,13 +63,14 @@ func (p *poller) watch(name string, left time.Duration, looked func(err error)) 
 	p.group.Go(p.run)
 }
 
-func (p *poller) unwatch(name string) {
+// Unwatch ends Watch.
+func (p *poller) Unwatch(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(name)
 }
 
-// forget is unwatch for a caller that holds mu. It returns false if name was not watched.
+// forget is Unwatch for a caller that holds mu. It returns false if name was not watched.
 func (p *poller) forget(name string) bool {
 	w, ok := p.watched[name]
 	if ok {
@@ -146,7 +138,7 @@ func (p *poller) run() {
 				p.listen(names, sleep)
 				continue
 			}
-		case idle == IdleTimeout || !p.listener.isOpen() || p.listener.repo.PoolInUse():
+		case idle == IdleTimeout || !p.listener.isOpen() || p.repo.PoolInUse():
 			p.listener.close()
 			if p.stop() {
 				return
@@ -202,7 +194,7 @@ func (p *poller) lookDue() {
 func (p *poller) lookSoon() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pause.Delay = min(minLookInterval, p.interval)
+	p.pause.Delay = min(minLookInterval, p.Interval)
 	p.nextLook = time.Now().Add(p.pause.Delay)
 }
 
@@ -227,7 +219,7 @@ func (p *poller) listen(names []string, sleep time.Duration) {
 			p.lookSoon()
 		}
 		if p.group.Ctx.Err() == nil {
-			p.log.Debug("mysqllock: cannot be signalled for now", "err", err)
+			p.Log.Debug("mysqllock: cannot be signalled for now", "err", err)
 		}
 		p.listener.close()
 	case wakeup == (store.Wakeup{}):
@@ -236,7 +228,7 @@ func (p *poller) listen(names []string, sleep time.Duration) {
 	switch {
 	case wakeup.Missing || len(names) == store.BatchSize:
 		p.look(false)
-	case unexplained && err == nil && !p.listener.repo.PoolInUse():
+	case unexplained && err == nil && !p.repo.PoolInUse():
 		p.look(true)
 	}
 }
@@ -253,7 +245,7 @@ func (p *poller) wake(wakeup store.Wakeup, granted []string) (unexplained bool) 
 	}
 	switch {
 	case wakeup.Signalled:
-		p.pause.Delay = p.interval
+		p.pause.Delay = p.Interval
 		unexplained = len(p.watched) > 1 && len(granted) == 0
 		if len(p.watched) == 1 {
 			for name := range p.watched {
@@ -280,7 +272,7 @@ func (p *poller) look(signalled bool) {
 }
 
 func (p *poller) lookAt(names []string, watched map[string]*watch, signalled bool) {
-	ctx, cancel := store.WithRetryLimit(p.group.Ctx, max(p.interval, time.Second))
+	ctx, cancel := store.WithRetryLimit(p.group.Ctx, max(p.Interval, time.Second))
 	rows, _, err := p.repo.Look(ctx, names)
 	err = outage.DescribeIn(ctx, err)
 	cancel()
@@ -298,11 +290,11 @@ func (p *poller) lookAt(names []string, watched map[string]*watch, signalled boo
 		switch {
 		case err != nil && store.Transient(err):
 			// The next look tries again.
-		case signalled && ok && row.Remaining <= 0 && !(p.signaller.self.Is(row.Next) && store.ModeOf(name) == store.Exclusive):
+		case signalled && ok && row.Remaining <= 0 && !(p.Self.Is(row.Next) && store.ModeOf(name) == store.Exclusive):
 			// It may be reserved for another, or is a semaphore: the next listen statement decides.
-		case (signalled || !listens) && store.ProcessOf(row.Owner) == p.signaller.self:
+		case (signalled || !listens) && store.ProcessOf(row.Owner) == p.Self:
 			p.found(name) // this process has claimed it, and the last shared hold may have ended
-		case err != nil, !ok, row.Remaining <= 0, row.Grantee == p.signaller.self, p.listener.enabled && !row.Waiting:
+		case err != nil, !ok, row.Remaining <= 0, row.Grantee == p.Self, p.Signal && !row.Waiting:
 			// The row is free or granted to this process, or no longer lists this process in its
 			// wait queue; or the head's own statement will return the error.
 			p.found(name)
