@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/background"
@@ -35,10 +36,11 @@ type listener struct {
 	timedOut bool // the last Listen ended without a wake-up
 	backoff  background.Backoff
 
+	open       atomic.Bool  // this process can be signalled
+	works      atomic.Bool  // a signal has arrived, and none was missed since
+	falseWakes atomic.Int64 // wake-ups since the last grant
+
 	mu           sync.Mutex // protects following fields
-	open         bool       // this process can be signalled
-	works        bool       // a signal has arrived, and none was missed since
-	falseWakes   int        // wake-ups since the last grant
 	claimedUntil time.Time  // the latest end of a claim; until then, the end of each shared hold signals this process
 	retryAt      time.Time  // no Listen begins before this time
 }
@@ -52,26 +54,9 @@ func (l *listener) canListen() bool {
 	return l.Signal && !time.Now().Before(l.retryAt)
 }
 
-func (l *listener) isOpen() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.open
-}
-
 // Signalled reports whether signals reach this process, as far as it knows: one has arrived, and every
 // release that was found since then came with a signal.
-func (l *listener) Signalled() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.works
-}
-
-// acquired records a grant, which shows that the wake-ups before it were not all false.
-func (l *listener) acquired() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.falseWakes = 0
-}
+func (l *listener) Signalled() bool { return l.works.Load() }
 
 // Claimed records that the head of a name has claimed it, and waits until others no longer hold it
 // shared. Signals are not false then.
@@ -83,9 +68,7 @@ func (l *listener) Claimed() {
 
 // listen waits for a signal. After an error the caller must close the listener.
 func (l *listener) listen(names []string, d time.Duration) (store.Wakeup, error) {
-	l.mu.Lock()
-	l.open = true
-	l.mu.Unlock()
+	l.open.Store(true)
 	wakeup, err := l.repo.Listen(l.listening, names, d)
 	if wakeup.Forced {
 		l.Forced()
@@ -94,15 +77,15 @@ func (l *listener) listen(names []string, d time.Duration) (store.Wakeup, error)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if wakeup != (store.Wakeup{}) && !(wakeup.Signalled && time.Now().Before(l.claimedUntil)) {
-		if l.falseWakes++; l.falseWakes > MaxFalseWakes+l.queues.Len() {
+		if l.falseWakes.Add(1) > int64(MaxFalseWakes+l.queues.Len()) {
 			err = errFalseWakes
 		}
 	}
 	switch {
 	case wakeup.Signalled:
-		l.works = true
+		l.works.Store(true)
 	case wakeup.Name != "" && l.timedOut: // the row was released without a signal
-		l.works = false
+		l.works.Store(false)
 	}
 	l.timedOut = err == nil && wakeup == (store.Wakeup{})
 	if err == nil {
@@ -136,7 +119,8 @@ func (l *listener) failed(err error) {
 	switch first := l.backoff.Delay == 0; {
 	case err == store.ErrPoolTooSmall, err == store.ErrThreadsLimited:
 	case err == errFalseWakes:
-		pause, l.falseWakes = falseWakeBackoff, 0
+		pause = falseWakeBackoff
+		l.falseWakes.Store(0)
 	default:
 		if first {
 			l.backoff = background.Backoff{Delay: minListenBackoff, Max: maxListenBackoff}
@@ -146,23 +130,13 @@ func (l *listener) failed(err error) {
 		}
 		pause = l.backoff.Next()
 	}
-	l.works, l.retryAt = false, time.Now().Add(pause)
+	l.works.Store(false)
+	l.retryAt = time.Now().Add(pause)
 }
 
 // close closes the listener's connection.
 func (l *listener) close() {
 	l.repo.CloseListener()
 	l.timedOut = false
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.open = false
-}
-
-// stop stops the group, and reports whether the listener was open then. It holds mu, so the poller
-// cannot close the listener in between.
-func (l *listener) stop(group *background.Group) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	group.Stop()
-	return l.open
+	l.open.Store(false)
 }

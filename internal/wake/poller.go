@@ -138,7 +138,7 @@ func (p *poller) run() {
 				p.listen(names, sleep)
 				continue
 			}
-		case idle == IdleTimeout || !p.listener.isOpen() || p.repo.PoolInUse():
+		case idle == IdleTimeout || !p.listener.open.Load() || p.repo.PoolInUse():
 			p.listener.close()
 			if p.stop() {
 				return

@@ -22,7 +22,7 @@ type publisher struct {
 	env
 	outbox     chan string // names to publish
 	subscribed sync.Once
-	lastWarned warned // about errors of Publish; used by the goroutine of serve, and then by drain
+	lastWarned warned // about errors of Publish; used by the goroutine of serve
 }
 
 // publish announces that names were released.
@@ -71,25 +71,16 @@ func (p *publisher) released(name string) {
 	p.queues.Wake(store.QueueName(store.Permit, name))
 }
 
+// serve publishes names until the group has stopped and outbox is empty.
 func (p *publisher) serve() {
 	for {
 		select {
+		case name := <-p.outbox:
+			p.send(name)
 		case <-p.group.Ctx.Done():
-			return
-		case name := <-p.outbox:
-			p.send(name)
-		}
-	}
-}
-
-// drain publishes the names that are still in outbox after serve has ended.
-func (p *publisher) drain() {
-	for {
-		select {
-		case name := <-p.outbox:
-			p.send(name)
-		default:
-			return
+			if len(p.outbox) == 0 {
+				return
+			}
 		}
 	}
 }

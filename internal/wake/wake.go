@@ -81,9 +81,10 @@ func New(repo Repository, queues Queues, c Config) *Waker {
 	return w
 }
 
-// Close ends the goroutines, waits for them, and publishes the remaining releases.
+// Close ends the goroutines and waits for them, until the remaining releases are published.
 func (w *Waker) Close() {
-	listening := w.listener.stop(w.group)
+	listening := w.open.Load() // before the poller closes the listener
+	w.group.Stop()
 	defer w.stopListening()
 	defer time.AfterFunc(StopTimeout, w.stopListening).Stop()
 	if listening {
@@ -95,7 +96,6 @@ func (w *Waker) Close() {
 	defer time.AfterFunc(time.Second, w.stopSending).Stop()
 	w.group.Wait()
 	w.signaller.drain()
-	w.publisher.drain()
 }
 
 // Signals reports whether waiters join the wait queues of rows.
@@ -105,7 +105,7 @@ func (w *Waker) Signals() bool { return w.Signal }
 // earlier one was refused.
 func (w *Waker) Answered(name string, granted, again bool) {
 	if granted {
-		w.acquired()
+		w.falseWakes.Store(0) // the wake-ups before were not all false
 	}
 	w.answered(name, granted, again)
 }
