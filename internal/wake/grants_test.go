@@ -53,7 +53,7 @@ func TestFoundGrantsAreForgotten(t *testing.T) {
 			}
 			require.False(t, g.put(store.Grant{Claim: store.Claim{Name: fmt.Sprint(i, "/", 0), Owner: "o"}}))
 			time.Sleep(10 * time.Second)
+			require.LessOrEqual(t, len(g.found), 1400)
 		}
-		require.Less(t, len(g.found), 4*minSweep)
 	})
 }

@@ -2,7 +2,6 @@ package wake
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -30,11 +29,16 @@ type signaller struct {
 
 	mu        sync.Mutex          // protects following fields
 	contended map[string]struct{} // names for which a statement was refused recently
-	listed    map[string]bool     // names whose rows may list this process; true while a statement that lists it is in flight
-	direct    map[string]struct{} // the names in listed whose rows a release may grant to this process
+	listed    map[string]listing  // names whose rows may list this process
 	expected  bool                // ExpectGrant was called at least once
 	leaving   map[string]struct{} // names whose rows list this process although it has no waiters for them
 	removing  bool                // removeWaiters is running
+}
+
+// A listing is what is known of a row that may list this process in its wait queue.
+type listing struct {
+	requesting bool // a statement that lists this process is in flight
+	direct     bool // a release may grant the row to this process
 }
 
 // Enlist returns the id under which the next statement of name's head joins the row's wait queue if
@@ -53,7 +57,7 @@ func (s *signaller) Enlist(name string, again bool) store.Process {
 	if _, contended := s.contended[name]; !again && !contended {
 		return 0
 	}
-	s.listed[name] = true
+	s.listed[name] = listing{requesting: true, direct: s.listed[name].direct}
 	return as
 }
 
@@ -63,7 +67,6 @@ func (s *signaller) Granted(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.listed, name)
-	delete(s.direct, name)
 }
 
 // ExpectGrant must be called before name's head sends a statement that joins the wait queue under an
@@ -71,7 +74,7 @@ func (s *signaller) Granted(name string) {
 func (s *signaller) ExpectGrant(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.direct[name] = struct{}{}
+	s.listed[name] = listing{requesting: true, direct: true}
 	s.expected = true
 }
 
@@ -103,10 +106,7 @@ func (s *signaller) GiveBack(c store.Claim) {
 func (s *signaller) expectsGrant(names []string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(names, func(name string) bool {
-		_, ok := s.direct[name]
-		return ok
-	})
+	return slices.ContainsFunc(names, func(name string) bool { return s.listed[name].direct })
 }
 
 // answered implements Waker.Answered.
@@ -119,8 +119,8 @@ func (s *signaller) answered(name string, granted, again bool) {
 			clear(s.contended)
 		}
 		s.contended[name] = struct{}{}
-		if s.listed[name] {
-			s.listed[name] = false
+		if l, ok := s.listed[name]; ok {
+			s.listed[name] = listing{direct: l.direct}
 		}
 	case !again:
 		delete(s.contended, name)
@@ -140,8 +140,8 @@ func (s *signaller) Contended(name string) bool {
 func (s *signaller) wakeRequesting() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name, inFlight := range s.listed {
-		if inFlight {
+	for name, l := range s.listed {
+		if l.requesting {
 			s.queues.Wake(name)
 		}
 	}
@@ -166,7 +166,7 @@ func (s *signaller) stillWaiting(name string) bool {
 		return false
 	}
 	if _, ok := s.listed[name]; !ok {
-		s.listed[name] = false // so that Leave removes it: the head may be a holder that is about to leave
+		s.listed[name] = listing{} // so that Leave removes it: the head may be a holder that is about to leave
 	}
 	return true
 }
@@ -175,11 +175,10 @@ func (s *signaller) stillWaiting(name string) bool {
 // The caller holds mu.
 func (s *signaller) leaveWaitQueue(name string) {
 	delete(s.listed, name)
-	delete(s.direct, name)
 	s.leaving[name] = struct{}{}
 	if !s.removing {
 		s.removing = true
-		s.group.Go(s.removeWaiters)
+		s.group.Go(func() { s.removeWaiters(s.group.Ctx) })
 	}
 }
 
@@ -265,9 +264,9 @@ func (s *signaller) wakeSelf(names []string) {
 }
 
 // removeWaiters removes this process from the wait queues of the names in leaving, until none is
-// left. Its statements skip locked rows and are repeated, because a statement that waits for a row
-// would stay in the server.
-func (s *signaller) removeWaiters() {
+// left. Its statements skip locked rows and are repeated until ctx ends, because a statement that waits
+// for a row would stay in the server.
+func (s *signaller) removeWaiters(ctx context.Context) {
 	pause := removeBackoff
 	for {
 		names := s.abandoned()
@@ -281,14 +280,13 @@ func (s *signaller) removeWaiters() {
 		}
 		if err != nil {
 			s.Log.Debug("mysqllock: not removed from the wait lists, trying again", "locks", len(left), "first", store.NameOf(left[0]), "err", err)
-			pause.Delay = pause.Max
 		}
 		s.mu.Lock()
 		for _, name := range left {
 			s.leaving[name] = struct{}{}
 		}
 		s.mu.Unlock()
-		if !pause.Wait(s.group.Ctx) {
+		if !pause.Wait(ctx) {
 			return // removing stays set: the group has stopped
 		}
 	}
@@ -349,14 +347,16 @@ func (s *signaller) removeFrom(names []string) (left []string, next store.Proces
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !rows[name].Listed }), next, nil
 }
 
-// maxDrainPause is the longest pause before drain tries locked rows again.
-const maxDrainPause = 200 * time.Millisecond
+// drainTimeout is how long Close tries again to leave the wait queues of locked rows.
+const drainTimeout = 300 * time.Millisecond
 
 // drain removes this process from the wait queues that still list it, and gives back the rows that
 // were granted to it. The listener is closed, so no release grants it more.
 func (s *signaller) drain() {
 	s.mu.Lock()
-	names := slices.AppendSeq(slices.Collect(maps.Keys(s.leaving)), maps.Keys(s.listed))
+	for name := range s.listed {
+		s.leaving[name] = struct{}{}
+	}
 	expected := s.expected
 	s.mu.Unlock()
 	if !expected {
@@ -365,16 +365,9 @@ func (s *signaller) drain() {
 	for _, g := range s.grants.takeAll() {
 		s.giveBackGrant(g)
 	}
-	for pause := removeBackoff; len(names) > 0; {
-		var left []string
-		for part := range slices.Chunk(names, store.BatchSize) {
-			listed, _ := s.remove(part)
-			left = append(left, listed...)
-		}
-		if names = left; pause.Delay > maxDrainPause || len(names) > 0 && !pause.Wait(s.sending) {
-			return
-		}
-	}
+	ctx, cancel := context.WithTimeout(s.sending, drainTimeout)
+	defer cancel()
+	s.removeWaiters(ctx)
 }
 
 // giveBack releases a row that was granted to this process after its last waiter had left. But if a
