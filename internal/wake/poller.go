@@ -28,10 +28,10 @@ type poller struct {
 
 	mu       sync.Mutex // protects following fields
 	watched  map[string]*watch
-	running  bool               // the goroutine run exists; it ends when nothing is watched
-	nextLook time.Time          // when run reads the rows next
-	pause    background.Backoff // the interval after nextLook
-	expiries int                // leases that have ended since lookAgain began; 0 if it does not run
+	running  bool          // the goroutine run exists; it ends when nothing is watched
+	nextLook time.Time     // when run reads the rows next
+	interval time.Duration // between the look before that and nextLook
+	expiries int           // leases that have ended since lookAgain began; 0 if it does not run
 }
 
 // A watch represents a name whose head sleeps until the row may be free.
@@ -42,18 +42,17 @@ type watch struct {
 
 // watch implements Waker.Watch.
 func (p *poller) watch(name string, left time.Duration, looked func(err error)) {
-	first := background.Backoff{Delay: p.Interval, Max: p.Interval}
-	if p.Signal && !p.listener.Signalled() {
-		first.Delay = min(minLookInterval, p.Interval)
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w := &watch{looked: looked}
 	w.expiry = time.AfterFunc(max(left, time.Millisecond), func() { p.expired(name, w) })
 	p.watched[name] = w
-	if len(p.watched) == 1 {
-		p.pause = first
-		p.nextLook = time.Now().Add(first.Delay)
+	switch {
+	case len(p.watched) > 1:
+	case p.Signal && !p.listener.Signalled():
+		p.lookIn(minLookInterval)
+	default:
+		p.lookIn(p.Interval)
 	}
 	if p.running {
 		background.Notify(p.replan)
@@ -108,18 +107,18 @@ func (p *poller) expired(name string, w *watch) {
 // lookAgain reads the rows until no further lease has ended meanwhile, so that leases that end at the
 // same time need only one read.
 func (p *poller) lookAgain() {
-	p.mu.Lock()
-	for seen := 0; seen < p.expiries; {
-		p.mu.Unlock()
+	for seen := 0; ; {
 		time.Sleep(time.Millisecond)
 		p.mu.Lock()
+		if seen == p.expiries {
+			p.expiries = 0
+			p.mu.Unlock()
+			return
+		}
 		seen = p.expiries
 		p.mu.Unlock()
 		p.look(false)
-		p.mu.Lock()
 	}
-	p.expiries = 0
-	p.mu.Unlock()
 }
 
 // run listens for signals if it can, or sleeps until the next look. It ends when nothing is watched.
@@ -154,7 +153,7 @@ func (p *poller) run() {
 		case <-p.replan:
 		case <-timer.C:
 			if len(names) > 0 {
-				p.lookDue()
+				p.lookLater()
 				p.look(false)
 			}
 		}
@@ -182,20 +181,18 @@ func (p *poller) stop() bool {
 	return !p.running
 }
 
-// lookDue schedules the next look, when one is due now.
-func (p *poller) lookDue() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.pause.Next()
-	p.nextLook = time.Now().Add(p.pause.Delay)
+// lookIn schedules the next look. Each further interval is twice as long, up to the configured one. The
+// caller holds mu.
+func (p *poller) lookIn(d time.Duration) {
+	p.interval = min(d, p.Interval)
+	p.nextLook = time.Now().Add(p.interval)
 }
 
-// lookSoon schedules the next look after the short interval for when signals do not arrive.
-func (p *poller) lookSoon() {
+// lookLater schedules the next look, when one is due now.
+func (p *poller) lookLater() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pause.Delay = min(minLookInterval, p.Interval)
-	p.nextLook = time.Now().Add(p.pause.Delay)
+	p.lookIn(2 * p.interval)
 }
 
 // listen waits for a signal.
@@ -216,14 +213,16 @@ func (p *poller) listen(names []string, sleep time.Duration) {
 	switch {
 	case err != nil:
 		if !p.listener.canListen() {
-			p.lookSoon()
+			p.mu.Lock()
+			p.lookIn(minLookInterval)
+			p.mu.Unlock()
 		}
 		if p.group.Ctx.Err() == nil {
 			p.Log.Debug("mysqllock: cannot be signalled for now", "err", err)
 		}
 		p.listener.close()
 	case wakeup == (store.Wakeup{}):
-		p.lookDue()
+		p.lookLater()
 	}
 	switch {
 	case wakeup.Missing || len(names) == store.BatchSize:
@@ -245,7 +244,7 @@ func (p *poller) wake(wakeup store.Wakeup, granted []string) (unexplained bool) 
 	}
 	switch {
 	case wakeup.Signalled:
-		p.pause.Delay = p.Interval
+		p.interval = p.Interval
 		unexplained = len(p.watched) > 1 && len(granted) == 0
 		if len(p.watched) == 1 {
 			for name := range p.watched {
