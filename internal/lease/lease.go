@@ -39,7 +39,6 @@ type Lease struct {
 	queued       bool          // in the watchdog's queue
 	sending      int           // batches in flight that include this lease
 	single       bool          // a renewal of only this lease is in flight
-	wasLocked    bool          // the last batch skipped the row because it was locked
 	ended        bool          // stopped or lost: never trusted again
 	failing      bool          // the last renewal or check failed
 	ownerChanged bool          // lost because the row has another owner

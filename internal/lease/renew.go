@@ -184,11 +184,6 @@ func (d *Watchdog) dueBatches() []batch {
 			key.holds = 0
 		}
 		key.short = ls.short
-		if ls.wasLocked && key.length > 0 && !ls.due.After(now) && d.startSingle(ls, key) {
-			timeout, retry := d.timeouts(key)
-			ls.due = now.Add(timeout + retry) // in a batch, if there is no reply
-			continue
-		}
 		due[key] = append(due[key], ls)
 	}
 	if !urgent {
@@ -225,7 +220,6 @@ func (d *Watchdog) renewBatch(b batch) {
 			return
 		}
 		if count == len(claims) {
-			d.markUnlocked(b.leases)
 			d.extendedAll(b, b.leases, sent)
 			return
 		}
@@ -248,7 +242,6 @@ func (d *Watchdog) renewBatch(b batch) {
 	case b.length == 0 || b.longer && len(o.seen) > 0:
 	case len(o.renewed)+len(o.longer) == count:
 		// The statement counted exactly these, so it has renewed them.
-		d.markUnlocked(o.renewed)
 		d.extendedAll(b, append(o.renewed, o.longer...), sent)
 	default:
 		// The read may have seen an uncommitted change, or the write of another statement. Only
@@ -321,15 +314,6 @@ func (d *Watchdog) extendedAll(b batch, leases []*Lease, sent time.Time) {
 		d.extended(ls, sent, b.renewal)
 	}
 	d.renewed(b, leases)
-}
-
-// markUnlocked records that no row of the given leases was locked, so none needs its own statement.
-func (d *Watchdog) markUnlocked(leases []*Lease) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, ls := range leases {
-		ls.wasLocked = false
-	}
 }
 
 // renewAgain renews leases a second time, and returns those that may not have been renewed.
