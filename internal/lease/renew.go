@@ -281,7 +281,7 @@ func (d *Watchdog) classify(b batch, sent time.Time, rows map[string]store.Row, 
 		switch {
 		case b.length == 0:
 			left := min(r.Remaining, ls.promised.Sub(looked))
-			if ls.extraMargin > 0 {
+			if ls.adopted {
 				left = min(left, ls.end().Sub(looked))
 			}
 			d.plan(ls, looked, left)

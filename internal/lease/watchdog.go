@@ -141,11 +141,8 @@ func (d *Watchdog) Change(ls *Lease, r Request, holds int) {
 	if ls.ended {
 		return
 	}
-	if !r.Auto { // a short lease must not keep the margin of the longer one before
-		ls.extraMargin = min(ls.extraMargin, max(r.Margin, 1))
-	}
 	ls.publish()
-	if ls.extraMargin > 0 || ls.session != nil && !r.Auto {
+	if ls.adopted || ls.session != nil && !r.Auto {
 		ls.timer.Reset(time.Until(ls.end()))
 	}
 	if !ls.needsRenewal() {
@@ -173,14 +170,13 @@ func (d *Watchdog) Pass(ls *Lease, r Request, length time.Duration, holder Holde
 		return false
 	case r.Auto && (!ls.requested.Auto || ls.end().Sub(now) < ls.length(d.length)/3):
 		return false
-	case !r.Auto && (ls.promised.Before(r.Until) || ls.trusted.Before(r.Until.Add(-Margin(length)))):
+	case !r.Auto && (ls.promised.Before(r.Until) || ls.trusted.Before(r.end())):
 		return false
 	case ls.promised.Sub(now) > max(d.length, length):
 		return false // other processes would wait too long if this one died
 	}
-	ls.requested, ls.holds, ls.holder, ls.extraMargin = r, 1, holder, 0
+	ls.requested, ls.holds, ls.holder, ls.adopted = r, 1, holder, !r.Auto
 	if !r.Auto {
-		ls.extraMargin = Margin(length)
 		ls.timer.Reset(time.Until(ls.end()))
 		d.plan(ls, now, length)
 	}

@@ -150,7 +150,7 @@ var general = []mutation{
 	},
 	{
 		"a lease that the row does not cover is not handed over", "internal/lease/watchdog.go",
-		"case !r.Auto && (ls.promised.Before(r.Until) || ls.trusted.Before(r.Until.Add(-Margin(length)))):", "case false:",
+		"case !r.Auto && (ls.promised.Before(r.Until) || ls.trusted.Before(r.end())):", "case false:",
 		"TestHandoffOfLeases|TestHandoffNearTheEndOfALease",
 	},
 	{
@@ -199,13 +199,13 @@ var general = []mutation{
 		"TestNotificationBeforeAnAttempt|TestFalseNotifications",
 	},
 	{
-		"a short lease in a longer one that was handed over has its own margin", "internal/lease/watchdog.go",
-		"\t\tls.extraMargin = min(ls.extraMargin, max(r.Margin, 1))\n", "",
+		"a lease that was handed over ends when its holder requested", "internal/lease/lease.go",
+		"if ls.adopted && !ls.requested.Auto {", "if false {",
 		"TestShortLeaseInALongOne",
 	},
 	{
-		"so has one that a session keeps", "internal/lease/lease.go",
-		"max(ls.extraMargin, ls.requested.Margin)", "max(ls.extraMargin, Margin(ls.session.length))",
+		"a short lease in a longer one has its own margin", "internal/lease/lease.go",
+		"return r.Until.Add(-r.Margin)", "return r.Until.Add(-Margin(time.Minute))",
 		"TestShortLeaseInALongOne|TestFixedLeasesOfASet",
 	},
 	{
