@@ -144,7 +144,6 @@ type batch struct {
 type renewal struct {
 	length  time.Duration
 	holds   int
-	longer  bool     // the rows already expire later, so the renewal only shows who owns them
 	short   bool     // the rows have the short leases of grants by releases
 	session *session // the session to which the renewal binds the rows, or nil
 }
@@ -175,8 +174,10 @@ func (d *Watchdog) dueBatches() []batch {
 		switch {
 		case ls.short && ls.requested.Auto: // not bound yet: only when the extended lease is due again
 			key.length = d.length
+		case ls.unbound() && d.session == nil && ls.promised.Sub(now) >= d.length:
+			key.holds = 0 // no session has begun, but the row needs no longer lease yet
 		case ls.unbound():
-			key.length, key.longer, key.session = d.length, ls.promised.Sub(now) >= d.length, d.session
+			key.length, key.session = d.length, d.session
 		case ls.needsRenewal():
 			// Rounded up to milliseconds, so that equal requests share a batch.
 			key.length = max(ls.requested.Until.Sub(now), time.Millisecond).Truncate(time.Millisecond) + time.Millisecond
@@ -239,7 +240,7 @@ func (d *Watchdog) renewBatch(b batch) {
 		d.renewed(b, o.seen)
 	}
 	switch {
-	case b.length == 0 || b.longer && len(o.seen) > 0:
+	case b.length == 0:
 	case len(o.renewed)+len(o.longer) == count:
 		// The statement counted exactly these, so it has renewed them.
 		d.extendedAll(b, append(o.renewed, o.longer...), sent)
@@ -258,7 +259,7 @@ func (d *Watchdog) renewBatch(b batch) {
 // renewal.
 type outcome struct {
 	gone    []*Lease // the row has another owner
-	seen    []*Lease // the row is owned by the hold, and needed no longer lease
+	seen    []*Lease // the row is owned by the hold, and was only read
 	renewed []*Lease // renewed by the statement, or by another one at the same time
 	longer  []*Lease // unchanged by the statement, because the row expires later anyway
 	skipped []*Lease // not renewed, because the row was locked
@@ -285,9 +286,6 @@ func (d *Watchdog) classify(b batch, sent time.Time, rows map[string]store.Row, 
 				left = min(left, ls.end().Sub(looked))
 			}
 			d.plan(ls, looked, left)
-			o.seen = append(o.seen, ls)
-		case b.longer && !ls.promised.Before(sent.Add(b.length)):
-			d.plan(ls, sent, b.length)
 			o.seen = append(o.seen, ls)
 		case r.Lease > b.length:
 			o.longer = append(o.longer, ls)
