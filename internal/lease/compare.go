@@ -32,8 +32,7 @@ func (d *Watchdog) auditLocked() {
 // was deleted by hand, or if a failover lost a binding, an acquire or a release. After a lost
 // release, the session would keep the row forever.
 func (d *Watchdog) compareRows(s *session, all bool) {
-	timeout, _ := d.timeouts(renewal{})
-	ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
+	ctx, cancel := d.limited(renewal{})
 	defer cancel()
 	d.mu.Lock()
 	all = all || s.bound <= store.BatchSize

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"context"
 	"log/slog"
 	"slices"
 	"time"
@@ -207,27 +208,22 @@ func (d *Watchdog) dueBatches() []batch {
 // renewBatch sends the statement of a batch. Leases that were not renewed, because the statement
 // failed or skipped their locked rows, are tried again soon.
 func (d *Watchdog) renewBatch(b batch) {
-	claims := claimsOf(b.leases)
-	timeout, _ := d.timeouts(b.renewal)
-	count := -1
+	var count int
 	var sent time.Time
 	if b.length > 0 {
-		ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
 		var err error
-		count, sent, err = d.repo.Renew(ctx, claims, b.length, b.holds, b.session.number())
-		cancel()
-		if err != nil {
+		if count, sent, err = d.sendRenewal(b, b.leases); err != nil {
 			d.failed(b, b.leases, err)
 			return
 		}
-		if count == len(claims) {
+		if count == len(b.leases) {
 			d.extendedAll(b, b.leases, sent)
 			return
 		}
 	}
-	ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
+	ctx, cancel := d.limited(b.renewal)
 	defer cancel()
-	rows, looked, err := d.repo.Look(ctx, store.Names(claims))
+	rows, looked, err := d.repo.Look(ctx, store.Names(claimsOf(b.leases)))
 	if err != nil {
 		d.failed(b, b.leases, err)
 		return
@@ -236,31 +232,46 @@ func (d *Watchdog) renewBatch(b batch) {
 	if len(o.gone) > 0 {
 		d.lost(b, o.gone)
 	}
-	if len(o.seen) > 0 {
-		d.renewed(b, o.seen)
-	}
 	switch {
 	case b.length == 0:
-	case len(o.renewed)+len(o.longer) == count:
+		d.renewed(b, o.kept)
+	case len(o.kept)+len(o.longer) == count:
 		// The statement counted exactly these, so it has renewed them.
-		d.extendedAll(b, append(o.renewed, o.longer...), sent)
+		d.extendedAll(b, append(o.kept, o.longer...), sent)
 	default:
 		// The read may have seen an uncommitted change, or the write of another statement. Only
 		// the reply to a write extends trust.
 		o.skipped = append(o.skipped, o.longer...)
-		if len(o.renewed) > 0 {
-			o.skipped = append(o.skipped, d.renewAgain(b, o.renewed)...)
+		if len(o.kept) == 0 {
+			break
+		}
+		if count, sent, err := d.sendRenewal(b, o.kept); err == nil && count == len(o.kept) {
+			d.extendedAll(b, o.kept, sent)
+		} else {
+			o.skipped = append(o.skipped, o.kept...)
 		}
 	}
 	d.renewSkipped(b, o.skipped)
+}
+
+// sendRenewal renews leases of a batch with one statement. It returns how many it has renewed.
+func (d *Watchdog) sendRenewal(b batch, leases []*Lease) (count int, sent time.Time, err error) {
+	ctx, cancel := d.limited(b.renewal)
+	defer cancel()
+	return d.repo.Renew(ctx, claimsOf(leases), b.length, b.holds, b.session.number())
+}
+
+// limited returns a context with the time limit of a statement.
+func (d *Watchdog) limited(r renewal) (context.Context, context.CancelFunc) {
+	timeout, _ := d.timeouts(r)
+	return store.WithRetryLimit(d.ctx, timeout)
 }
 
 // An outcome classifies the leases of a batch by what a read of their rows has shown after the
 // renewal.
 type outcome struct {
 	gone    []*Lease // the row has another owner
-	seen    []*Lease // the row is owned by the hold, and was only read
-	renewed []*Lease // renewed by the statement, or by another one at the same time
+	kept    []*Lease // renewed by the statement, or by another one at the same time; or only read
 	longer  []*Lease // unchanged by the statement, because the row expires later anyway
 	skipped []*Lease // not renewed, because the row was locked
 }
@@ -286,11 +297,11 @@ func (d *Watchdog) classify(b batch, sent time.Time, rows map[string]store.Row, 
 				left = min(left, ls.end().Sub(looked))
 			}
 			d.plan(ls, looked, left)
-			o.seen = append(o.seen, ls)
+			o.kept = append(o.kept, ls)
 		case r.Lease > b.length:
 			o.longer = append(o.longer, ls)
 		case r.Lease >= b.length-time.Since(sent)-Margin(b.length):
-			o.renewed = append(o.renewed, ls)
+			o.kept = append(o.kept, ls)
 		default:
 			o.skipped = append(o.skipped, ls)
 		}
@@ -312,19 +323,6 @@ func (d *Watchdog) extendedAll(b batch, leases []*Lease, sent time.Time) {
 		d.extended(ls, sent, b.renewal)
 	}
 	d.renewed(b, leases)
-}
-
-// renewAgain renews leases a second time, and returns those that may not have been renewed.
-func (d *Watchdog) renewAgain(b batch, leases []*Lease) []*Lease {
-	timeout, _ := d.timeouts(b.renewal)
-	ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
-	defer cancel()
-	count, sent, err := d.repo.Renew(ctx, claimsOf(leases), b.length, b.holds, b.session.number())
-	if err != nil || count < len(leases) {
-		return leases
-	}
-	d.extendedAll(b, leases, sent)
-	return nil
 }
 
 // failed records and logs a failure for leases of a batch, except those that another statement has
@@ -356,8 +354,7 @@ func (d *Watchdog) failed(b batch, leases []*Lease, err error) {
 
 // lost ends those of the leases whose rows have another owner, according to committed data.
 func (d *Watchdog) lost(b batch, leases []*Lease) {
-	timeout, retry := d.timeouts(b.renewal)
-	ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
+	ctx, cancel := d.limited(b.renewal)
 	defer cancel()
 	owned, err := d.repo.Owned(ctx, claimsOf(leases))
 	if err != nil {
@@ -365,6 +362,7 @@ func (d *Watchdog) lost(b batch, leases []*Lease) {
 		return
 	}
 	var lost []*Lease
+	_, retry := d.timeouts(b.renewal)
 	d.mu.Lock()
 	for _, ls := range leases {
 		switch {

@@ -140,8 +140,7 @@ func (d *Watchdog) renewSession(s *session) {
 	}
 	s.renewing = true
 	d.done.Go(func() {
-		timeout, _ := d.timeouts(renewal{})
-		ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
+		ctx, cancel := d.limited(renewal{})
 		r, err := d.repo.RenewSession(ctx, s.id, d.length)
 		cancel()
 		switch {

@@ -490,7 +490,7 @@ var general = []mutation{
 	},
 	{
 		"a read prolongs no trust", "internal/lease/renew.go",
-		"case len(o.renewed)+len(o.longer) == count:", "case true:",
+		"case len(o.kept)+len(o.longer) == count:", "case true:",
 		"TestUncommittedRenewal",
 	},
 	{
