@@ -742,6 +742,8 @@ func (f side) CloseListener() {
 	delete(f.listeners, f.me)
 }
 
+func (f *fakeRepo) HoldBegan() {} // Granted returns nothing
+
 func (f *fakeRepo) HoldEnded() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -75,14 +75,14 @@ func (g *grants) takeAll() []store.Grant {
 	return all
 }
 
-// claim takes a grant that the caller has found in its row. mine is false if the grant was taken
-// before. wasReady means that the listener has found it before, and nobody has taken it.
-func (g *grants) claim(c store.Claim) (mine, wasReady bool) {
+// claim takes a grant that the caller has found in its row. It returns false if the grant was taken
+// before.
+func (g *grants) claim(c store.Claim) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if ready, ok := g.ready[c.Name]; ok && ready.Claim == c {
 		delete(g.ready, c.Name)
-		return true, true
+		return true
 	}
-	return g.remember(c), false
+	return g.remember(c)
 }

@@ -105,8 +105,6 @@ func (l *listener) granted(names []string, g *grants) (ready []string) {
 	for _, grant := range found {
 		if g.put(grant) {
 			ready = append(ready, grant.Claim.Name)
-		} else {
-			l.repo.HoldEnded()
 		}
 	}
 	return ready

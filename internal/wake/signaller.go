@@ -85,19 +85,16 @@ func (s *signaller) TakeGrant(name string) (store.Grant, bool) { return s.grants
 
 // ClaimGrant is TakeGrant for a grant that the head itself has found in the row. It returns false if
 // the grant was taken before. Otherwise the caller must replace the owner in the row, or call
-// GiveBack. Unlike a grant of TakeGrant, this one needs no HoldEnded.
+// GiveBack.
 func (s *signaller) ClaimGrant(c store.Claim) bool {
-	mine, wasReady := s.grants.claim(c)
-	if wasReady {
-		s.repo.HoldEnded()
-	}
+	mine := s.grants.claim(c)
 	if mine {
 		s.Granted(c.Name)
 	}
 	return mine
 }
 
-// GiveBack releases, in the background, the row of a grant that ClaimGrant has claimed.
+// GiveBack releases, in the background, the row of a grant that TakeGrant or ClaimGrant has returned.
 func (s *signaller) GiveBack(c store.Claim) {
 	s.group.Go(func() { s.release(c) })
 }
@@ -155,7 +152,7 @@ func (s *signaller) Leave(name string) {
 		s.leaveWaitQueue(name)
 	}
 	if g, ok := s.grants.take(name); ok {
-		s.group.Go(func() { s.giveBackGrant(g) })
+		s.GiveBack(g.Claim)
 	}
 }
 
@@ -363,7 +360,7 @@ func (s *signaller) drain() {
 		return // other processes remove it from the queues when they cannot signal it
 	}
 	for _, g := range s.grants.takeAll() {
-		s.giveBackGrant(g)
+		s.release(g.Claim)
 	}
 	ctx, cancel := context.WithTimeout(s.sending, drainTimeout)
 	defer cancel()
@@ -381,17 +378,9 @@ func (s *signaller) giveBack(c store.Claim) {
 		s.queues.Wake(c.Name)
 		return
 	}
-	if mine, wasReady := s.grants.claim(c); wasReady {
-		s.giveBackGrant(store.Grant{Claim: c})
-	} else if mine {
+	if s.grants.claim(c) {
 		s.release(c)
 	}
-}
-
-// giveBackGrant releases the row of a grant that the listener has found, and that counts as a hold.
-func (s *signaller) giveBackGrant(g store.Grant) {
-	s.release(g.Claim)
-	s.repo.HoldEnded()
 }
 
 // release releases a row that was granted to this process. It retries for GrantLease.

@@ -29,7 +29,6 @@ type Repository interface {
 	Look(ctx context.Context, names []string) (rows map[string]store.Row, sent time.Time, err error)
 	Granted(ctx context.Context, names []string) ([]store.Grant, error)
 	ReleaseToNext(ctx context.Context, c store.Claim, grant string) (freed bool, next store.Process, err error)
-	HoldEnded()
 	RemoveWaiter(ctx context.Context, names []string, p store.Process) (next store.Process, all bool, err error)
 	PoolInUse() bool
 	PoolTooSmall() bool
