@@ -79,13 +79,11 @@ func (p *poller) forget(name string) bool {
 	return ok
 }
 
-// found wakes the head of a name whose row may be free. It returns false if the name is not watched.
-// The caller holds mu.
-func (p *poller) found(name string) (watched bool) {
-	if watched = p.forget(name); watched {
+// found wakes the head of a name whose row may be free, if it is watched. The caller holds mu.
+func (p *poller) found(name string) {
+	if p.forget(name) {
 		p.queues.Wake(name)
 	}
-	return watched
 }
 
 // expired is called when the lease of a row's holder ends by what the last read has shown. If only
@@ -238,9 +236,8 @@ func (p *poller) wake(wakeup store.Wakeup, granted []string) (unexplained bool) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, name := range granted {
-		if !p.found(name) {
-			p.queues.Wake(name) // the head is between two attempts
-		}
+		p.forget(name)
+		p.queues.Wake(name) // also if the head is between two attempts
 	}
 	switch {
 	case wakeup.Signalled:

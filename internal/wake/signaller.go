@@ -27,12 +27,12 @@ type signaller struct {
 	listener *listener
 	grants   *grants
 
-	mu        sync.Mutex          // protects following fields
-	contended map[string]struct{} // names for which a statement was refused recently
-	listed    map[string]listing  // names whose rows may list this process
-	expected  bool                // ExpectGrant was called at least once
-	leaving   map[string]struct{} // names whose rows list this process although it has no waiters for them
-	removing  bool                // removeWaiters is running
+	mu        sync.Mutex         // protects following fields
+	contended map[string]bool    // names for which a statement was refused recently
+	listed    map[string]listing // names whose rows may list this process
+	expected  bool               // ExpectGrant was called at least once
+	leaving   map[string]bool    // names whose rows list this process although it has no waiters for them
+	removing  bool               // removeWaiters is running
 }
 
 // A listing is what is known of a row that may list this process in its wait queue.
@@ -54,7 +54,7 @@ func (s *signaller) Enlist(name string, again bool) store.Process {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, contended := s.contended[name]; !again && !contended {
+	if !again && !s.contended[name] {
 		return 0
 	}
 	s.listed[name] = listing{requesting: true, direct: s.listed[name].direct}
@@ -115,7 +115,7 @@ func (s *signaller) answered(name string, granted, again bool) {
 		if len(s.contended) == maxContended {
 			clear(s.contended)
 		}
-		s.contended[name] = struct{}{}
+		s.contended[name] = true
 		if l, ok := s.listed[name]; ok {
 			s.listed[name] = listing{direct: l.direct}
 		}
@@ -128,8 +128,7 @@ func (s *signaller) answered(name string, granted, again bool) {
 func (s *signaller) Contended(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, contended := s.contended[name]
-	return contended
+	return s.contended[name]
 }
 
 // wakeRequesting wakes the heads that have a statement in flight that may join a wait queue: the
@@ -172,7 +171,7 @@ func (s *signaller) stillWaiting(name string) bool {
 // The caller holds mu.
 func (s *signaller) leaveWaitQueue(name string) {
 	delete(s.listed, name)
-	s.leaving[name] = struct{}{}
+	s.leaving[name] = true
 	if !s.removing {
 		s.removing = true
 		s.group.Go(func() { s.removeWaiters(s.group.Ctx) })
@@ -280,7 +279,7 @@ func (s *signaller) removeWaiters(ctx context.Context) {
 		}
 		s.mu.Lock()
 		for _, name := range left {
-			s.leaving[name] = struct{}{}
+			s.leaving[name] = true
 		}
 		s.mu.Unlock()
 		if !pause.Wait(ctx) {
@@ -352,7 +351,7 @@ const drainTimeout = 300 * time.Millisecond
 func (s *signaller) drain() {
 	s.mu.Lock()
 	for name := range s.listed {
-		s.leaving[name] = struct{}{}
+		s.leaving[name] = true
 	}
 	expected := s.expected
 	s.mu.Unlock()

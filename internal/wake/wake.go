@@ -73,7 +73,7 @@ func New(repo Repository, queues Queues, c Config) *Waker {
 	w.listening, w.stopListening = context.WithCancel(context.Background())
 	w.signaller = &signaller{
 		env: w.env, listener: w.listener, grants: newGrants(),
-		contended: map[string]struct{}{}, listed: map[string]listing{}, leaving: map[string]struct{}{},
+		contended: map[string]bool{}, listed: map[string]listing{}, leaving: map[string]bool{},
 	}
 	w.publisher = &publisher{env: w.env, outbox: make(chan string, 256)}
 	w.poller = &poller{env: w.env, listener: w.listener, signaller: w.signaller, watched: map[string]*watch{}, replan: make(chan struct{}, 1)}
