@@ -797,7 +797,7 @@ func TestEndedHandedOverLeaseStaysEnded(t *testing.T) {
 		_, k := f.handedOver(l, "x", AutoRenew, 5*time.Second)
 		require.NoError(t, k.Unlock())
 		l.watchdog.Change(k.hold.lease.Load(), k.requested, 1)
-		require.False(t, k.hold.lease.Load().StopTimer(), "a timer was left running")
+		require.False(t, k.hold.lease.Load().Timer().Stop(), "a timer was left running")
 	})
 }
 
@@ -988,7 +988,7 @@ func TestLeaseThatEndsInAHandoff(t *testing.T) {
 			delete(l.holds, old.hold.key)
 			l.endHold(old.hold, ErrNotHeld)
 			l.mu.Unlock()
-			l.watchdog.Expire(left.lease)
+			l.watchdog.OwnerChanged(left.lease.Claim)
 			old.hold.waiter.Offer(left)
 		}()
 		k := p.granted(0)
