@@ -35,14 +35,10 @@ func (d *Watchdog) compareRows(s *session, all bool) {
 	ctx, cancel := d.limited(renewal{})
 	defer cancel()
 	d.mu.Lock()
-	all = all || s.bound <= store.BatchSize
+	bound := s.bound
 	d.mu.Unlock()
-	if !all {
-		n, err := d.repo.CountBound(ctx, s.id)
-		d.mu.Lock()
-		all = err == nil && n != s.bound
-		d.mu.Unlock()
-		if !all {
+	if !all && bound > store.BatchSize {
+		if n, err := d.repo.CountBound(ctx, s.id); err != nil || n == bound {
 			return
 		}
 	}
