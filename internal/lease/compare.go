@@ -44,7 +44,7 @@ func (d *Watchdog) compareRows(s *session, all bool) {
 	}
 	rows, sent, err := d.repo.Bound(ctx, s.id)
 	if err != nil {
-		d.log.Debug("mysqllock: rows not compared", "err", err)
+		d.Log.Debug("mysqllock: rows not compared", "err", err)
 		return
 	}
 	d.mu.Lock()
@@ -64,8 +64,8 @@ func (d *Watchdog) compareRows(s *session, all bool) {
 	for c := range kept {
 		// A release may be in flight, so two comparisons in succession must find the row.
 		if _, again := s.unmatched[c]; again {
-			d.releaser.Add(c, UntilReleased, false, at)
-			d.log.Warn("mysqllock: a row that nobody holds is released", "name", store.NameOf(c.Name))
+			d.Releaser.Add(c, UntilReleased, false, at)
+			d.Log.Warn("mysqllock: a row that nobody holds is released", "name", store.NameOf(c.Name))
 		}
 	}
 	s.unmatched = kept

@@ -27,9 +27,9 @@ func (d *Watchdog) plan(ls *Lease, sent time.Time, length time.Duration) {
 		ls.due = time.Time{}
 		return
 	case ls.short: // later than for other leases, so that a brief hold sends nothing more
-		ls.due = sent.Add(min(length, d.length) / 2)
+		ls.due = sent.Add(min(length, d.Length) / 2)
 	case ls.requested.Auto:
-		ls.due = sent.Add(min(length, d.length) / 3)
+		ls.due = sent.Add(min(length, d.Length) / 3)
 	case ls.needsRenewal():
 		ls.due = sent.Add(length / 3)
 	default:
@@ -123,7 +123,7 @@ func (d *Watchdog) send(b batch) {
 // timeouts returns the time limit of a statement, and the delay after a failed one. Both are short
 // enough that there is time for another try.
 func (d *Watchdog) timeouts(r renewal) (timeout, retry time.Duration) {
-	timeout = min(d.length/4, 5*time.Second)
+	timeout = min(d.Length/4, 5*time.Second)
 	switch {
 	case r.short:
 		timeout = min(timeout, store.GrantLease/8)
@@ -154,7 +154,7 @@ type renewal struct {
 // holds mu.
 func (d *Watchdog) dueBatches() []batch {
 	now := time.Now()
-	soon := now.Add(d.length / 6)
+	soon := now.Add(d.Length / 6)
 	due := map[renewal][]*Lease{}
 	urgent := false
 	for ls := range d.leases {
@@ -174,11 +174,11 @@ func (d *Watchdog) dueBatches() []batch {
 		}
 		switch {
 		case ls.short && ls.requested.Auto: // not bound yet: only when the extended lease is due again
-			key.length = d.length
-		case ls.unbound() && d.session == nil && ls.promised.Sub(now) >= d.length:
+			key.length = d.Length
+		case ls.unbound() && d.session == nil && ls.promised.Sub(now) >= d.Length:
 			key.holds = 0 // no session has begun, but the row needs no longer lease yet
 		case ls.unbound():
-			key.length, key.session = d.length, d.session
+			key.length, key.session = d.Length, d.session
 		case ls.needsRenewal():
 			// Rounded up to milliseconds, so that equal requests share a batch.
 			key.length = max(ls.requested.Until.Sub(now), time.Millisecond).Truncate(time.Millisecond) + time.Millisecond
@@ -345,10 +345,10 @@ func (d *Watchdog) failed(b batch, leases []*Lease, err error) {
 	if len(leases) == 0 {
 		return
 	}
-	d.log.Log(d.ctx, level, "mysqllock: renewal failed, trying again", "locks", len(leases), "first", store.NameOf(leases[0].Claim.Name), "err", err)
+	d.Log.Log(d.ctx, level, "mysqllock: renewal failed, trying again", "locks", len(leases), "first", store.NameOf(leases[0].Claim.Name), "err", err)
 	if b.length > 0 {
 		d.failures.Add(1)
-		d.reported(len(leases), 0, err)
+		d.Reported(len(leases), 0, err)
 	}
 }
 
@@ -396,10 +396,10 @@ func (d *Watchdog) renewed(b batch, served []*Lease) {
 	}
 	d.mu.Unlock()
 	if recovered > 0 {
-		d.log.Info("mysqllock: renewals succeed again", "locks", recovered, "first", first)
+		d.Log.Info("mysqllock: renewals succeed again", "locks", recovered, "first", first)
 	}
 	if b.length > 0 {
 		d.renewals.Add(int64(len(served)))
-		d.reported(len(b.leases), len(served), nil)
+		d.Reported(len(b.leases), len(served), nil)
 	}
 }

@@ -50,7 +50,7 @@ func (d *Watchdog) renewSingle(b batch) {
 	ls.single = false
 	d.single--
 	if ls.expired && err == nil && owned && d.ctx.Err() == nil {
-		d.releaser.Add(ls.Claim, d.span(ls), false, time.Now()) // lost meanwhile, so no hold uses the row
+		d.Releaser.Add(ls.Claim, d.span(ls), false, time.Now()) // lost meanwhile, so no hold uses the row
 	}
 	d.mu.Unlock()
 	switch {

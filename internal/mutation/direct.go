@@ -104,7 +104,7 @@ var directHandoffs = []mutation{
 	},
 	{
 		"a grant with a short lease is extended", "internal/lease/renew.go",
-		"ls.due = sent.Add(min(length, d.length) / 2)", "ls.due = sent.Add(min(length, d.length) * 2)",
+		"ls.due = sent.Add(min(length, d.Length) / 2)", "ls.due = sent.Add(min(length, d.Length) * 2)",
 		"TestDirectHandoffIsKept",
 	},
 	{

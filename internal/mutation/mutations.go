@@ -780,7 +780,7 @@ var general = []mutation{
 	},
 	{
 		"a row that a session keeps for nobody is released", "internal/lease/compare.go",
-		"\t\t\td.releaser.Add(c, UntilReleased, false, at)\n", "",
+		"\t\t\td.Releaser.Add(c, UntilReleased, false, at)\n", "",
 		"TestRowsAfterAFailover",
 	},
 	{
@@ -880,7 +880,7 @@ var general = []mutation{
 	},
 	{
 		"a grant that counts as lost because its claim was freed is released", "internal/lease/watchdog.go",
-		"\t\td.releaser.Add(c, d.span(ls), false, time.Now()) // or was granted before that was known\n", "",
+		"\t\td.Releaser.Add(c, d.span(ls), false, time.Now()) // or was granted before that was known\n", "",
 		"TestForceUnlockOfAClaim",
 	},
 	{
