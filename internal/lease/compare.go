@@ -15,9 +15,6 @@ func (d *Watchdog) Audit() {
 
 // auditLocked is Audit for a caller that holds mu.
 func (d *Watchdog) auditLocked() {
-	if d.ctx.Err() != nil {
-		return
-	}
 	at := time.Now()
 	for ls := range d.leases {
 		if ls.due.IsZero() || ls.due.After(at) {

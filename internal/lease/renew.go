@@ -45,7 +45,7 @@ func (d *Watchdog) plan(ls *Lease, sent time.Time, length time.Duration) {
 
 // wake makes run begin at the given time at the latest. The caller holds mu.
 func (d *Watchdog) wake(at time.Time) {
-	if d.ctx.Err() == nil && (d.next.IsZero() || at.Before(d.next)) {
+	if d.group.Ctx.Err() == nil && (d.next.IsZero() || at.Before(d.next)) {
 		d.next = at
 		d.timer.Reset(time.Until(at))
 	}
@@ -55,7 +55,7 @@ func (d *Watchdog) wake(at time.Time) {
 func (d *Watchdog) run() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.ctx.Err() != nil {
+	if d.group.Ctx.Err() != nil {
 		return
 	}
 	d.next = time.Time{}
@@ -108,7 +108,7 @@ func (d *Watchdog) send(b batch) {
 	}
 	d.sending++
 	d.sent, b.began = now, now
-	d.done.Go(func() {
+	d.group.Go(func() {
 		d.renewBatch(b)
 		d.mu.Lock()
 		d.sending--
@@ -264,7 +264,7 @@ func (d *Watchdog) sendRenewal(b batch, leases []*Lease) (count int, sent time.T
 // limited returns a context with the time limit of a statement.
 func (d *Watchdog) limited(r renewal) (context.Context, context.CancelFunc) {
 	timeout, _ := d.timeouts(r)
-	return store.WithRetryLimit(d.ctx, timeout)
+	return store.WithRetryLimit(d.group.Ctx, timeout)
 }
 
 // An outcome classifies the leases of a batch by what a read of their rows has shown after the
@@ -328,7 +328,7 @@ func (d *Watchdog) extendedAll(b batch, leases []*Lease, sent time.Time) {
 // failed records and logs a failure for leases of a batch, except those that another statement has
 // renewed meanwhile.
 func (d *Watchdog) failed(b batch, leases []*Lease, err error) {
-	if d.ctx.Err() != nil {
+	if d.group.Ctx.Err() != nil {
 		return
 	}
 	_, retry := d.timeouts(b.renewal)
@@ -345,7 +345,7 @@ func (d *Watchdog) failed(b batch, leases []*Lease, err error) {
 	if len(leases) == 0 {
 		return
 	}
-	d.Log.Log(d.ctx, level, "mysqllock: renewal failed, trying again", "locks", len(leases), "first", store.NameOf(leases[0].Claim.Name), "err", err)
+	d.Log.Log(d.group.Ctx, level, "mysqllock: renewal failed, trying again", "locks", len(leases), "first", store.NameOf(leases[0].Claim.Name), "err", err)
 	if b.length > 0 {
 		d.failures.Add(1)
 		d.Reported(len(leases), 0, err)

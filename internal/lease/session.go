@@ -55,7 +55,7 @@ func (s *session) promised() time.Time { return s.renewed.Add(s.length) }
 // renewed once more.
 func (d *Watchdog) beginSession(id store.SessionID) {
 	timeout, retry := d.timeouts(renewal{})
-	ctx, cancel := store.WithRetryLimit(d.ctx, timeout/2)
+	ctx, cancel := store.WithRetryLimit(d.group.Ctx, timeout/2)
 	sent, err := d.repo.BeginSession(ctx, id, d.Length)
 	cut := ctx.Err() != nil
 	cancel()
@@ -63,7 +63,7 @@ func (d *Watchdog) beginSession(id store.SessionID) {
 	d.beginning = false
 	trusted := TrustedUntil(sent, d.Length)
 	switch {
-	case d.ctx.Err() != nil:
+	case d.group.Ctx.Err() != nil:
 	case err == nil && time.Now().Before(trusted):
 		s := &session{id: id, length: d.Length}
 		s.extend(sent)
@@ -77,7 +77,7 @@ func (d *Watchdog) beginSession(id store.SessionID) {
 		d.beginAfter = time.Now().Add(retry)
 	}
 	d.mu.Unlock()
-	if err != nil && !errors.Is(err, store.ErrNoneToSpare) && d.ctx.Err() == nil {
+	if err != nil && !errors.Is(err, store.ErrNoneToSpare) && d.group.Ctx.Err() == nil {
 		d.failures.Add(1)
 		d.Log.Debug("mysqllock: session not begun, trying again", "err", err)
 	}
@@ -86,11 +86,11 @@ func (d *Watchdog) beginSession(id store.SessionID) {
 
 // startSession begins a session in the background. The caller holds mu.
 func (d *Watchdog) startSession() {
-	if !d.beginning && d.ctx.Err() == nil {
+	if !d.beginning {
 		d.beginning = true
 		d.lastSession++
 		id := d.lastSession
-		d.done.Go(func() { d.beginSession(id) })
+		d.group.Go(func() { d.beginSession(id) })
 	}
 }
 
@@ -135,11 +135,11 @@ func (s *session) schedule(at time.Time) {
 func (d *Watchdog) renewSession(s *session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.session != s || s.bound == 0 || s.renewing || time.Now().Before(s.due) || d.ctx.Err() != nil {
+	if d.session != s || s.bound == 0 || s.renewing || time.Now().Before(s.due) {
 		return
 	}
 	s.renewing = true
-	d.done.Go(func() {
+	d.group.Go(func() {
 		ctx, cancel := d.limited(renewal{})
 		r, err := d.repo.RenewSession(ctx, s.id, d.Length)
 		cancel()
@@ -148,7 +148,7 @@ func (d *Watchdog) renewSession(s *session) {
 			if compare := d.sessionRenewed(s, r); compare {
 				d.compareRows(s, r.Moved)
 			}
-		case d.ctx.Err() != nil:
+		case d.group.Ctx.Err() != nil:
 		case errors.Is(err, store.ErrSessionDead):
 			d.loseSession(s)
 		default:
@@ -209,7 +209,7 @@ func (d *Watchdog) sessionFailed(s *session, err error) {
 	}
 	s.schedule(time.Now().Add(retry))
 	d.mu.Unlock()
-	d.Log.Log(d.ctx, level, "mysqllock: renewal failed, trying again", "locks", bound, "first", first, "err", err)
+	d.Log.Log(d.group.Ctx, level, "mysqllock: renewal failed, trying again", "locks", bound, "first", first, "err", err)
 	d.failures.Add(1)
 	d.Reported(bound, 0, err)
 }

@@ -29,12 +29,12 @@ func (d *Watchdog) renewSkipped(b batch, leases []*Lease) {
 		if ls.trusted.Sub(now) < b.length/3 {
 			starving = append(starving, ls)
 		}
-		if ls.single || d.single == maxSingle || d.ctx.Err() != nil {
+		if ls.single || d.single == maxSingle {
 			continue
 		}
 		ls.single = true
 		d.single++
-		d.done.Go(func() { d.renewSingle(batch{b.renewal, []*Lease{ls}, now}) })
+		d.group.Go(func() { d.renewSingle(batch{b.renewal, []*Lease{ls}, now}) })
 	}
 	d.mu.Unlock()
 	if len(starving) > 0 {
@@ -45,11 +45,11 @@ func (d *Watchdog) renewSkipped(b batch, leases []*Lease) {
 // renewSingle renews the only lease of a batch with a statement that may wait for the row.
 func (d *Watchdog) renewSingle(b batch) {
 	ls := b.leases[0]
-	owned, sent, err := d.repo.Extend(d.ctx, ls.Claim, b.length, b.holds, b.session.number())
+	owned, sent, err := d.repo.Extend(d.group.Ctx, ls.Claim, b.length, b.holds, b.session.number())
 	d.mu.Lock()
 	ls.single = false
 	d.single--
-	if ls.expired && err == nil && owned && d.ctx.Err() == nil {
+	if ls.expired && err == nil && owned && d.group.Ctx.Err() == nil {
 		d.Releaser.Add(ls.Claim, d.span(ls), false, time.Now()) // lost meanwhile, so no hold uses the row
 	}
 	d.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/background"
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
@@ -49,12 +50,9 @@ type Config struct {
 type Watchdog struct {
 	Config
 	repo     Repository
+	group    *background.Group
 	renewals atomic.Int64
 	failures atomic.Int64
-
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	done   sync.WaitGroup
 
 	mu      sync.Mutex // protects following fields, and those of every lease
 	leases  map[*Lease]struct{}
@@ -77,9 +75,8 @@ type Watchdog struct {
 // New returns a Watchdog without leases. It must be closed.
 func New(repo Repository, c Config) *Watchdog {
 	d := &Watchdog{
-		Config: c, repo: repo, leases: map[*Lease]struct{}{}, gone: map[store.Claim]time.Time{}, lastSession: c.Self.FirstSession() - 1,
+		Config: c, repo: repo, group: background.NewGroup(), leases: map[*Lease]struct{}{}, gone: map[store.Claim]time.Time{}, lastSession: c.Self.FirstSession() - 1,
 	}
-	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.timer = time.AfterFunc(time.Hour, d.run)
 	d.timer.Stop()
 	return d
@@ -88,13 +85,13 @@ func New(repo Repository, c Config) *Watchdog {
 // Close ends the watchdog's goroutines and waits for them.
 func (d *Watchdog) Close() {
 	d.mu.Lock()
-	d.cancel()
+	d.group.Stop()
 	d.timer.Stop()
 	if d.session != nil {
 		d.session.stop()
 	}
 	d.mu.Unlock()
-	d.done.Wait()
+	d.group.Wait()
 }
 
 // Start adds a lease that the database has granted for length to a request sent at sent.

@@ -470,7 +470,7 @@ var general = []mutation{
 	},
 	{
 		"a row that a batch skips is renewed by itself", "internal/lease/single.go",
-		"if ls.single || d.single == maxSingle || d.ctx.Err() != nil {", "if ls.single || d.single < maxSingle {",
+		"if ls.single || d.single == maxSingle {", "if ls.single || d.single < maxSingle {",
 		"TestRowPassedOver",
 	},
 	{
@@ -535,12 +535,12 @@ var general = []mutation{
 	},
 	{
 		"a renewal that is answered after the loss holds nothing", "internal/lease/single.go",
-		"if ls.expired && err == nil && owned && d.ctx.Err() == nil {", "if false {",
+		"if ls.expired && err == nil && owned && d.group.Ctx.Err() == nil {", "if false {",
 		"TestSingleRenewalAfterTheLoss",
 	},
 	{
 		"a renewal that is answered during an Unlock undoes nothing", "internal/lease/single.go",
-		"if ls.expired && err == nil && owned && d.ctx.Err() == nil {", "if ls.ended && err == nil && owned && d.ctx.Err() == nil {",
+		"if ls.expired && err == nil && owned && d.group.Ctx.Err() == nil {", "if ls.ended && err == nil && owned && d.group.Ctx.Err() == nil {",
 		"TestUnlockDuringASingleRenewal",
 	},
 	{
