@@ -45,7 +45,7 @@ func (d *Watchdog) plan(ls *Lease, sent time.Time, length time.Duration) {
 
 // wake makes run begin at the given time at the latest. The caller holds mu.
 func (d *Watchdog) wake(at time.Time) {
-	if d.group.Ctx.Err() == nil && (d.next.IsZero() || at.Before(d.next)) {
+	if (d.next.IsZero() || at.Before(d.next)) && d.group.Ctx.Err() == nil {
 		d.next = at
 		d.timer.Reset(time.Until(at))
 	}
@@ -71,14 +71,10 @@ func (d *Watchdog) run() {
 	if len(d.queue) > 0 && d.sending < maxSending {
 		d.wake(d.sent.Add(stalled))
 	}
-	var first time.Time
 	for ls := range d.leases {
-		if !ls.queued && !ls.due.IsZero() && !(d.beginning && ls.unbound() && !ls.short) && (first.IsZero() || ls.due.Before(first)) {
-			first = ls.due
+		if !ls.queued && !ls.due.IsZero() && !(d.beginning && ls.unbound() && !ls.short) {
+			d.wake(ls.due)
 		}
-	}
-	if !first.IsZero() {
-		d.wake(first)
 	}
 }
 
