@@ -106,21 +106,24 @@ func (s *signaller) expectsGrant(names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return s.listed[name].direct })
 }
 
-// answered implements Waker.Answered.
-func (s *signaller) answered(name string, granted, again bool) {
+// Answered records that a statement of name's head was granted or refused. again means that an
+// earlier one was refused.
+func (s *signaller) Answered(name string, granted, again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case !granted:
-		if len(s.contended) == maxContended {
-			clear(s.contended)
+	if granted {
+		s.listener.falseWakes.Store(0) // the wake-ups before were not all false
+		if !again {
+			delete(s.contended, name)
 		}
-		s.contended[name] = true
-		if l, ok := s.listed[name]; ok {
-			s.listed[name] = listing{direct: l.direct}
-		}
-	case !again:
-		delete(s.contended, name)
+		return
+	}
+	if len(s.contended) == maxContended {
+		clear(s.contended)
+	}
+	s.contended[name] = true
+	if l, ok := s.listed[name]; ok {
+		s.listed[name] = listing{direct: l.direct}
 	}
 }
 

@@ -100,15 +100,6 @@ func (w *Waker) Close() {
 // Signals reports whether waiters join the wait queues of rows.
 func (w *Waker) Signals() bool { return w.Signal }
 
-// Answered records that a statement of name's head was granted or refused. again means that an
-// earlier one was refused.
-func (w *Waker) Answered(name string, granted, again bool) {
-	if granted {
-		w.falseWakes.Store(0) // the wake-ups before were not all false
-	}
-	w.answered(name, granted, again)
-}
-
 // Watch makes the poller read the row of name, whose head was refused, until Unwatch. The poller
 // wakes the head when it finds the row free, or when left has passed. After each read, it calls
 // looked with the error or nil.
