@@ -28,7 +28,6 @@ func (l *Locker) close() error {
 	err := l.releaseHolds(ctx)
 	cut := l.endCalls()
 	l.watchdog.Close()
-	l.releaser.Close()
 	mayBeGranted, drainErr := l.releaser.Drain(ctx)
 	if err := l.watchdog.EndSession(ctx); err != nil {
 		l.log.Debug("mysqllock: session not ended, it expires", "err", err)

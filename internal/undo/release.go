@@ -38,10 +38,12 @@ func ReleaseAll(ctx context.Context, repo Repository, claims []store.Claim, free
 	return r.released, r.unknown, err
 }
 
-// Drain sends all pending releases. After a transient error it retries until ctx ends, because a
-// transaction may have a row locked, or a connection may be dead. It returns the name of an acquisition
-// that may still be granted, or "".
+// Drain stops the background goroutines, and sends all pending releases. After a transient error it
+// retries until ctx ends, because a transaction may have a row locked, or a connection may be dead. It
+// returns the name of an acquisition that may still be granted, or "".
 func (r *Releaser) Drain(ctx context.Context) (mayBeGranted string, err error) {
+	r.group.Stop()
+	r.group.Wait()
 	for pause := firstBackoff; ; {
 		claims, alone := r.all()
 		err = r.releaseEach(ctx, alone)

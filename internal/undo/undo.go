@@ -123,12 +123,6 @@ func (r *Releaser) Pending() int {
 	return len(r.pending)
 }
 
-// Close stops the background goroutines. Drain then sends the releases that are still pending.
-func (r *Releaser) Close() {
-	r.group.Stop()
-	r.group.Wait()
-}
-
 // run sends releases until nothing is pending.
 func (r *Releaser) run() {
 	timer := time.NewTimer(0)

@@ -34,7 +34,7 @@ func TestManyReleasesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		repo := &recorder{began: time.Now()}
 		r := New(repo, time.Second, func([]string, store.Process) {}, slog.New(slog.DiscardHandler))
-		defer r.Close()
+		defer r.Drain(t.Context())
 		at := time.Now().Add(time.Minute)
 		r.Add(store.Claim{Name: "first", Owner: "o"}, math.MaxInt64, false, at)
 		synctest.Wait()
@@ -68,7 +68,6 @@ func TestReleaseAfterSeveralStatements(t *testing.T) {
 		require.Zero(t, r.Pending())
 		r.AddSeveral(c, 2*time.Second, time.Now())
 		synctest.Wait()
-		r.Close()
 		mayBeGranted, err := r.Drain(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, c.Name, mayBeGranted)
