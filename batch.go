@@ -3,7 +3,6 @@ package mysqllock
 import (
 	"cmp"
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/background"
@@ -135,12 +134,8 @@ func (l *Locker) releaseRows(held []*hold) []error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), unlockTimeout)
 	defer cancel()
-	var freed atomic.Int64
-	unknown, err := undo.ReleaseAll(ctx, l.repo, claims, func(names []string, n int64, next store.Process) {
-		freed.Add(n)
-		l.waker.Released(names, next)
-	})
-	if err == nil && freed.Load() >= int64(len(held)) {
+	freed, unknown, err := undo.ReleaseAll(ctx, l.repo, claims, l.waker.Released)
+	if err == nil && freed >= int64(len(held)) {
 		return errs
 	}
 	ctx, cancel = context.WithTimeout(context.Background(), confirmTimeout)

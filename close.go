@@ -25,7 +25,6 @@ func (l *Locker) close() error {
 	err := l.releaseHolds(ctx)
 	cut := l.endCalls()
 	l.watchdog.Close()
-	l.releaser.Close()
 	mayBeGranted, drainErr := l.releaser.Drain(ctx)
 	if err := l.watchdog.EndSession(ctx); err != nil {
 		l.log.Debug("mysqllock: session not ended, it expires", "err", err)
@@ -75,10 +74,8 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 	clear(l.holds)
 	l.unlockMu()
 
-	_, err := undo.ReleaseAll(ctx, l.repo, claims, func(names []string, n int64, next store.Process) {
-		l.released.Add(n)
-		l.waker.Released(names, next)
-	})
+	freed, _, err := undo.ReleaseAll(ctx, l.repo, claims, l.waker.Released)
+	l.released.Add(freed)
 	for range ended {
 		l.repo.HoldEnded()
 	}

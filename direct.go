@@ -84,10 +84,10 @@ func (c *call) takeGrant() (*Lock, error) {
 		l.waker.Granted(c.queueName)
 	}
 	if !c.takesGrant() {
-		l.repo.HoldEnded()
 		c.replaceGrant(g.Claim)
 		return nil, nil
 	}
+	l.repo.HoldBegan()
 	c.waiter.State.Sent(c.waiter, g.Claim)
 	return c.beginHold(&attempt{
 		l: l, waiter: c.waiter, again: true, grant: g,

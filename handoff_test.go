@@ -494,10 +494,10 @@ func TestLeasesOfAHandedOverLock(t *testing.T) {
 		extended string
 	}{
 		"nothing":                    {func(*testing.T, *Lock) {}, 4500 * ms, 5 * s, ""},
-		"extended":                   {func(t *testing.T, k *Lock) { require.NoError(t, k.Extend(bg, 10*s)) }, 11500 * ms, 12 * s, "2s"},
+		"extended":                   {func(t *testing.T, k *Lock) { require.NoError(t, k.Extend(bg, 10*s)) }, 11 * s, 12 * s, "2s"},
 		"extended beyond":            {func(t *testing.T, k *Lock) { require.NoError(t, k.Extend(bg, 60*s)) }, 61 * s, 62 * s, "2s"},
 		"extended by less":           {func(t *testing.T, k *Lock) { require.NoError(t, k.Extend(bg, s)) }, 4500 * ms, 5 * s, "2s"},
-		"re-entered, fixed":          {reentered(8*s, false), 9500 * ms, 10 * s, ""},
+		"re-entered, fixed":          {reentered(8*s, false), 9200 * ms, 10 * s, ""},
 		"re-entered, AutoRenew":      {reentered(AutoRenew, true), 4500 * ms, 5 * s, ""},
 		"re-entered, shorter, ended": {reentered(s, true), 4500 * ms, 5 * s, ""},
 	} {
@@ -797,7 +797,7 @@ func TestEndedHandedOverLeaseStaysEnded(t *testing.T) {
 		_, k := f.handedOver(l, "x", AutoRenew, 5*time.Second)
 		require.NoError(t, k.Unlock())
 		l.watchdog.Change(k.hold.lease.Load(), k.requested, 1)
-		require.False(t, k.hold.lease.Load().StopTimer(), "a timer was left running")
+		require.False(t, k.hold.lease.Load().Timer().Stop(), "a timer was left running")
 	})
 }
 
@@ -988,7 +988,7 @@ func TestLeaseThatEndsInAHandoff(t *testing.T) {
 			delete(l.holds, old.hold.key)
 			l.endHold(old.hold, ErrNotHeld)
 			l.mu.Unlock()
-			l.watchdog.Expire(left.lease)
+			l.watchdog.OwnerChanged(left.lease.Claim)
 			old.hold.waiter.Offer(left)
 		}()
 		k := p.granted(0)

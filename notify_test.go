@@ -1075,7 +1075,7 @@ func TestCloseDrainsReleasesOfLockedRows(t *testing.T) {
 					require.NoError(t, err)
 					require.Zero(t, f.left("x"))
 				} else {
-					require.ErrorContains(t, err, `"x" not released: a transaction has the row locked`)
+					require.ErrorContains(t, err, `1 not released, the first "x": a transaction has the row locked`)
 				}
 			})
 		})

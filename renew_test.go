@@ -742,6 +742,8 @@ func (f side) CloseListener() {
 	delete(f.listeners, f.me)
 }
 
+func (f *fakeRepo) HoldBegan() {} // Granted returns nothing
+
 func (f *fakeRepo) HoldEnded() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -884,7 +886,7 @@ func TestLossWithALateTimer(t *testing.T) {
 				l := f.locker()
 				owner := WithOwner(bg)
 				k := f.acquired(l, owner, "x", 30*time.Second)
-				k.hold.lease.Load().StopTimer()
+				k.hold.lease.Load().Timer().Stop()
 				f.until(29 * time.Second)
 				require.NoError(t, k.Context().Err())
 				require.ErrorIs(t, ask(f, k, owner), ErrLost)
@@ -903,7 +905,8 @@ func TestLossTimerThatIsTooEarly(t *testing.T) {
 		l := f.locker()
 		k := f.acquired(l, bg, "x", 20*time.Second)
 		f.until(5 * time.Second)
-		l.watchdog.Fire(k.hold.lease.Load())
+		k.hold.lease.Load().Timer().Reset(0)
+		synctest.Wait()
 		require.NoError(t, k.Err())
 		f.requireEnd(k, 19*time.Second, ErrLost)
 	})
@@ -918,7 +921,7 @@ func TestEndedLeaseStaysEnded(t *testing.T) {
 		require.NoError(t, k.Unlock())
 		l.watchdog.Extended(k.hold.lease.Load(), time.Now(), DefaultLease)
 		require.False(t, l.watchdog.Alive(k.hold.lease.Load()))
-		require.False(t, k.hold.lease.Load().StopTimer(), "a timer was left running")
+		require.False(t, k.hold.lease.Load().Timer().Stop(), "a timer was left running")
 		require.Empty(t, f.sent("renew"))
 	})
 }

@@ -45,6 +45,7 @@ type (
 		AcquireAll(ctx context.Context, req store.BatchRequest) (store.BatchGrant, error)
 		Confirm(ctx context.Context, c store.Claim) (owned bool, sent time.Time, err error)
 		Downgrade(ctx context.Context, from store.Claim, to store.AcquireRequest) (g store.Grant, next store.Process, err error)
+		HoldBegan()
 		HoldEnded()
 
 		Detach(ctx context.Context, req store.DetachRequest) (detached bool, next store.Process, sent time.Time, err error)

@@ -139,7 +139,7 @@ func TestShareThatMayBeLost(t *testing.T) {
 		l, _ := locker()
 		k, err := l.TryRLock(bg, "x", 0, 30*time.Second)
 		require.NoError(t, err)
-		k.hold.lease.Load().StopTimer()
+		k.hold.lease.Load().Timer().Stop()
 		k.hold.timer.Stop()
 		time.Sleep(29 * time.Second)
 		next, err := l.TryRLock(bg, "x", 0, AutoRenew)

@@ -514,7 +514,7 @@ func TestLogRecords(t *testing.T) {
 		told[m[2]] = m[1]
 	}
 	logged := map[string]string{}
-	call := regexp.MustCompile(`log\.(Error|Warn|Info|Log)\((?:[\w.]+, [\w.()]+, )?"mysqllock: ([^"]+)"`)
+	call := regexp.MustCompile(`[lL]og\.(Error|Warn|Info|Log)\((?:[\w.]+, [\w.()]+, )?"mysqllock: ([^"]+)"`)
 	for name, text := range files(t, ".go") {
 		if strings.Contains(name, "/") && !strings.HasPrefix(name, "internal/") || strings.HasSuffix(name, "_test.go") {
 			continue

@@ -50,7 +50,7 @@ func messages(t *testing.T, name, source string) (found []string) {
 			receiver = x.Sel.Name
 		}
 		switch receiver + "." + function.Sel.Name {
-		case "errors.New", "fmt.Errorf", "log.Debug":
+		case "errors.New", "fmt.Errorf", "log.Debug", "Log.Debug":
 			literal, ok := call.Args[0].(*ast.BasicLit)
 			require.True(t, ok, "%s: the text of an error is not a literal", name)
 			text, err := strconv.Unquote(literal.Value)

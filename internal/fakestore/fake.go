@@ -294,6 +294,9 @@ func (s *Store) Confirm(ctx context.Context, c store.Claim) (owned bool, sent ti
 	return owned, sent, err
 }
 
+// HoldBegan implements [store.Store.HoldBegan].
+func (s *Store) HoldBegan() {}
+
 // HoldEnded implements [store.Store.HoldEnded].
 func (s *Store) HoldEnded() {}
 

@@ -15,9 +15,6 @@ func (d *Watchdog) Audit() {
 
 // auditLocked is Audit for a caller that holds mu.
 func (d *Watchdog) auditLocked() {
-	if d.ctx.Err() != nil {
-		return
-	}
 	at := time.Now()
 	for ls := range d.leases {
 		if ls.due.IsZero() || ls.due.After(at) {
@@ -32,24 +29,19 @@ func (d *Watchdog) auditLocked() {
 // was deleted by hand, or if a failover lost a binding, an acquire or a release. After a lost
 // release, the session would keep the row forever.
 func (d *Watchdog) compareRows(s *session, all bool) {
-	timeout, _ := d.timeouts(renewal{})
-	ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
+	ctx, cancel := d.limited(renewal{})
 	defer cancel()
 	d.mu.Lock()
-	all = all || s.bound <= store.BatchSize
+	bound := s.bound
 	d.mu.Unlock()
-	if !all {
-		n, err := d.repo.CountBound(ctx, s.id)
-		d.mu.Lock()
-		all = err == nil && n != s.bound
-		d.mu.Unlock()
-		if !all {
+	if !all && bound > store.BatchSize {
+		if n, err := d.repo.CountBound(ctx, s.id); err != nil || n == bound {
 			return
 		}
 	}
 	rows, sent, err := d.repo.Bound(ctx, s.id)
 	if err != nil {
-		d.log.Debug("mysqllock: rows not compared", "err", err)
+		d.Log.Debug("mysqllock: rows not compared", "err", err)
 		return
 	}
 	d.mu.Lock()
@@ -69,8 +61,8 @@ func (d *Watchdog) compareRows(s *session, all bool) {
 	for c := range kept {
 		// A release may be in flight, so two comparisons in succession must find the row.
 		if _, again := s.unmatched[c]; again {
-			d.releaser.Add(c, UntilReleased, false, at)
-			d.log.Warn("mysqllock: a row that nobody holds is released", "name", store.NameOf(c.Name))
+			d.Releaser.Add(c, UntilReleased, false, at)
+			d.Log.Warn("mysqllock: a row that nobody holds is released", "name", store.NameOf(c.Name))
 		}
 	}
 	s.unmatched = kept

@@ -30,7 +30,7 @@ type Lease struct {
 	trusted      time.Time     // the end of trust in the row's own lease: promised, less the margin
 	renewed      time.Time     // when the last successful renewal was sent
 	seen         time.Time     // when the last statement that found the row owned by this hold was sent
-	extraMargin  time.Duration // the margin before the requested end, if the hold adopted a longer lease than it requested; otherwise 0
+	adopted      bool          // handed over to a hold that requests a fixed lease, which may be shorter
 	requested    Request       // by the open handles
 	maybeWritten time.Duration // the longest lease that a statement without a reply may have written
 	holds        int           // open handles
@@ -39,7 +39,6 @@ type Lease struct {
 	queued       bool          // in the watchdog's queue
 	sending      int           // batches in flight that include this lease
 	single       bool          // a renewal of only this lease is in flight
-	wasLocked    bool          // the last batch skipped the row because it was locked
 	ended        bool          // stopped or lost: never trusted again
 	failing      bool          // the last renewal or check failed
 	ownerChanged bool          // lost because the row has another owner
@@ -103,7 +102,7 @@ func (ls *Lease) end() time.Time {
 	if ls.session != nil {
 		kept := ls.session.trusted
 		if !ls.requested.Auto {
-			kept = earlier(kept, ls.requested.Until.Add(-max(ls.extraMargin, ls.requested.Margin)))
+			kept = earlier(kept, ls.requested.end())
 		}
 		end = later(end, kept)
 	}
@@ -112,11 +111,14 @@ func (ls *Lease) end() time.Time {
 
 // ownEnd is end for the row's own lease, without a session.
 func (ls *Lease) ownEnd() time.Time {
-	if ls.extraMargin > 0 && !ls.requested.Auto {
-		return earlier(ls.trusted, ls.requested.Until.Add(-ls.extraMargin))
+	if ls.adopted && !ls.requested.Auto {
+		return earlier(ls.trusted, ls.requested.end())
 	}
 	return ls.trusted
 }
+
+// end returns the end of the fixed lease, less its margin.
+func (r Request) end() time.Time { return r.Until.Add(-r.Margin) }
 
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {

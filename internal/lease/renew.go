@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"context"
 	"log/slog"
 	"slices"
 	"time"
@@ -26,9 +27,9 @@ func (d *Watchdog) plan(ls *Lease, sent time.Time, length time.Duration) {
 		ls.due = time.Time{}
 		return
 	case ls.short: // later than for other leases, so that a brief hold sends nothing more
-		ls.due = sent.Add(min(length, d.length) / 2)
+		ls.due = sent.Add(min(length, d.Length) / 2)
 	case ls.requested.Auto:
-		ls.due = sent.Add(min(length, d.length) / 3)
+		ls.due = sent.Add(min(length, d.Length) / 3)
 	case ls.needsRenewal():
 		ls.due = sent.Add(length / 3)
 	default:
@@ -44,7 +45,7 @@ func (d *Watchdog) plan(ls *Lease, sent time.Time, length time.Duration) {
 
 // wake makes run begin at the given time at the latest. The caller holds mu.
 func (d *Watchdog) wake(at time.Time) {
-	if d.ctx.Err() == nil && (d.next.IsZero() || at.Before(d.next)) {
+	if (d.next.IsZero() || at.Before(d.next)) && d.group.Ctx.Err() == nil {
 		d.next = at
 		d.timer.Reset(time.Until(at))
 	}
@@ -54,7 +55,7 @@ func (d *Watchdog) wake(at time.Time) {
 func (d *Watchdog) run() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.ctx.Err() != nil {
+	if d.group.Ctx.Err() != nil {
 		return
 	}
 	d.next = time.Time{}
@@ -70,14 +71,10 @@ func (d *Watchdog) run() {
 	if len(d.queue) > 0 && d.sending < maxSending {
 		d.wake(d.sent.Add(stalled))
 	}
-	var first time.Time
 	for ls := range d.leases {
-		if !ls.queued && !ls.due.IsZero() && !(d.beginning && ls.unbound() && !ls.short) && (first.IsZero() || ls.due.Before(first)) {
-			first = ls.due
+		if !ls.queued && !ls.due.IsZero() && !(d.beginning && ls.unbound() && !ls.short) {
+			d.wake(ls.due)
 		}
-	}
-	if !first.IsZero() {
-		d.wake(first)
 	}
 }
 
@@ -107,7 +104,7 @@ func (d *Watchdog) send(b batch) {
 	}
 	d.sending++
 	d.sent, b.began = now, now
-	d.done.Go(func() {
+	d.group.Go(func() {
 		d.renewBatch(b)
 		d.mu.Lock()
 		d.sending--
@@ -122,7 +119,7 @@ func (d *Watchdog) send(b batch) {
 // timeouts returns the time limit of a statement, and the delay after a failed one. Both are short
 // enough that there is time for another try.
 func (d *Watchdog) timeouts(r renewal) (timeout, retry time.Duration) {
-	timeout = min(d.length/4, 5*time.Second)
+	timeout = min(d.Length/4, 5*time.Second)
 	switch {
 	case r.short:
 		timeout = min(timeout, store.GrantLease/8)
@@ -144,7 +141,6 @@ type batch struct {
 type renewal struct {
 	length  time.Duration
 	holds   int
-	longer  bool     // the rows already expire later, so the renewal only shows who owns them
 	short   bool     // the rows have the short leases of grants by releases
 	session *session // the session to which the renewal binds the rows, or nil
 }
@@ -154,7 +150,7 @@ type renewal struct {
 // holds mu.
 func (d *Watchdog) dueBatches() []batch {
 	now := time.Now()
-	soon := now.Add(d.length / 6)
+	soon := now.Add(d.Length / 6)
 	due := map[renewal][]*Lease{}
 	urgent := false
 	for ls := range d.leases {
@@ -174,9 +170,11 @@ func (d *Watchdog) dueBatches() []batch {
 		}
 		switch {
 		case ls.short && ls.requested.Auto: // not bound yet: only when the extended lease is due again
-			key.length = d.length
+			key.length = d.Length
+		case ls.unbound() && d.session == nil && ls.promised.Sub(now) >= d.Length:
+			key.holds = 0 // no session has begun, but the row needs no longer lease yet
 		case ls.unbound():
-			key.length, key.longer, key.session = d.length, ls.promised.Sub(now) >= d.length, d.session
+			key.length, key.session = d.Length, d.session
 		case ls.needsRenewal():
 			// Rounded up to milliseconds, so that equal requests share a batch.
 			key.length = max(ls.requested.Until.Sub(now), time.Millisecond).Truncate(time.Millisecond) + time.Millisecond
@@ -184,11 +182,6 @@ func (d *Watchdog) dueBatches() []batch {
 			key.holds = 0
 		}
 		key.short = ls.short
-		if ls.wasLocked && key.length > 0 && !ls.due.After(now) && d.startSingle(ls, key) {
-			timeout, retry := d.timeouts(key)
-			ls.due = now.Add(timeout + retry) // in a batch, if there is no reply
-			continue
-		}
 		due[key] = append(due[key], ls)
 	}
 	if !urgent {
@@ -211,28 +204,22 @@ func (d *Watchdog) dueBatches() []batch {
 // renewBatch sends the statement of a batch. Leases that were not renewed, because the statement
 // failed or skipped their locked rows, are tried again soon.
 func (d *Watchdog) renewBatch(b batch) {
-	claims := claimsOf(b.leases)
-	timeout, _ := d.timeouts(b.renewal)
-	count := -1
+	var count int
 	var sent time.Time
 	if b.length > 0 {
-		ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
 		var err error
-		count, sent, err = d.repo.Renew(ctx, claims, b.length, b.holds, b.session.number())
-		cancel()
-		if err != nil {
+		if count, sent, err = d.sendRenewal(b, b.leases); err != nil {
 			d.failed(b, b.leases, err)
 			return
 		}
-		if count == len(claims) {
-			d.markUnlocked(b.leases)
+		if count == len(b.leases) {
 			d.extendedAll(b, b.leases, sent)
 			return
 		}
 	}
-	ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
+	ctx, cancel := d.limited(b.renewal)
 	defer cancel()
-	rows, looked, err := d.repo.Look(ctx, store.Names(claims))
+	rows, looked, err := d.repo.Look(ctx, store.Names(claimsOf(b.leases)))
 	if err != nil {
 		d.failed(b, b.leases, err)
 		return
@@ -241,32 +228,46 @@ func (d *Watchdog) renewBatch(b batch) {
 	if len(o.gone) > 0 {
 		d.lost(b, o.gone)
 	}
-	if len(o.seen) > 0 {
-		d.renewed(b, o.seen)
-	}
 	switch {
-	case b.length == 0 || b.longer && len(o.seen) > 0:
-	case len(o.renewed)+len(o.longer) == count:
+	case b.length == 0:
+		d.renewed(b, o.kept)
+	case len(o.kept)+len(o.longer) == count:
 		// The statement counted exactly these, so it has renewed them.
-		d.markUnlocked(o.renewed)
-		d.extendedAll(b, append(o.renewed, o.longer...), sent)
+		d.extendedAll(b, append(o.kept, o.longer...), sent)
 	default:
 		// The read may have seen an uncommitted change, or the write of another statement. Only
 		// the reply to a write extends trust.
 		o.skipped = append(o.skipped, o.longer...)
-		if len(o.renewed) > 0 {
-			o.skipped = append(o.skipped, d.renewAgain(b, o.renewed)...)
+		if len(o.kept) == 0 {
+			break
+		}
+		if count, sent, err := d.sendRenewal(b, o.kept); err == nil && count == len(o.kept) {
+			d.extendedAll(b, o.kept, sent)
+		} else {
+			o.skipped = append(o.skipped, o.kept...)
 		}
 	}
 	d.renewSkipped(b, o.skipped)
+}
+
+// sendRenewal renews leases of a batch with one statement. It returns how many it has renewed.
+func (d *Watchdog) sendRenewal(b batch, leases []*Lease) (count int, sent time.Time, err error) {
+	ctx, cancel := d.limited(b.renewal)
+	defer cancel()
+	return d.repo.Renew(ctx, claimsOf(leases), b.length, b.holds, b.session.number())
+}
+
+// limited returns a context with the time limit of a statement.
+func (d *Watchdog) limited(r renewal) (context.Context, context.CancelFunc) {
+	timeout, _ := d.timeouts(r)
+	return store.WithRetryLimit(d.group.Ctx, timeout)
 }
 
 // An outcome classifies the leases of a batch by what a read of their rows has shown after the
 // renewal.
 type outcome struct {
 	gone    []*Lease // the row has another owner
-	seen    []*Lease // the row is owned by the hold, and needed no longer lease
-	renewed []*Lease // renewed by the statement, or by another one at the same time
+	kept    []*Lease // renewed by the statement, or by another one at the same time; or only read
 	longer  []*Lease // unchanged by the statement, because the row expires later anyway
 	skipped []*Lease // not renewed, because the row was locked
 }
@@ -288,18 +289,15 @@ func (d *Watchdog) classify(b batch, sent time.Time, rows map[string]store.Row, 
 		switch {
 		case b.length == 0:
 			left := min(r.Remaining, ls.promised.Sub(looked))
-			if ls.extraMargin > 0 {
+			if ls.adopted {
 				left = min(left, ls.end().Sub(looked))
 			}
 			d.plan(ls, looked, left)
-			o.seen = append(o.seen, ls)
-		case b.longer && !ls.promised.Before(sent.Add(b.length)):
-			d.plan(ls, sent, b.length)
-			o.seen = append(o.seen, ls)
+			o.kept = append(o.kept, ls)
 		case r.Lease > b.length:
 			o.longer = append(o.longer, ls)
 		case r.Lease >= b.length-time.Since(sent)-Margin(b.length):
-			o.renewed = append(o.renewed, ls)
+			o.kept = append(o.kept, ls)
 		default:
 			o.skipped = append(o.skipped, ls)
 		}
@@ -323,32 +321,10 @@ func (d *Watchdog) extendedAll(b batch, leases []*Lease, sent time.Time) {
 	d.renewed(b, leases)
 }
 
-// markUnlocked records that no row of the given leases was locked, so none needs its own statement.
-func (d *Watchdog) markUnlocked(leases []*Lease) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, ls := range leases {
-		ls.wasLocked = false
-	}
-}
-
-// renewAgain renews leases a second time, and returns those that may not have been renewed.
-func (d *Watchdog) renewAgain(b batch, leases []*Lease) []*Lease {
-	timeout, _ := d.timeouts(b.renewal)
-	ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
-	defer cancel()
-	count, sent, err := d.repo.Renew(ctx, claimsOf(leases), b.length, b.holds, b.session.number())
-	if err != nil || count < len(leases) {
-		return leases
-	}
-	d.extendedAll(b, leases, sent)
-	return nil
-}
-
 // failed records and logs a failure for leases of a batch, except those that another statement has
 // renewed meanwhile.
 func (d *Watchdog) failed(b batch, leases []*Lease, err error) {
-	if d.ctx.Err() != nil {
+	if d.group.Ctx.Err() != nil {
 		return
 	}
 	_, retry := d.timeouts(b.renewal)
@@ -365,17 +341,16 @@ func (d *Watchdog) failed(b batch, leases []*Lease, err error) {
 	if len(leases) == 0 {
 		return
 	}
-	d.log.Log(d.ctx, level, "mysqllock: renewal failed, trying again", "locks", len(leases), "first", store.NameOf(leases[0].Claim.Name), "err", err)
+	d.Log.Log(d.group.Ctx, level, "mysqllock: renewal failed, trying again", "locks", len(leases), "first", store.NameOf(leases[0].Claim.Name), "err", err)
 	if b.length > 0 {
 		d.failures.Add(1)
-		d.reported(len(leases), 0, err)
+		d.Reported(len(leases), 0, err)
 	}
 }
 
 // lost ends those of the leases whose rows have another owner, according to committed data.
 func (d *Watchdog) lost(b batch, leases []*Lease) {
-	timeout, retry := d.timeouts(b.renewal)
-	ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
+	ctx, cancel := d.limited(b.renewal)
 	defer cancel()
 	owned, err := d.repo.Owned(ctx, claimsOf(leases))
 	if err != nil {
@@ -383,6 +358,7 @@ func (d *Watchdog) lost(b batch, leases []*Lease) {
 		return
 	}
 	var lost []*Lease
+	_, retry := d.timeouts(b.renewal)
 	d.mu.Lock()
 	for _, ls := range leases {
 		switch {
@@ -416,10 +392,10 @@ func (d *Watchdog) renewed(b batch, served []*Lease) {
 	}
 	d.mu.Unlock()
 	if recovered > 0 {
-		d.log.Info("mysqllock: renewals succeed again", "locks", recovered, "first", first)
+		d.Log.Info("mysqllock: renewals succeed again", "locks", recovered, "first", first)
 	}
 	if b.length > 0 {
 		d.renewals.Add(int64(len(served)))
-		d.reported(len(b.leases), len(served), nil)
+		d.Reported(len(b.leases), len(served), nil)
 	}
 }

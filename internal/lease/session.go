@@ -55,17 +55,17 @@ func (s *session) promised() time.Time { return s.renewed.Add(s.length) }
 // renewed once more.
 func (d *Watchdog) beginSession(id store.SessionID) {
 	timeout, retry := d.timeouts(renewal{})
-	ctx, cancel := store.WithRetryLimit(d.ctx, timeout/2)
-	sent, err := d.repo.BeginSession(ctx, id, d.length)
+	ctx, cancel := store.WithRetryLimit(d.group.Ctx, timeout/2)
+	sent, err := d.repo.BeginSession(ctx, id, d.Length)
 	cut := ctx.Err() != nil
 	cancel()
 	d.mu.Lock()
 	d.beginning = false
-	trusted := TrustedUntil(sent, d.length)
+	trusted := TrustedUntil(sent, d.Length)
 	switch {
-	case d.ctx.Err() != nil:
+	case d.group.Ctx.Err() != nil:
 	case err == nil && time.Now().Before(trusted):
-		s := &session{id: id, length: d.length}
+		s := &session{id: id, length: d.Length}
 		s.extend(sent)
 		d.sessionRow = sent
 		s.loss = time.AfterFunc(time.Until(trusted), func() { d.onSessionTimer(s) })
@@ -77,20 +77,20 @@ func (d *Watchdog) beginSession(id store.SessionID) {
 		d.beginAfter = time.Now().Add(retry)
 	}
 	d.mu.Unlock()
-	if err != nil && !errors.Is(err, store.ErrNoneToSpare) && d.ctx.Err() == nil {
+	if err != nil && !errors.Is(err, store.ErrNoneToSpare) && d.group.Ctx.Err() == nil {
 		d.failures.Add(1)
-		d.log.Debug("mysqllock: session not begun, trying again", "err", err)
+		d.Log.Debug("mysqllock: session not begun, trying again", "err", err)
 	}
 	d.run()
 }
 
 // startSession begins a session in the background. The caller holds mu.
 func (d *Watchdog) startSession() {
-	if !d.beginning && d.ctx.Err() == nil {
+	if !d.beginning {
 		d.beginning = true
 		d.lastSession++
 		id := d.lastSession
-		d.done.Go(func() { d.beginSession(id) })
+		d.group.Go(func() { d.beginSession(id) })
 	}
 }
 
@@ -121,7 +121,7 @@ func (d *Watchdog) bind(ls *Lease, s *session) {
 	ls.session = s
 	ls.publish()
 	if s.bound++; s.bound == 1 && !s.renewing {
-		s.schedule(s.renewed.Add(d.length / 3))
+		s.schedule(s.renewed.Add(d.Length / 3))
 	}
 }
 
@@ -135,21 +135,20 @@ func (s *session) schedule(at time.Time) {
 func (d *Watchdog) renewSession(s *session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.session != s || s.bound == 0 || s.renewing || time.Now().Before(s.due) || d.ctx.Err() != nil {
+	if d.session != s || s.bound == 0 || s.renewing || time.Now().Before(s.due) {
 		return
 	}
 	s.renewing = true
-	d.done.Go(func() {
-		timeout, _ := d.timeouts(renewal{})
-		ctx, cancel := store.WithRetryLimit(d.ctx, timeout)
-		r, err := d.repo.RenewSession(ctx, s.id, d.length)
+	d.group.Go(func() {
+		ctx, cancel := d.limited(renewal{})
+		r, err := d.repo.RenewSession(ctx, s.id, d.Length)
 		cancel()
 		switch {
 		case err == nil:
 			if compare := d.sessionRenewed(s, r); compare {
 				d.compareRows(s, r.Moved)
 			}
-		case d.ctx.Err() != nil:
+		case d.group.Ctx.Err() != nil:
 		case errors.Is(err, store.ErrSessionDead):
 			d.loseSession(s)
 		default:
@@ -167,12 +166,12 @@ func (d *Watchdog) sessionRenewed(s *session, r store.SessionRenewal) (compare b
 		first = d.firstBound(s)
 	}
 	s.renewing, s.failing = false, false
-	if until := TrustedUntil(r.Sent, d.length); d.session == s && time.Now().Before(s.trusted) && until.After(s.trusted) {
+	if until := TrustedUntil(r.Sent, d.Length); d.session == s && time.Now().Before(s.trusted) && until.After(s.trusted) {
 		s.extend(r.Sent)
 		d.sessionRow = r.Sent
 		s.loss.Reset(time.Until(until))
 	}
-	s.schedule(r.Sent.Add(d.length / 3))
+	s.schedule(r.Sent.Add(d.Length / 3))
 	s.renewals++
 	if r.Forced {
 		s.audits = 1 + auditsAfterForce
@@ -184,10 +183,10 @@ func (d *Watchdog) sessionRenewed(s *session, r store.SessionRenewal) (compare b
 	compare = r.Moved || s.renewals%3 == 0
 	d.mu.Unlock()
 	if recovered {
-		d.log.Info("mysqllock: renewals succeed again", "locks", bound, "first", first)
+		d.Log.Info("mysqllock: renewals succeed again", "locks", bound, "first", first)
 	}
 	d.renewals.Add(int64(bound))
-	d.reported(bound, bound, nil)
+	d.Reported(bound, bound, nil)
 	return compare
 }
 
@@ -210,9 +209,9 @@ func (d *Watchdog) sessionFailed(s *session, err error) {
 	}
 	s.schedule(time.Now().Add(retry))
 	d.mu.Unlock()
-	d.log.Log(d.ctx, level, "mysqllock: renewal failed, trying again", "locks", bound, "first", first, "err", err)
+	d.Log.Log(d.group.Ctx, level, "mysqllock: renewal failed, trying again", "locks", bound, "first", first, "err", err)
 	d.failures.Add(1)
-	d.reported(bound, 0, err)
+	d.Reported(bound, 0, err)
 }
 
 // firstBound returns the name of any lock that is bound to a session. The caller holds mu.

@@ -10,9 +10,9 @@ import (
 // maxSingle limits the number of statements in flight that renew a single row and may wait for it.
 const maxSingle = 4
 
-// renewSkipped renews one by one the leases whose rows a batch has skipped, because a row for which
-// many callers compete may be locked whenever a batch comes. Leases beyond maxSingle join a batch
-// again soon. renewSkipped logs the leases that have less than a third of their time left.
+// renewSkipped renews one by one, in the background, the leases whose rows a batch has skipped, because a
+// row for which many callers compete may be locked whenever a batch comes. Leases beyond maxSingle join a
+// batch again soon. renewSkipped logs the leases that have less than a third of their time left.
 func (d *Watchdog) renewSkipped(b batch, leases []*Lease) {
 	if len(leases) == 0 {
 		return
@@ -29,8 +29,12 @@ func (d *Watchdog) renewSkipped(b batch, leases []*Lease) {
 		if ls.trusted.Sub(now) < b.length/3 {
 			starving = append(starving, ls)
 		}
-		ls.wasLocked = true
-		d.startSingle(ls, b.renewal)
+		if ls.single || d.single == maxSingle {
+			continue
+		}
+		ls.single = true
+		d.single++
+		d.group.Go(func() { d.renewSingle(batch{b.renewal, []*Lease{ls}, now}) })
 	}
 	d.mu.Unlock()
 	if len(starving) > 0 {
@@ -38,29 +42,15 @@ func (d *Watchdog) renewSkipped(b batch, leases []*Lease) {
 	}
 }
 
-// startSingle renews a lease with its own statement, in the background. It returns false if one is
-// already in flight for this lease, or too many for others. The caller holds mu.
-func (d *Watchdog) startSingle(ls *Lease, r renewal) bool {
-	if ls.single || d.single == maxSingle || d.ctx.Err() != nil {
-		return false
-	}
-	ls.single = true
-	ls.mayBeBound = ls.mayBeBound || r.session != nil
-	d.single++
-	b := batch{r, []*Lease{ls}, time.Now()}
-	d.done.Go(func() { d.renewSingle(b) })
-	return true
-}
-
 // renewSingle renews the only lease of a batch with a statement that may wait for the row.
 func (d *Watchdog) renewSingle(b batch) {
 	ls := b.leases[0]
-	owned, sent, err := d.repo.Extend(d.ctx, ls.Claim, b.length, b.holds, b.session.number())
+	owned, sent, err := d.repo.Extend(d.group.Ctx, ls.Claim, b.length, b.holds, b.session.number())
 	d.mu.Lock()
 	ls.single = false
 	d.single--
-	if ls.expired && err == nil && owned && d.ctx.Err() == nil {
-		d.releaser.Add(ls.Claim, d.span(ls), false, time.Now()) // lost meanwhile, so no hold uses the row
+	if ls.expired && err == nil && owned && d.group.Ctx.Err() == nil {
+		d.Releaser.Add(ls.Claim, d.span(ls), false, time.Now()) // lost meanwhile, so no hold uses the row
 	}
 	d.mu.Unlock()
 	switch {

@@ -12,26 +12,23 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/background"
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
 // A Repository has the methods of package store that a Watchdog needs; their comments are there.
-type (
-	Repository interface {
-		sessionStore
-		Renew(ctx context.Context, cs []store.Claim, lease time.Duration, holds int, session store.SessionID) (renewed int, sent time.Time, err error)
-		Extend(ctx context.Context, c store.Claim, lease time.Duration, holds int, session store.SessionID) (owned bool, sent time.Time, err error)
-		Look(ctx context.Context, names []string) (rows map[string]store.Row, sent time.Time, err error)
-		Owned(ctx context.Context, cs []store.Claim) ([]store.Claim, error)
-	}
-	sessionStore interface {
-		BeginSession(ctx context.Context, id store.SessionID, lease time.Duration) (sent time.Time, err error)
-		RenewSession(ctx context.Context, id store.SessionID, lease time.Duration) (store.SessionRenewal, error)
-		CountBound(ctx context.Context, id store.SessionID) (n int, err error)
-		Bound(ctx context.Context, id store.SessionID) (claims []store.Claim, sent time.Time, err error)
-		EndSession(ctx context.Context, id store.SessionID) error
-	}
-)
+type Repository interface {
+	Renew(ctx context.Context, cs []store.Claim, lease time.Duration, holds int, session store.SessionID) (renewed int, sent time.Time, err error)
+	Extend(ctx context.Context, c store.Claim, lease time.Duration, holds int, session store.SessionID) (owned bool, sent time.Time, err error)
+	Look(ctx context.Context, names []string) (rows map[string]store.Row, sent time.Time, err error)
+	Owned(ctx context.Context, cs []store.Claim) ([]store.Claim, error)
+
+	BeginSession(ctx context.Context, id store.SessionID, lease time.Duration) (sent time.Time, err error)
+	RenewSession(ctx context.Context, id store.SessionID, lease time.Duration) (store.SessionRenewal, error)
+	CountBound(ctx context.Context, id store.SessionID) (n int, err error)
+	Bound(ctx context.Context, id store.SessionID) (claims []store.Claim, sent time.Time, err error)
+	EndSession(ctx context.Context, id store.SessionID) error
+}
 
 // A Releaser releases rows that no hold uses, each from a given time on, and until the claim is known
 // not to own the row.
@@ -39,21 +36,23 @@ type Releaser interface {
 	Add(c store.Claim, lease time.Duration, mayBeGranted bool, from time.Time)
 }
 
+// Config configures a Watchdog.
+type Config struct {
+	Self     store.Process
+	Length   time.Duration // of a renewed lease
+	Releaser Releaser
+	Log      *slog.Logger
+	Reported func(locks, renewed int, err error) // called after each statement that renews, without mutexes held
+}
+
 // A Watchdog renews the leases of this process, or checks who owns their rows. Each lease has a
 // timer that reports its loss without a reply from the database.
 type Watchdog struct {
+	Config
 	repo     Repository
-	self     store.Process
-	length   time.Duration // of a renewed lease
-	releaser Releaser
-	log      *slog.Logger
-	reported func(locks, renewed int, err error)
+	group    *background.Group
 	renewals atomic.Int64
 	failures atomic.Int64
-
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	done   sync.WaitGroup
 
 	mu      sync.Mutex // protects following fields, and those of every lease
 	leases  map[*Lease]struct{}
@@ -73,22 +72,11 @@ type Watchdog struct {
 	beginAfter  time.Time // set after a failure: no session begins before this time
 }
 
-// Config configures a Watchdog.
-type Config struct {
-	Self     store.Process
-	Length   time.Duration // of a renewed lease
-	Releaser Releaser
-	Log      *slog.Logger
-	Reported func(locks, renewed int, err error) // called after each statement that renews, without mutexes held
-}
-
 // New returns a Watchdog without leases. It must be closed.
 func New(repo Repository, c Config) *Watchdog {
 	d := &Watchdog{
-		repo: repo, length: c.Length, releaser: c.Releaser, log: c.Log, reported: c.Reported,
-		self: c.Self, leases: map[*Lease]struct{}{}, gone: map[store.Claim]time.Time{}, lastSession: c.Self.FirstSession() - 1,
+		Config: c, repo: repo, group: background.NewGroup(), leases: map[*Lease]struct{}{}, gone: map[store.Claim]time.Time{}, lastSession: c.Self.FirstSession() - 1,
 	}
-	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.timer = time.AfterFunc(time.Hour, d.run)
 	d.timer.Stop()
 	return d
@@ -97,13 +85,13 @@ func New(repo Repository, c Config) *Watchdog {
 // Close ends the watchdog's goroutines and waits for them.
 func (d *Watchdog) Close() {
 	d.mu.Lock()
-	d.cancel()
+	d.group.Stop()
 	d.timer.Stop()
 	if d.session != nil {
 		d.session.stop()
 	}
 	d.mu.Unlock()
-	d.done.Wait()
+	d.group.Wait()
 }
 
 // Start adds a lease that the database has granted for length to a request sent at sent.
@@ -120,7 +108,7 @@ func (d *Watchdog) Start(c store.Claim, sent time.Time, length time.Duration, r 
 	if at, gone := d.gone[c]; gone && sent.Before(at) { // a claim that was freed may be granted later
 		ls.ownerChanged = true
 		d.remove(ls)
-		d.releaser.Add(c, d.span(ls), false, time.Now()) // or was granted before that was known
+		d.Releaser.Add(c, d.span(ls), false, time.Now()) // or was granted before that was known
 		ls.timer.Reset(0)
 		return ls
 	}
@@ -141,11 +129,8 @@ func (d *Watchdog) Change(ls *Lease, r Request, holds int) {
 	if ls.ended {
 		return
 	}
-	if !r.Auto { // a short lease must not keep the margin of the longer one before
-		ls.extraMargin = min(ls.extraMargin, max(r.Margin, 1))
-	}
 	ls.publish()
-	if ls.extraMargin > 0 || ls.session != nil && !r.Auto {
+	if ls.adopted || ls.session != nil && !r.Auto {
 		ls.timer.Reset(time.Until(ls.end()))
 	}
 	if !ls.needsRenewal() {
@@ -154,7 +139,7 @@ func (d *Watchdog) Change(ls *Lease, r Request, holds int) {
 	now := time.Now()
 	left := ls.end().Sub(now)
 	if r.Auto {
-		left = min(left, d.length) // no later than if AutoRenew had been requested from the start
+		left = min(left, d.Length) // no later than if AutoRenew had been requested from the start
 	}
 	soon := now.Add(left / 3)
 	if ls.due.IsZero() || soon.Before(ls.due) {
@@ -171,16 +156,15 @@ func (d *Watchdog) Pass(ls *Lease, r Request, length time.Duration, holder Holde
 	switch {
 	case ls.ended:
 		return false
-	case r.Auto && (!ls.requested.Auto || ls.end().Sub(now) < ls.length(d.length)/3):
+	case r.Auto && (!ls.requested.Auto || ls.end().Sub(now) < ls.length(d.Length)/3):
 		return false
-	case !r.Auto && (ls.promised.Before(r.Until) || ls.trusted.Before(r.Until.Add(-Margin(length)))):
+	case !r.Auto && (ls.promised.Before(r.Until) || ls.trusted.Before(r.end())):
 		return false
-	case ls.promised.Sub(now) > max(d.length, length):
+	case ls.promised.Sub(now) > max(d.Length, length):
 		return false // other processes would wait too long if this one died
 	}
-	ls.requested, ls.holds, ls.holder, ls.extraMargin = r, 1, holder, 0
+	ls.requested, ls.holds, ls.holder, ls.adopted = r, 1, holder, !r.Auto
 	if !r.Auto {
-		ls.extraMargin = Margin(length)
 		ls.timer.Reset(time.Until(ls.end()))
 		d.plan(ls, now, length)
 	}
@@ -201,7 +185,7 @@ func (d *Watchdog) span(ls *Lease) time.Duration {
 	if ls.mayBeBound {
 		return UntilReleased
 	}
-	return max(d.length, ls.maybeWritten, time.Until(ls.promised), time.Until(ls.requested.Until))
+	return max(d.Length, ls.maybeWritten, time.Until(ls.promised), time.Until(ls.requested.Until))
 }
 
 // UntilReleased is the span of a row that may be bound to a session: such a row does not expire by
@@ -313,7 +297,7 @@ func (d *Watchdog) expire(ls *Lease) {
 	d.remove(ls)
 	ls.expired = true
 	if !from.IsZero() {
-		d.releaser.Add(ls.Claim, d.span(ls), false, from)
+		d.Releaser.Add(ls.Claim, d.span(ls), false, from)
 	}
 }
 
@@ -329,7 +313,7 @@ func (d *Watchdog) OwnerChanged(c store.Claim) {
 			d.remove(ls)
 		}
 	}
-	if lost == nil && store.ProcessOf(c.Owner) == d.self {
+	if lost == nil && store.ProcessOf(c.Owner) == d.Self {
 		maps.DeleteFunc(d.gone, func(_ store.Claim, at time.Time) bool { return time.Since(at) > rememberGone })
 		d.gone[c] = time.Now()
 	}

@@ -104,12 +104,12 @@ var directHandoffs = []mutation{
 	},
 	{
 		"a grant with a short lease is extended", "internal/lease/renew.go",
-		"ls.due = sent.Add(min(length, d.length) / 2)", "ls.due = sent.Add(min(length, d.length) * 2)",
+		"ls.due = sent.Add(min(length, d.Length) / 2)", "ls.due = sent.Add(min(length, d.Length) * 2)",
 		"TestDirectHandoffIsKept",
 	},
 	{
 		"a waiter that has left gives the grant back", "internal/wake/signaller.go",
-		"if row := rows[name]; row.Grantee == s.self {", "if row := rows[name]; row.Grantee == 1 {",
+		"if row := rows[name]; row.Grantee == s.Self {", "if row := rows[name]; row.Grantee == 1 {",
 		"TestWaiterLeavesDuringDirectHandoff|TestDirectHandoffFaults",
 	},
 	{

@@ -1001,8 +1001,8 @@ var batches = []mutation{
 		"TestSetWithoutReply",
 	},
 	{
-		"so it does of that of a row that was locked", "internal/undo/release.go",
-		"return maybe.Load()", "return false",
+		"so it does of that of a row that was locked", "internal/undo/undo.go",
+		"\tif store.OutcomeUnknown(err) {", "\tif false {",
 		"TestReleaseWithoutReply",
 	},
 	{
@@ -1066,7 +1066,7 @@ var waitQueues = []mutation{
 	},
 	{
 		"a process whose pool is too small to listen waits as one that polls", "internal/wake/signaller.go",
-		" || s.listener.repo.PoolTooSmall()", "",
+		" || s.repo.PoolTooSmall()", "",
 		"TestOrderInASmallPool",
 	},
 	{

@@ -150,7 +150,7 @@ var general = []mutation{
 	},
 	{
 		"a lease that the row does not cover is not handed over", "internal/lease/watchdog.go",
-		"case !r.Auto && (ls.promised.Before(r.Until) || ls.trusted.Before(r.Until.Add(-Margin(length)))):", "case false:",
+		"case !r.Auto && (ls.promised.Before(r.Until) || ls.trusted.Before(r.end())):", "case false:",
 		"TestHandoffOfLeases|TestHandoffNearTheEndOfALease",
 	},
 	{
@@ -199,13 +199,13 @@ var general = []mutation{
 		"TestNotificationBeforeAnAttempt|TestFalseNotifications",
 	},
 	{
-		"a short lease in a longer one that was handed over has its own margin", "internal/lease/watchdog.go",
-		"\t\tls.extraMargin = min(ls.extraMargin, max(r.Margin, 1))\n", "",
+		"a lease that was handed over ends when its holder requested", "internal/lease/lease.go",
+		"if ls.adopted && !ls.requested.Auto {", "if false {",
 		"TestShortLeaseInALongOne",
 	},
 	{
-		"so has one that a session keeps", "internal/lease/lease.go",
-		"max(ls.extraMargin, ls.requested.Margin)", "max(ls.extraMargin, Margin(ls.session.length))",
+		"a short lease in a longer one has its own margin", "internal/lease/lease.go",
+		"return r.Until.Add(-r.Margin)", "return r.Until.Add(-Margin(time.Minute))",
 		"TestShortLeaseInALongOne|TestFixedLeasesOfASet",
 	},
 	{
@@ -250,7 +250,7 @@ var general = []mutation{
 	},
 	{
 		"signal of a release", "internal/wake/wake.go",
-		"if next != 0 && w.Signals() {", "if false {",
+		"if next != 0 && w.Signal {", "if false {",
 		"TestSignalWakesTheHead",
 	},
 	{
@@ -260,7 +260,7 @@ var general = []mutation{
 	},
 	{
 		"a removed waiter is enlisted again", "internal/wake/poller.go",
-		"row.Grantee == p.signaller.self, p.listener.enabled && !row.Waiting:", "row.Grantee == p.signaller.self:",
+		"row.Grantee == p.Self, p.Signal && !row.Waiting:", "row.Grantee == p.Self:",
 		"TestWaiterThatStopsListening",
 	},
 	{
@@ -470,7 +470,7 @@ var general = []mutation{
 	},
 	{
 		"a row that a batch skips is renewed by itself", "internal/lease/single.go",
-		"if ls.single || d.single == maxSingle || d.ctx.Err() != nil {", "if ls.single || d.single < maxSingle {",
+		"if ls.single || d.single == maxSingle {", "if ls.single || d.single < maxSingle {",
 		"TestRowPassedOver",
 	},
 	{
@@ -480,7 +480,7 @@ var general = []mutation{
 	},
 	{
 		"Close releases one by one what a batch skips", "internal/undo/release.go",
-		"releaseEach(ctx, repo, slices.Clone(left), func", "releaseEach(ctx, repo, nil, func",
+		"\tr.releaseEach(ctx, skipped)", "\tr.releaseEach(ctx, skipped[:0])",
 		"TestKilledStatement",
 	},
 	{
@@ -490,7 +490,7 @@ var general = []mutation{
 	},
 	{
 		"a read prolongs no trust", "internal/lease/renew.go",
-		"case len(o.renewed)+len(o.longer) == count:", "case true:",
+		"case len(o.kept)+len(o.longer) == count:", "case true:",
 		"TestUncommittedRenewal",
 	},
 	{
@@ -535,12 +535,12 @@ var general = []mutation{
 	},
 	{
 		"a renewal that is answered after the loss holds nothing", "internal/lease/single.go",
-		"if ls.expired && err == nil && owned && d.ctx.Err() == nil {", "if false {",
+		"if ls.expired && err == nil && owned && d.group.Ctx.Err() == nil {", "if false {",
 		"TestSingleRenewalAfterTheLoss",
 	},
 	{
 		"a renewal that is answered during an Unlock undoes nothing", "internal/lease/single.go",
-		"if ls.expired && err == nil && owned && d.ctx.Err() == nil {", "if ls.ended && err == nil && owned && d.ctx.Err() == nil {",
+		"if ls.expired && err == nil && owned && d.group.Ctx.Err() == nil {", "if ls.ended && err == nil && owned && d.group.Ctx.Err() == nil {",
 		"TestUnlockDuringASingleRenewal",
 	},
 	{
@@ -780,7 +780,7 @@ var general = []mutation{
 	},
 	{
 		"a row that a session keeps for nobody is released", "internal/lease/compare.go",
-		"\t\t\td.releaser.Add(c, UntilReleased, false, at)\n", "",
+		"\t\t\td.Releaser.Add(c, UntilReleased, false, at)\n", "",
 		"TestRowsAfterAFailover",
 	},
 	{
@@ -880,7 +880,7 @@ var general = []mutation{
 	},
 	{
 		"a grant that counts as lost because its claim was freed is released", "internal/lease/watchdog.go",
-		"\t\td.releaser.Add(c, d.span(ls), false, time.Now()) // or was granted before that was known\n", "",
+		"\t\td.Releaser.Add(c, d.span(ls), false, time.Now()) // or was granted before that was known\n", "",
 		"TestForceUnlockOfAClaim",
 	},
 	{

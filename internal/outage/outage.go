@@ -105,7 +105,8 @@ func (d *Detector) repliedAfter(t time.Time) bool {
 	return time.Duration(d.lastReply.Load()) > t.Sub(d.began)
 }
 
-// A Waiter is the head of a wait queue. Refuse ends those calls behind it that do not wait.
+// A Waiter is the head of a wait queue. Refuse ends those calls behind it that do not wait, and does not
+// block.
 type Waiter interface{ Refuse() }
 
 // Evidence is what the last replies have shown about a lock. The waiters of its queue share it.
@@ -185,33 +186,30 @@ func (d *Detector) Probe(ctx context.Context, e *Evidence, head Waiter, c store.
 	return state
 }
 
-// Probed records what blocks the head's statement, as found by a probe or a refusal.
+// Probed records what blocks the head's statement, as found by a probe or a refusal, unless the statement
+// is no longer in flight.
 func (d *Detector) Probed(e *Evidence, head Waiter, state store.RowState, err error) {
 	if err == nil {
 		d.replied()
 	}
-	if e.probe(head, state, err) && err == nil && state == store.RowLocked {
-		head.Refuse()
-	}
-}
-
-// probe is Probed for e. It returns false if the statement of head is no longer in flight.
-func (e *Evidence) probe(head Waiter, state store.RowState, err error) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	switch {
-	case e.head != head || e.answered:
-		return false
-	case err != nil:
-		e.known, e.failed = false, err
-	case state != store.RowFree:
-		e.known, e.granted, e.failed, e.asked = true, false, nil, time.Now()
-		e.lookErr = nil
-	default:
-		e.failed = nil // the database answers, but not this statement
+	if e.head != head || e.answered {
+		return
 	}
 	e.probed = true
-	return true
+	switch {
+	case err != nil:
+		e.known, e.failed = false, err
+	case state == store.RowFree:
+		e.failed = nil // the database answers, but not this statement
+	default:
+		e.known, e.granted, e.failed, e.asked = true, false, nil, time.Now()
+		e.lookErr = nil
+		if state == store.RowLocked {
+			head.Refuse()
+		}
+	}
 }
 
 // A Verdict is why it is unknown whether another owner holds a lock. It is zero if that is known.

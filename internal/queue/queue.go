@@ -133,15 +133,17 @@ func (w *Waiter[S, H]) Leave() (offer H, last bool) {
 		return none, false
 	}
 	offer, w.offer = w.offer, none
-	if e := q.next.Front(); e != nil && e.Value.(*Waiter[S, H]).Shared {
+	switch {
+	case q.next.Len() == 0:
+		delete(qs.queues, w.Name)
+		return offer, true
+	case q.takesOffer():
+		q.pass(offer)
+		return none, false
+	default:
 		q.pass(none)
 		return offer, false
 	}
-	if q.pass(offer) {
-		return none, false
-	}
-	delete(qs.queues, w.Name)
-	return offer, true
 }
 
 // Offer is Leave for a head that makes an offer to the next waiter. It returns false, and changes
@@ -166,10 +168,12 @@ func (w *Waiter[S, H]) CanOffer() bool {
 
 // canOffer is CanOffer for a caller that holds mu.
 func (w *Waiter[S, H]) canOffer() bool {
-	if w.left {
-		return false
-	}
-	next := w.queues.queues[w.Name].next.Front()
+	return !w.left && w.queues.queues[w.Name].takesOffer()
+}
+
+// takesOffer reports whether there is a waiter behind the head that takes offers.
+func (q *queue[S, H]) takesOffer() bool {
+	next := q.next.Front()
 	return next != nil && !next.Value.(*Waiter[S, H]).Shared
 }
 
@@ -182,17 +186,12 @@ func (w *Waiter[S, H]) TakeOffer() (offer H) {
 	return offer
 }
 
-// pass makes the next waiter the head, with an offer. It returns false if there is no next waiter.
-func (q *queue[S, H]) pass(offer H) bool {
-	first := q.next.Front()
-	if first == nil {
-		return false
-	}
-	q.head = q.remove(first)
+// pass makes the next waiter, which must exist, the head with an offer.
+func (q *queue[S, H]) pass(offer H) {
+	q.head = q.remove(q.next.Front())
 	q.head.elem, q.head.offer = nil, offer
 	q.open = true
 	close(q.head.Head)
-	return true
 }
 
 func (q *queue[S, H]) remove(elem *list.Element) *Waiter[S, H] {

@@ -118,8 +118,8 @@ func (s *Store) ready(names []string) (condition string) {
 	return condition
 }
 
-// Granted returns the grants that releases have recently made to this process for the given names. For
-// each grant, HoldEnded must be called once. The process trusts the lease of a grant from before this
+// Granted returns the grants that releases have recently made to this process for the given names. When
+// a call takes one of them, HoldBegan must be called. The process trusts the lease of a grant from before this
 // read, so the read must not be from a replica, or of uncommitted data. Therefore Granted returns
 // nothing until a signal has arrived on the listener's connection, which shows that it leads to the
 // server of the release.
@@ -135,7 +135,6 @@ func (s *Store) Granted(ctx context.Context, names []string) (grants []Grant, er
 	for _, f := range found {
 		grants = append(grants, Grant{Token: f.Token, Claim: Claim{f.Name, f.Owner}, Lease: duration(f.Micros), Sent: sent})
 	}
-	s.holdsBegan(len(grants))
 	return grants, nil
 }
 

@@ -214,6 +214,9 @@ func (s *Store) holdsBegan(n int) {
 	s.held += n
 }
 
+// HoldBegan counts a grant of Granted, for which HoldEnded must be called.
+func (s *Store) HoldBegan() { s.holdsBegan(1) }
+
 // HoldEnded must be called once for each grant, when its hold has ended. When no hold is left, it
 // returns the reserved connection to the pool.
 func (s *Store) HoldEnded() {

@@ -47,9 +47,6 @@ func (p *process) granted(names ...string) []store.Grant {
 	p.t.Helper()
 	grants, err := p.Granted(ctx, names)
 	require.NoError(p.t, err)
-	for range grants {
-		p.t.Cleanup(p.HoldEnded)
-	}
 	return grants
 }
 

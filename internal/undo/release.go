@@ -1,11 +1,12 @@
 package undo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/background"
@@ -13,7 +14,7 @@ import (
 )
 
 const (
-	// batchTimeout limits a statement that releases a batch at Close. singleTimeout limits the
+	// batchTimeout limits a statement of Drain that releases a batch. singleTimeout limits the
 	// statements that release its locked rows one by one, before the batch is tried again.
 	batchTimeout  = time.Second
 	singleTimeout = 500 * time.Millisecond
@@ -21,92 +22,110 @@ const (
 	maxSingle = 4
 )
 
-// firstBackoff has the delays between tries at Close.
+// firstBackoff has the delays between the tries of Drain.
 var firstBackoff = background.Backoff{Delay: 10 * time.Millisecond, Max: 3 * time.Second}
 
-// ReleaseAll releases rows in batches, and retries locked rows until ctx ends. After each statement
-// that released n > 0 rows, it calls freed with the names that the statement contained. unknown means
-// that a statement without a reply may have released rows, which others may have acquired since.
-func ReleaseAll(ctx context.Context, repo Repository, claims []store.Claim, freed func(names []string, n int64, next store.Process)) (unknown bool, err error) {
-	var failed error
-	for pause := firstBackoff; len(claims) > 0; {
-		var still []store.Claim
+// ReleaseAll releases rows in batches, as Drain does. After each statement that released rows, it calls
+// freed with the names that the statement contained. It returns how many rows were released. unknown
+// means that a statement without a reply may have released rows, too, which others may have acquired
+// since.
+func ReleaseAll(ctx context.Context, repo Repository, claims []store.Claim, freed func(names []string, next store.Process)) (released int64, unknown bool, err error) {
+	r := New(repo, batchTimeout, freed, slog.New(slog.DiscardHandler))
+	for _, c := range claims {
+		r.pending[c] = &pendingRelease{}
+	}
+	_, err = r.Drain(ctx)
+	return r.released, r.unknown, err
+}
+
+// Drain stops the background goroutines, and sends all pending releases. After a transient error it
+// retries until ctx ends, because a transaction may have a row locked, or a connection may be dead. It
+// returns the name of an acquisition that may still be granted, or "".
+func (r *Releaser) Drain(ctx context.Context) (mayBeGranted string, err error) {
+	r.group.Stop()
+	r.group.Wait()
+	for pause := firstBackoff; ; {
+		claims, alone := r.all()
+		err = r.releaseEach(ctx, alone)
 		for part := range slices.Chunk(claims, store.BatchSize) {
-			left, maybe, err := releaseOrWait(ctx, repo, part, freed)
-			if err != nil {
-				failed = err
-			}
-			unknown = unknown || maybe
-			still = append(still, left...)
+			err = cmp.Or(r.drainBatch(ctx, part), err)
 		}
-		if claims = still; len(claims) > 0 && !pause.Wait(ctx) {
-			if failed == nil {
-				failed = store.ErrRowLocked
-			}
-			return unknown, fmt.Errorf("%d not released, the first %q: %w", len(claims), store.NameOf(claims[0].Name), failed)
+		mayBeGranted, held := r.left()
+		switch {
+		case err == nil && held == "":
+			return mayBeGranted, nil
+		case err == nil:
+			err = store.ErrRowLocked
+		}
+		if !store.Transient(err) || !pause.Wait(ctx) {
+			return "", fmt.Errorf("%d not released, the first %q: %w", r.Pending(), store.NameOf(cmp.Or(held, mayBeGranted)), err)
 		}
 	}
-	return unknown, nil
 }
 
-// releaseOrWait releases claims with one statement, and then one by one those whose rows were
-// locked. It returns the claims that it did not release. unknown is as in ReleaseAll.
-func releaseOrWait(ctx context.Context, repo Repository, claims []store.Claim, freed func(names []string, n int64, next store.Process)) (left []store.Claim, unknown bool, err error) {
-	limited, cancel := context.WithTimeout(ctx, batchTimeout)
+// all returns the pending releases: those that can share a statement, and those that cannot.
+func (r *Releaser) all() (claims, alone []store.Claim) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c, p := range r.pending {
+		if p.alone() {
+			alone = append(alone, c)
+		} else {
+			claims = append(claims, c)
+		}
+	}
+	return claims, alone
+}
+
+// drainBatch releases claims with one statement, and then one by one those whose rows were locked.
+func (r *Releaser) drainBatch(ctx context.Context, claims []store.Claim) error {
+	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
-	n, next, left, err := releaseBatch(limited, repo, claims)
-	if n > 0 {
-		freed(store.Names(claims), n, next)
-	}
-	if err != nil {
-		return claims, store.OutcomeUnknown(err), err
-	}
-	var mu sync.Mutex // protects left
-	unknown = releaseEach(ctx, repo, slices.Clone(left), func(c store.Claim, next store.Process) {
-		freed([]string{c.Name}, 1, next)
-		mu.Lock()
-		defer mu.Unlock()
-		left = slices.DeleteFunc(left, func(l store.Claim) bool { return l == c })
-	})
-	return left, unknown, nil
-}
-
-// releaseBatch releases claims with one statement. It returns how many it released, and the claims
-// that still own their rows because these were locked.
-func releaseBatch(ctx context.Context, repo Repository, claims []store.Claim) (freed int64, next store.Process, skipped []store.Claim, err error) {
-	freed, next, err = repo.ReleaseAll(ctx, claims)
-	if err == nil && freed != int64(len(claims)) {
-		skipped, err = store.StillOwned(ctx, repo, claims)
-	}
-	return freed, next, skipped, err
+	skipped, err := r.release(ctx, claims)
+	r.releaseEach(ctx, skipped) // after an error, the next batch tries again
+	return err
 }
 
 // releaseEach releases rows with one statement each, which waits for the row lock, until
-// singleTimeout has passed. unknown is as in ReleaseAll.
-func releaseEach(ctx context.Context, repo Repository, claims []store.Claim, freed func(c store.Claim, next store.Process)) (unknown bool) {
+// singleTimeout has passed. It returns the last error.
+func (r *Releaser) releaseEach(ctx context.Context, claims []store.Claim) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, singleTimeout)
 	defer cancel()
-	var wg sync.WaitGroup
-	var maybe atomic.Bool
-	slots := make(chan struct{}, maxSingle)
+	next := make(chan store.Claim, len(claims))
 	for _, c := range claims {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil {
-			break
-		}
+		next <- c
+	}
+	close(next)
+	var wg sync.WaitGroup
+	for range min(maxSingle, len(claims)) {
 		wg.Go(func() {
-			ok, next, err := repo.Release(ctx, c)
-			if err == nil && ok {
-				freed(c, next)
-			} else if store.OutcomeUnknown(err) {
-				maybe.Store(true)
+			for c := range next {
+				if ctx.Err() != nil {
+					return
+				}
+				if failed := r.releaseSingle(ctx, c); failed != nil {
+					r.mu.Lock()
+					err = failed
+					r.mu.Unlock()
+				}
 			}
-			<-slots
 		})
 	}
 	wg.Wait()
-	return maybe.Load()
+	return err
+}
+
+// left returns the name of a pending acquisition that may still be granted, and the name of one
+// that owns its row; each is "" if there is none.
+func (r *Releaser) left() (mayBeGranted, held string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c, p := range r.pending {
+		if p.mayBeGranted {
+			mayBeGranted = c.Name
+		} else {
+			held = c.Name
+		}
+	}
+	return mayBeGranted, held
 }

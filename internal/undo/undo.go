@@ -3,9 +3,7 @@
 package undo
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -39,6 +37,9 @@ type Releaser struct {
 	running bool          // the goroutine runs; it ends when nothing is pending
 	next    time.Time     // when the goroutine expects the first release to be due
 	added   chan struct{} // capacity 1
+
+	released int64 // rows
+	unknown  bool  // a statement without a reply may have released rows, too
 }
 
 // A pendingRelease is an acquisition that is no longer wanted, but may own its row, or may still
@@ -122,12 +123,6 @@ func (r *Releaser) Pending() int {
 	return len(r.pending)
 }
 
-// Close stops the background goroutines. Drain then sends the releases that are still pending.
-func (r *Releaser) Close() {
-	r.group.Stop()
-	r.group.Wait()
-}
-
 // run sends releases until nothing is pending.
 func (r *Releaser) run() {
 	timer := time.NewTimer(0)
@@ -201,22 +196,28 @@ func (r *Releaser) due() (due []store.Claim, next time.Time) {
 func (r *Releaser) release(ctx context.Context, claims []store.Claim) (skipped []store.Claim, err error) {
 	ctx, cancel := store.WithRetryLimit(ctx, r.timeout)
 	defer cancel()
-	freed, next, skipped, err := releaseBatch(ctx, r.repo, claims)
+	freed, next, err := r.repo.ReleaseAll(ctx, claims)
+	if err == nil && freed != int64(len(claims)) {
+		skipped, err = store.StillOwned(ctx, r.repo, claims)
+	}
 	if err != nil {
 		r.log.Debug("mysqllock: release in the background failed, trying again", "locks", len(claims), "first", store.NameOf(claims[0].Name), "err", err)
 	}
-	r.record(claims, skipped, freed == int64(len(claims)), err)
+	r.record(claims, skipped, freed, err)
 	if freed > 0 {
 		r.freed(store.Names(claims), next)
 	}
 	return skipped, err
 }
 
-// record updates the pending releases after a statement that should release claims. It has
-// released all of them, or has skipped some because their rows were locked.
-func (r *Releaser) record(claims, skipped []store.Claim, all bool, err error) {
+// record updates the pending releases after a statement that should release claims. It has released
+// freed rows, and has skipped some because they were locked.
+func (r *Releaser) record(claims, skipped []store.Claim, freed int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	all := freed == int64(len(claims))
+	r.released += freed
+	r.unknown = r.unknown || store.OutcomeUnknown(err)
 	for _, c := range claims {
 		p := r.pending[c]
 		owned := slices.Contains(skipped, c)
@@ -257,7 +258,7 @@ func (r *Releaser) startSingle(c store.Claim, p *pendingRelease) {
 	r.single++
 	r.group.Go(func() {
 		ctx, cancel := context.WithTimeout(store.NotHeld(r.group.Ctx), r.timeout)
-		r.releaseSingle(ctx, c, p)
+		r.releaseSingle(ctx, c)
 		cancel()
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -267,20 +268,35 @@ func (r *Releaser) startSingle(c store.Claim, p *pendingRelease) {
 }
 
 // releaseSingle releases one row with a statement that waits for the row lock.
-func (r *Releaser) releaseSingle(ctx context.Context, c store.Claim, p *pendingRelease) error {
-	freed, next, err := p.send(ctx, r.repo, c)
-	done := err == nil && freed
-	if err == nil && !freed && p.alone() {
-		owned, ownedErr := store.StillOwned(ctx, r.repo, []store.Claim{c})
-		done = ownedErr == nil && len(owned) == 0
-	}
-	if done {
-		r.mu.Lock()
-		if r.pending[c] == p {
-			r.done(c)
+func (r *Releaser) releaseSingle(ctx context.Context, c store.Claim) (err error) {
+	r.mu.Lock()
+	p := r.pending[c]
+	r.mu.Unlock()
+	var freed, gone bool
+	var next store.Process
+	switch {
+	case p == nil:
+		return nil
+	case !p.alone():
+		freed, next, err = r.repo.Release(ctx, c)
+	default:
+		freed, next, err = r.repo.ReleaseAfter(ctx, c, p.minHold)
+		if err == nil && !freed {
+			owned, ownedErr := store.StillOwned(ctx, r.repo, []store.Claim{c})
+			gone = ownedErr == nil && len(owned) == 0
 		}
-		r.mu.Unlock()
 	}
+	r.mu.Lock()
+	if (freed || gone) && r.pending[c] == p {
+		r.done(c)
+	}
+	if freed {
+		r.released++
+	}
+	if store.OutcomeUnknown(err) {
+		r.unknown = true
+	}
+	r.mu.Unlock()
 	if freed {
 		r.freed([]string{c.Name}, next)
 	}
@@ -290,95 +306,9 @@ func (r *Releaser) releaseSingle(ctx context.Context, c store.Claim, p *pendingR
 // done records that a release has freed the row of a claim, or found that it has another owner. The
 // caller holds mu.
 func (r *Releaser) done(c store.Claim) {
-	switch p := r.pending[c]; {
-	case p == nil:
-	case !p.several:
+	if p := r.pending[c]; !p.several {
 		delete(r.pending, c)
-	case p.until.IsZero():
+	} else if p.until.IsZero() {
 		p.until = time.Now().Add(max(p.lease, minPending))
 	}
-}
-
-func (p *pendingRelease) send(ctx context.Context, repo Repository, c store.Claim) (freed bool, next store.Process, err error) {
-	if p.alone() {
-		return repo.ReleaseAfter(ctx, c, p.minHold)
-	}
-	return repo.Release(ctx, c)
-}
-
-// Drain sends all pending releases. It retries until ctx ends, because a transaction may have a row
-// locked, or a connection may be dead. It returns the name of an acquisition that may still be
-// granted, or "".
-func (r *Releaser) Drain(ctx context.Context) (mayBeGranted string, err error) {
-	for pause := firstBackoff; ; {
-		claims, alone := r.all()
-		err = nil
-		for c, p := range alone {
-			limited, cancel := context.WithTimeout(ctx, singleTimeout)
-			err = cmp.Or(r.releaseSingle(limited, c, p), err)
-			cancel()
-		}
-		for part := range slices.Chunk(claims, store.BatchSize) {
-			if err = r.drainBatch(ctx, part); err != nil {
-				break
-			}
-		}
-		mayBeGranted, held := r.left()
-		switch {
-		case err != nil && !store.Transient(err):
-			return "", err
-		case err == nil && held == "":
-			return mayBeGranted, nil
-		case err == nil:
-			err = fmt.Errorf("%q not released: %w", store.NameOf(held), store.ErrRowLocked)
-		}
-		if !pause.Wait(ctx) {
-			return "", err
-		}
-	}
-}
-
-// all returns the pending releases: those that can share a statement, and those that cannot.
-func (r *Releaser) all() (claims []store.Claim, alone map[store.Claim]*pendingRelease) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	alone = map[store.Claim]*pendingRelease{}
-	for c, p := range r.pending {
-		if p.alone() {
-			alone[c] = p
-		} else {
-			claims = append(claims, c)
-		}
-	}
-	return claims, alone
-}
-
-func (r *Releaser) drainBatch(ctx context.Context, claims []store.Claim) error {
-	limited, cancel := context.WithTimeout(ctx, batchTimeout)
-	defer cancel()
-	skipped, err := r.release(limited, claims)
-	if err == nil {
-		releaseEach(limited, r.repo, skipped, func(c store.Claim, next store.Process) {
-			r.mu.Lock()
-			r.done(c)
-			r.mu.Unlock()
-			r.freed([]string{c.Name}, next)
-		})
-	}
-	return err
-}
-
-// left returns the name of a pending acquisition that may still be granted, and the name of one
-// that owns its row; each is "" if there is none.
-func (r *Releaser) left() (mayBeGranted, held string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for c, p := range r.pending {
-		if p.mayBeGranted {
-			mayBeGranted = c.Name
-		} else {
-			held = c.Name
-		}
-	}
-	return mayBeGranted, held
 }

@@ -34,7 +34,7 @@ func TestManyReleasesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		repo := &recorder{began: time.Now()}
 		r := New(repo, time.Second, func([]string, store.Process) {}, slog.New(slog.DiscardHandler))
-		defer r.Close()
+		defer r.Drain(t.Context())
 		at := time.Now().Add(time.Minute)
 		r.Add(store.Claim{Name: "first", Owner: "o"}, math.MaxInt64, false, at)
 		synctest.Wait()
@@ -68,7 +68,6 @@ func TestReleaseAfterSeveralStatements(t *testing.T) {
 		require.Zero(t, r.Pending())
 		r.AddSeveral(c, 2*time.Second, time.Now())
 		synctest.Wait()
-		r.Close()
 		mayBeGranted, err := r.Drain(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, c.Name, mayBeGranted)
@@ -102,7 +101,7 @@ func (r *lostReply) Owned(context.Context, []store.Claim) ([]store.Claim, error)
 // A row whose release had no reply may have been released, and then acquired by another owner.
 func TestReleaseWithoutReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		unknown, err := ReleaseAll(t.Context(), &lostReply{}, []store.Claim{{Name: "x", Owner: "o"}}, func([]string, int64, store.Process) {})
+		_, unknown, err := ReleaseAll(t.Context(), &lostReply{}, []store.Claim{{Name: "x", Owner: "o"}}, func([]string, store.Process) {})
 		require.NoError(t, err)
 		require.True(t, unknown)
 	})

@@ -13,10 +13,10 @@ import (
 // changes nothing in its row, so the process remembers each grant that it has found. That way, each
 // is taken by one head or given back, and then never found again.
 type grants struct {
-	mu      sync.Mutex             // protects following fields
-	ready   map[string]store.Grant // by name: the grants that are found but not taken yet
-	found   map[string]foundGrant  // by name: the grant that was found last
-	sweepAt int                    // the size at which old entries are removed from found
+	mu    sync.Mutex             // protects following fields
+	ready map[string]store.Grant // by name: the grants that are found but not taken yet
+	found map[string]foundGrant  // by name: the grant that was found last
+	swept time.Time              // when old entries were last removed from found
 }
 
 type foundGrant struct {
@@ -24,15 +24,12 @@ type foundGrant struct {
 	at    time.Time
 }
 
-const (
-	// rememberGrants is how long, at least, a grant is remembered. No statement reports it after
-	// GrantLease, unless the database's clock was set back.
-	rememberGrants = time.Minute
-	minSweep       = 1024
-)
+// rememberGrants is how long, at least, a grant is remembered. No statement reports it after
+// GrantLease, unless the database's clock was set back.
+const rememberGrants = time.Minute
 
 func newGrants() *grants {
-	return &grants{ready: map[string]store.Grant{}, found: map[string]foundGrant{}, sweepAt: minSweep}
+	return &grants{ready: map[string]store.Grant{}, found: map[string]foundGrant{}}
 }
 
 // remember records that a grant was found, and reports whether it was found for the first time. The
@@ -41,15 +38,12 @@ func (g *grants) remember(c store.Claim) bool {
 	if g.found[c.Name].owner == c.Owner {
 		return false
 	}
-	if len(g.found) >= g.sweepAt {
-		for name, f := range g.found {
-			if time.Since(f.at) > rememberGrants {
-				delete(g.found, name)
-			}
-		}
-		g.sweepAt = max(minSweep, 2*len(g.found))
+	now := time.Now()
+	if now.Sub(g.swept) > rememberGrants {
+		maps.DeleteFunc(g.found, func(_ string, f foundGrant) bool { return now.Sub(f.at) > rememberGrants })
+		g.swept = now
 	}
-	g.found[c.Name] = foundGrant{c.Owner, time.Now()}
+	g.found[c.Name] = foundGrant{c.Owner, now}
 	return true
 }
 
@@ -81,14 +75,14 @@ func (g *grants) takeAll() []store.Grant {
 	return all
 }
 
-// claim takes a grant that the caller has found in its row. mine is false if the grant was taken
-// before. wasReady means that the listener has found it before, and nobody has taken it.
-func (g *grants) claim(c store.Claim) (mine, wasReady bool) {
+// claim takes a grant that the caller has found in its row. It returns false if the grant was taken
+// before.
+func (g *grants) claim(c store.Claim) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if ready, ok := g.ready[c.Name]; ok && ready.Claim == c {
 		delete(g.ready, c.Name)
-		return true, true
+		return true
 	}
-	return g.remember(c), false
+	return g.remember(c)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mysqllock/mysqllock/internal/background"
@@ -25,32 +26,21 @@ const (
 	MaxFalseWakes    = 20
 )
 
-type listenStore interface {
-	Listen(ctx context.Context, names []string, d time.Duration) (store.Wakeup, error)
-	Granted(ctx context.Context, names []string) ([]store.Grant, error)
-	CloseListener()
-	PoolInUse() bool
-	PoolTooSmall() bool
-	HoldEnded()
-}
-
-// A listener waits for signals on its own connection, if it is enabled. Only the poller's goroutine
+// A listener waits for signals on its own connection, if signals are enabled. Only the poller's goroutine
 // calls listen, granted and close.
 type listener struct {
-	repo    listenStore
-	queues  Queues
-	enabled bool
-	forced  func()
-	ctx     context.Context // of Listen; ends within StopTimeout after Waker.Close
+	env
+	listening context.Context // of Listen; ends within StopTimeout after Waker.Close
 
 	// Only listen and close use the following fields.
 	timedOut bool // the last Listen ended without a wake-up
 	backoff  background.Backoff
 
+	open       atomic.Bool  // this process can be signalled
+	works      atomic.Bool  // a signal has arrived, and none was missed since
+	falseWakes atomic.Int64 // wake-ups since the last grant
+
 	mu           sync.Mutex // protects following fields
-	open         bool       // this process can be signalled
-	works        bool       // a signal has arrived, and none was missed since
-	falseWakes   int        // wake-ups since the last grant
 	claimedUntil time.Time  // the latest end of a claim; until then, the end of each shared hold signals this process
 	retryAt      time.Time  // no Listen begins before this time
 }
@@ -61,32 +51,16 @@ var errFalseWakes = errors.New("many wake-ups without a grant")
 func (l *listener) canListen() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.enabled && !time.Now().Before(l.retryAt)
+	return l.Signal && !time.Now().Before(l.retryAt)
 }
 
-func (l *listener) isOpen() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.open
-}
+// Signalled reports whether signals reach this process, as far as it knows: one has arrived, and every
+// release that was found since then came with a signal.
+func (l *listener) Signalled() bool { return l.works.Load() }
 
-// signalWorks reports whether a signal has arrived, and every release that was found since then came
-// with a signal.
-func (l *listener) signalWorks() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.works
-}
-
-// acquired records a grant, which shows that the wake-ups before it were not all false.
-func (l *listener) acquired() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.falseWakes = 0
-}
-
-// claimed records that a head has claimed a name, so that signals are not false.
-func (l *listener) claimed() {
+// Claimed records that the head of a name has claimed it, and waits until others no longer hold it
+// shared. Signals are not false then.
+func (l *listener) Claimed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.claimedUntil = time.Now().Add(store.ClaimLease)
@@ -94,26 +68,24 @@ func (l *listener) claimed() {
 
 // listen waits for a signal. After an error the caller must close the listener.
 func (l *listener) listen(names []string, d time.Duration) (store.Wakeup, error) {
-	l.mu.Lock()
-	l.open = true
-	l.mu.Unlock()
-	wakeup, err := l.repo.Listen(l.ctx, names, d)
+	l.open.Store(true)
+	wakeup, err := l.repo.Listen(l.listening, names, d)
 	if wakeup.Forced {
-		l.forced()
+		l.Forced()
 		wakeup.Forced = false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if wakeup != (store.Wakeup{}) && !(wakeup.Signalled && time.Now().Before(l.claimedUntil)) {
-		if l.falseWakes++; l.falseWakes > MaxFalseWakes+l.queues.Len() {
+		if l.falseWakes.Add(1) > int64(MaxFalseWakes+l.queues.Len()) {
 			err = errFalseWakes
 		}
 	}
 	switch {
 	case wakeup.Signalled:
-		l.works = true
+		l.works.Store(true)
 	case wakeup.Name != "" && l.timedOut: // the row was released without a signal
-		l.works = false
+		l.works.Store(false)
 	}
 	l.timedOut = err == nil && wakeup == (store.Wakeup{})
 	if err == nil {
@@ -127,14 +99,12 @@ func (l *listener) listen(names []string, d time.Duration) (store.Wakeup, error)
 // granted reads which of the names releases have granted to this process. It makes new grants ready
 // for the heads of these names, and returns the names.
 func (l *listener) granted(names []string, g *grants) (ready []string) {
-	ctx, cancel := context.WithTimeout(l.ctx, signalTimeout)
+	ctx, cancel := context.WithTimeout(l.listening, signalTimeout)
 	defer cancel()
 	found, _ := l.repo.Granted(ctx, names) // after an error, a statement of the head finds the grant
 	for _, grant := range found {
 		if g.put(grant) {
 			ready = append(ready, grant.Claim.Name)
-		} else {
-			l.repo.HoldEnded()
 		}
 	}
 	return ready
@@ -147,7 +117,8 @@ func (l *listener) failed(err error) {
 	switch first := l.backoff.Delay == 0; {
 	case err == store.ErrPoolTooSmall, err == store.ErrThreadsLimited:
 	case err == errFalseWakes:
-		pause, l.falseWakes = falseWakeBackoff, 0
+		pause = falseWakeBackoff
+		l.falseWakes.Store(0)
 	default:
 		if first {
 			l.backoff = background.Backoff{Delay: minListenBackoff, Max: maxListenBackoff}
@@ -157,23 +128,13 @@ func (l *listener) failed(err error) {
 		}
 		pause = l.backoff.Next()
 	}
-	l.works, l.retryAt = false, time.Now().Add(pause)
+	l.works.Store(false)
+	l.retryAt = time.Now().Add(pause)
 }
 
 // close closes the listener's connection.
 func (l *listener) close() {
 	l.repo.CloseListener()
 	l.timedOut = false
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.open = false
-}
-
-// stop stops the group, and reports whether the listener was open then. It holds mu, so the poller
-// cannot close the listener in between.
-func (l *listener) stop(group *background.Group) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	group.Stop()
-	return l.open
+	l.open.Store(false)
 }

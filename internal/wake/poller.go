@@ -1,8 +1,6 @@
 package wake
 
 import (
-	"context"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -23,25 +21,17 @@ const (
 
 // A poller reads the rows for which heads sleep, at intervals. In between, it listens for signals.
 type poller struct {
-	repo      looker
-	queues    Queues
-	interval  time.Duration
+	env
 	listener  *listener
 	signaller *signaller
-	log       *slog.Logger
-	group     *background.Group
 	replan    chan struct{} // capacity 1: watched has changed
 
 	mu       sync.Mutex // protects following fields
 	watched  map[string]*watch
-	running  bool               // the goroutine run exists; it ends when nothing is watched
-	nextLook time.Time          // when run reads the rows next
-	pause    background.Backoff // the interval after nextLook
-	expiries int                // leases that have ended since lookAgain began; 0 if it does not run
-}
-
-type looker interface {
-	Look(ctx context.Context, names []string) (rows map[string]store.Row, sent time.Time, err error)
+	running  bool          // the goroutine run exists; it ends when nothing is watched
+	nextLook time.Time     // when run reads the rows next
+	interval time.Duration // between the look before that and nextLook
+	expiries int           // leases that have ended since lookAgain began; 0 if it does not run
 }
 
 // A watch represents a name whose head sleeps until the row may be free.
@@ -50,19 +40,19 @@ type watch struct {
 	looked func(err error) // called after each look, with mu held
 }
 
+// watch implements Waker.Watch.
 func (p *poller) watch(name string, left time.Duration, looked func(err error)) {
-	first := background.Backoff{Delay: p.interval, Max: p.interval}
-	if p.listener.enabled && !p.listener.signalWorks() {
-		first.Delay = min(minLookInterval, p.interval)
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w := &watch{looked: looked}
 	w.expiry = time.AfterFunc(max(left, time.Millisecond), func() { p.expired(name, w) })
 	p.watched[name] = w
-	if len(p.watched) == 1 {
-		p.pause = first
-		p.nextLook = time.Now().Add(first.Delay)
+	switch {
+	case len(p.watched) > 1:
+	case p.Signal && !p.listener.Signalled():
+		p.lookIn(minLookInterval)
+	default:
+		p.lookIn(p.Interval)
 	}
 	if p.running {
 		background.Notify(p.replan)
@@ -72,13 +62,14 @@ func (p *poller) watch(name string, left time.Duration, looked func(err error)) 
 	p.group.Go(p.run)
 }
 
-func (p *poller) unwatch(name string) {
+// Unwatch ends Watch.
+func (p *poller) Unwatch(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(name)
 }
 
-// forget is unwatch for a caller that holds mu. It returns false if name was not watched.
+// forget is Unwatch for a caller that holds mu. It returns false if name was not watched.
 func (p *poller) forget(name string) bool {
 	w, ok := p.watched[name]
 	if ok {
@@ -88,13 +79,11 @@ func (p *poller) forget(name string) bool {
 	return ok
 }
 
-// found wakes the head of a name whose row may be free. It returns false if the name is not watched.
-// The caller holds mu.
-func (p *poller) found(name string) (watched bool) {
-	if watched = p.forget(name); watched {
+// found wakes the head of a name whose row may be free, if it is watched. The caller holds mu.
+func (p *poller) found(name string) {
+	if p.forget(name) {
 		p.queues.Wake(name)
 	}
-	return watched
 }
 
 // expired is called when the lease of a row's holder ends by what the last read has shown. If only
@@ -116,18 +105,18 @@ func (p *poller) expired(name string, w *watch) {
 // lookAgain reads the rows until no further lease has ended meanwhile, so that leases that end at the
 // same time need only one read.
 func (p *poller) lookAgain() {
-	p.mu.Lock()
-	for seen := 0; seen < p.expiries; {
-		p.mu.Unlock()
+	for seen := 0; ; {
 		time.Sleep(time.Millisecond)
 		p.mu.Lock()
+		if seen == p.expiries {
+			p.expiries = 0
+			p.mu.Unlock()
+			return
+		}
 		seen = p.expiries
 		p.mu.Unlock()
 		p.look(false)
-		p.mu.Lock()
 	}
-	p.expiries = 0
-	p.mu.Unlock()
 }
 
 // run listens for signals if it can, or sleeps until the next look. It ends when nothing is watched.
@@ -146,7 +135,7 @@ func (p *poller) run() {
 				p.listen(names, sleep)
 				continue
 			}
-		case idle == IdleTimeout || !p.listener.isOpen() || p.listener.repo.PoolInUse():
+		case idle == IdleTimeout || !p.listener.open.Load() || p.repo.PoolInUse():
 			p.listener.close()
 			if p.stop() {
 				return
@@ -162,7 +151,7 @@ func (p *poller) run() {
 		case <-p.replan:
 		case <-timer.C:
 			if len(names) > 0 {
-				p.lookDue()
+				p.lookLater()
 				p.look(false)
 			}
 		}
@@ -190,20 +179,18 @@ func (p *poller) stop() bool {
 	return !p.running
 }
 
-// lookDue schedules the next look, when one is due now.
-func (p *poller) lookDue() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.pause.Next()
-	p.nextLook = time.Now().Add(p.pause.Delay)
+// lookIn schedules the next look. Each further interval is twice as long, up to the configured one. The
+// caller holds mu.
+func (p *poller) lookIn(d time.Duration) {
+	p.interval = min(d, p.Interval)
+	p.nextLook = time.Now().Add(p.interval)
 }
 
-// lookSoon schedules the next look after the short interval for when signals do not arrive.
-func (p *poller) lookSoon() {
+// lookLater schedules the next look, when one is due now.
+func (p *poller) lookLater() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pause.Delay = min(minLookInterval, p.interval)
-	p.nextLook = time.Now().Add(p.pause.Delay)
+	p.lookIn(2 * p.interval)
 }
 
 // listen waits for a signal.
@@ -224,19 +211,21 @@ func (p *poller) listen(names []string, sleep time.Duration) {
 	switch {
 	case err != nil:
 		if !p.listener.canListen() {
-			p.lookSoon()
+			p.mu.Lock()
+			p.lookIn(minLookInterval)
+			p.mu.Unlock()
 		}
 		if p.group.Ctx.Err() == nil {
-			p.log.Debug("mysqllock: cannot be signalled for now", "err", err)
+			p.Log.Debug("mysqllock: cannot be signalled for now", "err", err)
 		}
 		p.listener.close()
 	case wakeup == (store.Wakeup{}):
-		p.lookDue()
+		p.lookLater()
 	}
 	switch {
 	case wakeup.Missing || len(names) == store.BatchSize:
 		p.look(false)
-	case unexplained && err == nil && !p.listener.repo.PoolInUse():
+	case unexplained && err == nil && !p.repo.PoolInUse():
 		p.look(true)
 	}
 }
@@ -247,13 +236,12 @@ func (p *poller) wake(wakeup store.Wakeup, granted []string) (unexplained bool) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, name := range granted {
-		if !p.found(name) {
-			p.queues.Wake(name) // the head is between two attempts
-		}
+		p.forget(name)
+		p.queues.Wake(name) // also if the head is between two attempts
 	}
 	switch {
 	case wakeup.Signalled:
-		p.pause.Delay = p.interval
+		p.interval = p.Interval
 		unexplained = len(p.watched) > 1 && len(granted) == 0
 		if len(p.watched) == 1 {
 			for name := range p.watched {
@@ -280,7 +268,7 @@ func (p *poller) look(signalled bool) {
 }
 
 func (p *poller) lookAt(names []string, watched map[string]*watch, signalled bool) {
-	ctx, cancel := store.WithRetryLimit(p.group.Ctx, max(p.interval, time.Second))
+	ctx, cancel := store.WithRetryLimit(p.group.Ctx, max(p.Interval, time.Second))
 	rows, _, err := p.repo.Look(ctx, names)
 	err = outage.DescribeIn(ctx, err)
 	cancel()
@@ -298,11 +286,11 @@ func (p *poller) lookAt(names []string, watched map[string]*watch, signalled boo
 		switch {
 		case err != nil && store.Transient(err):
 			// The next look tries again.
-		case signalled && ok && row.Remaining <= 0 && !(p.signaller.self.Is(row.Next) && store.ModeOf(name) == store.Exclusive):
+		case signalled && ok && row.Remaining <= 0 && !(p.Self.Is(row.Next) && store.ModeOf(name) == store.Exclusive):
 			// It may be reserved for another, or is a semaphore: the next listen statement decides.
-		case (signalled || !listens) && store.ProcessOf(row.Owner) == p.signaller.self:
+		case (signalled || !listens) && store.ProcessOf(row.Owner) == p.Self:
 			p.found(name) // this process has claimed it, and the last shared hold may have ended
-		case err != nil, !ok, row.Remaining <= 0, row.Grantee == p.signaller.self, p.listener.enabled && !row.Waiting:
+		case err != nil, !ok, row.Remaining <= 0, row.Grantee == p.Self, p.Signal && !row.Waiting:
 			// The row is free or granted to this process, or no longer lists this process in its
 			// wait queue; or the head's own statement will return the error.
 			p.found(name)

@@ -19,19 +19,15 @@ type Notifier interface {
 // A publisher sends the names of released locks to a notifier, and receives those that other
 // processes released.
 type publisher struct {
-	notifier   Notifier // may be nil
-	queues     Queues
-	log        *slog.Logger
-	group      *background.Group
-	ctx        context.Context // of Publish; ends at most 1 s after Waker.Close
-	outbox     chan string     // names to publish
+	env
+	outbox     chan string // names to publish
 	subscribed sync.Once
-	lastWarned warned // about errors of Publish; used by the goroutine of serve, and then by drain
+	lastWarned warned // about errors of Publish; used by the goroutine of serve
 }
 
 // publish announces that names were released.
 func (p *publisher) publish(names []string) {
-	if p.notifier == nil {
+	if p.Notifier == nil {
 		return
 	}
 	p.subscribe()
@@ -40,14 +36,14 @@ func (p *publisher) publish(names []string) {
 		select {
 		case p.outbox <- name:
 		default: // the others poll
-			p.log.Debug("mysqllock: release not published, the notifier lags", "name", name)
+			p.Log.Debug("mysqllock: release not published, the notifier lags", "name", name)
 		}
 	}
 }
 
 // subscribe starts the goroutines that receive from and publish to the notifier, once.
 func (p *publisher) subscribe() {
-	if p.notifier != nil {
+	if p.Notifier != nil {
 		p.subscribed.Do(func() {
 			p.group.Go(p.receive)
 			p.group.Go(p.serve)
@@ -59,8 +55,8 @@ func (p *publisher) receive() {
 	ctx := p.group.Ctx
 	pause := background.Backoff{Delay: time.Second, Max: time.Second}
 	for lastWarned := (warned{}); ; {
-		if err := p.notifier.Subscribe(ctx, p.released); err != nil && ctx.Err() == nil {
-			p.log.Log(ctx, lastWarned.level(), "mysqllock: notifier: subscribe", "err", err)
+		if err := p.Notifier.Subscribe(ctx, p.released); err != nil && ctx.Err() == nil {
+			p.Log.Log(ctx, lastWarned.level(), "mysqllock: notifier: subscribe", "err", err)
 		}
 		if !pause.Wait(ctx) {
 			return
@@ -75,34 +71,25 @@ func (p *publisher) released(name string) {
 	p.queues.Wake(store.QueueName(store.Permit, name))
 }
 
+// serve publishes names until the group has stopped and outbox is empty.
 func (p *publisher) serve() {
 	for {
 		select {
+		case name := <-p.outbox:
+			p.send(name)
 		case <-p.group.Ctx.Done():
-			return
-		case name := <-p.outbox:
-			p.send(name)
-		}
-	}
-}
-
-// drain publishes the names that are still in outbox after serve has ended.
-func (p *publisher) drain() {
-	for {
-		select {
-		case name := <-p.outbox:
-			p.send(name)
-		default:
-			return
+			if len(p.outbox) == 0 {
+				return
+			}
 		}
 	}
 }
 
 func (p *publisher) send(name string) {
-	ctx, cancel := context.WithTimeout(p.ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(p.sending, 5*time.Second)
 	defer cancel()
-	if err := p.notifier.Publish(ctx, name); err != nil {
-		p.log.Log(ctx, p.lastWarned.level(), "mysqllock: notifier: publish", "name", name, "err", err)
+	if err := p.Notifier.Publish(ctx, name); err != nil {
+		p.Log.Log(ctx, p.lastWarned.level(), "mysqllock: notifier: publish", "name", name, "err", err)
 	}
 }
 

@@ -2,8 +2,6 @@ package wake
 
 import (
 	"context"
-	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -22,101 +20,118 @@ const (
 // removeBackoff has the delays between attempts to leave wait queues or to give back a grant.
 var removeBackoff = background.Backoff{Delay: 10 * time.Millisecond, Max: time.Second}
 
-type signalStore interface {
-	looker
-	Signal(ctx context.Context, p store.Process) (alive bool, err error)
-	ReleaseToNext(ctx context.Context, c store.Claim, grant string) (freed bool, next store.Process, err error)
-	HoldEnded()
-	RemoveWaiter(ctx context.Context, names []string, p store.Process) (next store.Process, all bool, err error)
-}
-
 // A signaller signals the processes that are next for released rows. It also removes this process
 // from wait queues in which it no longer waits, and gives back grants that no head takes.
 type signaller struct {
-	repo     signalStore
-	queues   Queues
-	self     store.Process
+	env
 	listener *listener
 	grants   *grants
-	log      *slog.Logger
-	group    *background.Group
-	ctx      context.Context // of statements; ended by Waker.Close
 
-	mu        sync.Mutex          // protects following fields
-	contended map[string]struct{} // names for which a statement was refused recently
-	listed    map[string]bool     // names whose rows may list this process; true while a statement that lists it is in flight
-	direct    map[string]struct{} // the names in listed whose rows a release may grant to this process
-	expected  bool                // expectGrant was called at least once
-	leaving   map[string]struct{} // names whose rows list this process although it has no waiters for them
-	removing  bool                // removeWaiters is running
+	mu        sync.Mutex         // protects following fields
+	contended map[string]bool    // names for which a statement was refused recently
+	listed    map[string]listing // names whose rows may list this process
+	expected  bool               // ExpectGrant was called at least once
+	leaving   map[string]bool    // names whose rows list this process although it has no waiters for them
+	removing  bool               // removeWaiters is running
 }
 
-// enlist implements Waker.Enlist. It returns 0 unless an earlier statement was refused, or the name
-// was contended recently.
-func (s *signaller) enlist(name string, again bool) store.Process {
-	as := s.self
-	if !s.listener.canListen() || s.listener.repo.PoolTooSmall() {
-		as = s.self.Polling()
+// A listing is what is known of a row that may list this process in its wait queue.
+type listing struct {
+	requesting bool // a statement that lists this process is in flight
+	direct     bool // a release may grant the row to this process
+}
+
+// Enlist returns the id under which the next statement of name's head joins the row's wait queue if
+// the statement is refused, or 0 if it must not join: that is, unless an earlier statement of the head
+// was refused, as again says, or the name was contended recently.
+func (s *signaller) Enlist(name string, again bool) store.Process {
+	if !s.Signal {
+		return 0
+	}
+	as := s.Self
+	if !s.listener.canListen() || s.repo.PoolTooSmall() {
+		as = s.Self.Polling()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, contended := s.contended[name]; !again && !contended {
+	if !again && !s.contended[name] {
 		return 0
 	}
-	s.listed[name] = true
+	s.listed[name] = listing{requesting: true, direct: s.listed[name].direct}
 	return as
 }
 
-// unlist records that the row does not list this process, because the row was granted to it.
-func (s *signaller) unlist(name string) {
+// Granted records that the head was granted the row, which therefore does not list this process. It
+// must be called before name can have another head.
+func (s *signaller) Granted(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.listed, name)
-	delete(s.direct, name)
 }
 
-// expectGrant records that a release may from now on grant the row to this process.
-func (s *signaller) expectGrant(name string) {
+// ExpectGrant must be called before name's head sends a statement that joins the wait queue under an
+// id that takes grants (see Process.Direct in package store).
+func (s *signaller) ExpectGrant(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.direct[name] = struct{}{}
+	s.listed[name] = listing{requesting: true, direct: true}
 	s.expected = true
+}
+
+// TakeGrant returns the grant that a release of another process has made to this one for name, if the
+// listener has found one. The caller must turn it into a hold, or give it back. If the grant's lease
+// still runs, it must also call Granted; otherwise the row may list this process again.
+func (s *signaller) TakeGrant(name string) (store.Grant, bool) { return s.grants.take(name) }
+
+// ClaimGrant is TakeGrant for a grant that the head itself has found in the row. It returns false if
+// the grant was taken before. Otherwise the caller must replace the owner in the row, or call
+// GiveBack.
+func (s *signaller) ClaimGrant(c store.Claim) bool {
+	mine := s.grants.claim(c)
+	if mine {
+		s.Granted(c.Name)
+	}
+	return mine
+}
+
+// GiveBack releases, in the background, the row of a grant that TakeGrant or ClaimGrant has returned.
+func (s *signaller) GiveBack(c store.Claim) {
+	s.group.Go(func() { s.release(c) })
 }
 
 // expectsGrant reports whether a release may grant one of the names to this process.
 func (s *signaller) expectsGrant(names []string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(names, func(name string) bool {
-		_, ok := s.direct[name]
-		return ok
-	})
+	return slices.ContainsFunc(names, func(name string) bool { return s.listed[name].direct })
 }
 
-// answered implements Waker.Answered.
-func (s *signaller) answered(name string, granted, again bool) {
+// Answered records that a statement of name's head was granted or refused. again means that an
+// earlier one was refused.
+func (s *signaller) Answered(name string, granted, again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case !granted:
-		if len(s.contended) == maxContended {
-			clear(s.contended)
+	if granted {
+		s.listener.falseWakes.Store(0) // the wake-ups before were not all false
+		if !again {
+			delete(s.contended, name)
 		}
-		s.contended[name] = struct{}{}
-		if s.listed[name] {
-			s.listed[name] = false
-		}
-	case !again:
-		delete(s.contended, name)
+		return
+	}
+	if len(s.contended) == maxContended {
+		clear(s.contended)
+	}
+	s.contended[name] = true
+	if l, ok := s.listed[name]; ok {
+		s.listed[name] = listing{direct: l.direct}
 	}
 }
 
-// isContended implements Waker.Contended.
-func (s *signaller) isContended(name string) bool {
+// Contended reports whether a statement of this process for name was refused recently.
+func (s *signaller) Contended(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, contended := s.contended[name]
-	return contended
+	return s.contended[name]
 }
 
 // wakeRequesting wakes the heads that have a statement in flight that may join a wait queue: the
@@ -124,22 +139,22 @@ func (s *signaller) isContended(name string) bool {
 func (s *signaller) wakeRequesting() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name, inFlight := range s.listed {
-		if inFlight {
+	for name, l := range s.listed {
+		if l.requesting {
 			s.queues.Wake(name)
 		}
 	}
 }
 
-// leave implements Waker.Leave.
-func (s *signaller) leave(name string) {
+// Leave must be called when the last waiter for a name has left its queue.
+func (s *signaller) Leave(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.listed[name]; ok {
 		s.leaveWaitQueue(name)
 	}
 	if g, ok := s.grants.take(name); ok {
-		s.group.Go(func() { s.giveBackGrant(g) })
+		s.GiveBack(g.Claim)
 	}
 }
 
@@ -150,7 +165,7 @@ func (s *signaller) stillWaiting(name string) bool {
 		return false
 	}
 	if _, ok := s.listed[name]; !ok {
-		s.listed[name] = false // so that leave removes it: the head may be a holder that is about to leave
+		s.listed[name] = listing{} // so that Leave removes it: the head may be a holder that is about to leave
 	}
 	return true
 }
@@ -159,11 +174,10 @@ func (s *signaller) stillWaiting(name string) bool {
 // The caller holds mu.
 func (s *signaller) leaveWaitQueue(name string) {
 	delete(s.listed, name)
-	delete(s.direct, name)
-	s.leaving[name] = struct{}{}
+	s.leaving[name] = true
 	if !s.removing {
 		s.removing = true
-		s.group.Go(s.removeWaiters)
+		s.group.Go(func() { s.removeWaiters(s.group.Ctx) })
 	}
 }
 
@@ -177,11 +191,11 @@ func (s *signaller) signalNext(names []string, next store.Process) {
 // signalFree reads rows, and signals the processes that are next for those that are free, and those
 // to which releases have granted a row. It returns false if it cannot read the rows.
 func (s *signaller) signalFree(names []string) bool {
-	ctx, cancel := context.WithTimeout(s.ctx, signalTimeout)
+	ctx, cancel := context.WithTimeout(s.sending, signalTimeout)
 	rows, _, err := s.repo.Look(ctx, names)
 	cancel()
 	if err != nil {
-		s.log.Debug("mysqllock: not all waiters are known to be signalled, the others poll", "first", store.NameOf(names[0]), "err", err)
+		s.Log.Debug("mysqllock: not all waiters are known to be signalled, the others poll", "first", store.NameOf(names[0]), "err", err)
 		return false
 	}
 	byProcess := map[store.Process][]string{}
@@ -207,13 +221,13 @@ func (s *signaller) signalWaiters(names []string, p store.Process) {
 	switch {
 	case p == 0:
 		return
-	case s.self.Is(p):
+	case s.Self.Is(p):
 		s.wakeSelf(names)
 		return
 	case !p.CanListen():
 		return // it polls
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, signalTimeout)
+	ctx, cancel := context.WithTimeout(s.sending, signalTimeout)
 	defer cancel()
 	alive, err := s.repo.Signal(ctx, p)
 	var next store.Process
@@ -228,7 +242,7 @@ func (s *signaller) signalWaiters(names []string, p store.Process) {
 		time.Sleep(pause) // the row was locked
 	}
 	if err != nil {
-		s.log.Debug("mysqllock: waiter not signalled, it polls", "first", store.NameOf(names[0]), "err", err)
+		s.Log.Debug("mysqllock: waiter not signalled, it polls", "first", store.NameOf(names[0]), "err", err)
 	} else if next != 0 {
 		s.signalNext(names, next)
 	}
@@ -249,9 +263,9 @@ func (s *signaller) wakeSelf(names []string) {
 }
 
 // removeWaiters removes this process from the wait queues of the names in leaving, until none is
-// left. Its statements skip locked rows and are repeated, because a statement that waits for a row
-// would stay in the server.
-func (s *signaller) removeWaiters() {
+// left. Its statements skip locked rows and are repeated until ctx ends, because a statement that waits
+// for a row would stay in the server.
+func (s *signaller) removeWaiters(ctx context.Context) {
 	pause := removeBackoff
 	for {
 		names := s.abandoned()
@@ -264,15 +278,14 @@ func (s *signaller) removeWaiters() {
 			continue
 		}
 		if err != nil {
-			s.log.Debug("mysqllock: not removed from the wait lists, trying again", "locks", len(left), "first", store.NameOf(left[0]), "err", err)
-			pause.Delay = pause.Max
+			s.Log.Debug("mysqllock: not removed from the wait lists, trying again", "locks", len(left), "first", store.NameOf(left[0]), "err", err)
 		}
 		s.mu.Lock()
 		for _, name := range left {
-			s.leaving[name] = struct{}{}
+			s.leaving[name] = true
 		}
 		s.mu.Unlock()
-		if !pause.Wait(s.group.Ctx) {
+		if !pause.Wait(ctx) {
 			return // removing stays set: the group has stopped
 		}
 	}
@@ -312,9 +325,9 @@ func (s *signaller) remove(names []string) (left []string, err error) {
 // removeFrom is remove, except that it returns a process that is next, and signals none. It also gives
 // back rows that were granted to this process.
 func (s *signaller) removeFrom(names []string) (left []string, next store.Process, err error) {
-	ctx, cancel := context.WithTimeout(s.ctx, signalTimeout)
+	ctx, cancel := context.WithTimeout(s.sending, signalTimeout)
 	defer cancel()
-	next, all, err := s.repo.RemoveWaiter(ctx, names, s.self)
+	next, all, err := s.repo.RemoveWaiter(ctx, names, s.Self)
 	if err == nil && all {
 		return nil, next, nil
 	}
@@ -326,44 +339,39 @@ func (s *signaller) removeFrom(names []string) (left []string, next store.Proces
 		return names, next, err
 	}
 	for _, name := range names {
-		if row := rows[name]; row.Grantee == s.self {
+		if row := rows[name]; row.Grantee == s.Self {
 			s.giveBack(store.Claim{Name: name, Owner: row.Owner})
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !rows[name].Listed }), next, nil
 }
 
-// maxDrainPause is the longest pause before drain tries locked rows again.
-const maxDrainPause = 200 * time.Millisecond
+// drainTimeout is how long Close tries again to leave the wait queues of locked rows.
+const drainTimeout = 300 * time.Millisecond
 
 // drain removes this process from the wait queues that still list it, and gives back the rows that
 // were granted to it. The listener is closed, so no release grants it more.
 func (s *signaller) drain() {
 	s.mu.Lock()
-	names := slices.AppendSeq(slices.Collect(maps.Keys(s.leaving)), maps.Keys(s.listed))
+	for name := range s.listed {
+		s.leaving[name] = true
+	}
 	expected := s.expected
 	s.mu.Unlock()
 	if !expected {
 		return // other processes remove it from the queues when they cannot signal it
 	}
 	for _, g := range s.grants.takeAll() {
-		s.giveBackGrant(g)
+		s.release(g.Claim)
 	}
-	for pause := removeBackoff; len(names) > 0; {
-		var left []string
-		for part := range slices.Chunk(names, store.BatchSize) {
-			listed, _ := s.remove(part)
-			left = append(left, listed...)
-		}
-		if names = left; pause.Delay > maxDrainPause || len(names) > 0 && !pause.Wait(s.ctx) {
-			return
-		}
-	}
+	ctx, cancel := context.WithTimeout(s.sending, drainTimeout)
+	defer cancel()
+	s.removeWaiters(ctx)
 }
 
 // giveBack releases a row that was granted to this process after its last waiter had left. But if a
 // waiter has joined since, that one takes the grant. If it leaves before it has found the grant, such
-// as a call without a wait, leave serves the row again.
+// as a call without a wait, Leave serves the row again.
 func (s *signaller) giveBack(c store.Claim) {
 	s.mu.Lock()
 	waits := s.stillWaiting(c.Name)
@@ -372,22 +380,14 @@ func (s *signaller) giveBack(c store.Claim) {
 		s.queues.Wake(c.Name)
 		return
 	}
-	if mine, wasReady := s.grants.claim(c); wasReady {
-		s.giveBackGrant(store.Grant{Claim: c})
-	} else if mine {
+	if s.grants.claim(c) {
 		s.release(c)
 	}
 }
 
-// giveBackGrant releases the row of a grant that the listener has found, and that counts as a hold.
-func (s *signaller) giveBackGrant(g store.Grant) {
-	s.release(g.Claim)
-	s.repo.HoldEnded()
-}
-
 // release releases a row that was granted to this process. It retries for GrantLease.
 func (s *signaller) release(c store.Claim) {
-	ctx, cancel := context.WithTimeout(s.ctx, store.GrantLease)
+	ctx, cancel := context.WithTimeout(s.sending, store.GrantLease)
 	defer cancel()
 	grant := store.NewGrantID()
 	for pause := removeBackoff; ; {
@@ -401,7 +401,7 @@ func (s *signaller) release(c store.Claim) {
 			}
 			return
 		}
-		s.log.Debug("mysqllock: a grant that nobody waits for is not released yet", "name", c.Name, "err", err)
+		s.Log.Debug("mysqllock: a grant that nobody waits for is not released yet", "name", c.Name, "err", err)
 		if !pause.Wait(ctx) {
 			return
 		}

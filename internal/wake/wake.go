@@ -23,8 +23,15 @@ type Queues interface {
 
 // A Repository has the methods of package store that a Waker needs; their comments are there.
 type Repository interface {
-	listenStore
-	signalStore
+	Listen(ctx context.Context, names []string, d time.Duration) (store.Wakeup, error)
+	CloseListener()
+	Signal(ctx context.Context, p store.Process) (alive bool, err error)
+	Look(ctx context.Context, names []string) (rows map[string]store.Row, sent time.Time, err error)
+	Granted(ctx context.Context, names []string) ([]store.Grant, error)
+	ReleaseToNext(ctx context.Context, c store.Claim, grant string) (freed bool, next store.Process, err error)
+	RemoveWaiter(ctx context.Context, names []string, p store.Process) (next store.Process, all bool, err error)
+	PoolInUse() bool
+	PoolTooSmall() bool
 }
 
 // Config has the options of a Waker.
@@ -39,144 +46,75 @@ type Config struct {
 
 // A Waker wakes heads. It must be closed.
 type Waker struct {
-	repo      Repository
-	self      store.Process
-	queues    Queues
-	group     *background.Group
-	listener  *listener
-	signaller *signaller
-	poller    *poller
+	env
+	*listener
+	*signaller
+	*poller
 	publisher *publisher
 
 	stopListening context.CancelFunc // ends the context of Listen
 	stopSending   context.CancelFunc // ends the context of statements and messages
 }
 
+// An env is what the parts of a Waker have in common.
+type env struct {
+	Config
+	repo    Repository
+	queues  Queues
+	group   *background.Group
+	sending context.Context // of statements and messages; ends at most 1 s after Waker.Close
+}
+
 // New returns a Waker. It sends nothing until a method is called.
 func New(repo Repository, queues Queues, c Config) *Waker {
-	w := &Waker{repo: repo, self: c.Self, queues: queues, group: background.NewGroup()}
-	var listening, sending context.Context
-	listening, w.stopListening = context.WithCancel(context.Background())
-	sending, w.stopSending = context.WithCancel(context.Background())
-	w.listener = &listener{repo: repo, queues: queues, enabled: c.Signal, forced: c.Forced, ctx: listening}
+	w := &Waker{env: env{Config: c, repo: repo, queues: queues, group: background.NewGroup()}}
+	w.sending, w.stopSending = context.WithCancel(context.Background())
+	w.listener = &listener{env: w.env}
+	w.listening, w.stopListening = context.WithCancel(context.Background())
 	w.signaller = &signaller{
-		repo: repo, queues: queues, self: c.Self, listener: w.listener, log: c.Log, group: w.group, ctx: sending,
-		grants: newGrants(), contended: map[string]struct{}{}, listed: map[string]bool{}, direct: map[string]struct{}{}, leaving: map[string]struct{}{},
+		env: w.env, listener: w.listener, grants: newGrants(),
+		contended: map[string]bool{}, listed: map[string]listing{}, leaving: map[string]bool{},
 	}
-	w.publisher = &publisher{
-		notifier: c.Notifier, queues: queues, log: c.Log, group: w.group, ctx: sending, outbox: make(chan string, 256),
-	}
-	w.poller = &poller{
-		repo: repo, queues: queues, interval: c.Interval, listener: w.listener, signaller: w.signaller,
-		log: c.Log, group: w.group, watched: map[string]*watch{}, replan: make(chan struct{}, 1),
-	}
+	w.publisher = &publisher{env: w.env, outbox: make(chan string, 256)}
+	w.poller = &poller{env: w.env, listener: w.listener, signaller: w.signaller, watched: map[string]*watch{}, replan: make(chan struct{}, 1)}
 	return w
 }
 
-// Close ends the goroutines, waits for them, and publishes the remaining releases.
+// Close ends the goroutines and waits for them, until the remaining releases are published.
 func (w *Waker) Close() {
-	listening := w.listener.stop(w.group)
+	listening := w.open.Load() // before the poller closes the listener
+	w.group.Stop()
 	defer w.stopListening()
 	defer time.AfterFunc(StopTimeout, w.stopListening).Stop()
 	if listening {
 		ctx, cancel := context.WithTimeout(context.Background(), StopTimeout)
-		w.repo.Signal(ctx, w.self)
+		w.repo.Signal(ctx, w.Self)
 		cancel()
 	}
 	defer w.stopSending()
 	defer time.AfterFunc(time.Second, w.stopSending).Stop()
 	w.group.Wait()
 	w.signaller.drain()
-	w.publisher.drain()
 }
 
 // Signals reports whether waiters join the wait queues of rows.
-func (w *Waker) Signals() bool { return w.listener.enabled }
-
-// Enlist returns the id under which the next statement of name's head joins the row's wait queue if
-// the statement is refused, or 0 if it must not join. again means that an earlier statement of the
-// head was refused.
-func (w *Waker) Enlist(name string, again bool) store.Process {
-	if !w.Signals() {
-		return 0
-	}
-	return w.signaller.enlist(name, again)
-}
-
-// Contended reports whether a statement of this process for name was refused recently.
-func (w *Waker) Contended(name string) bool { return w.signaller.isContended(name) }
-
-// Signalled reports whether signals reach this process, as far as it knows.
-func (w *Waker) Signalled() bool { return w.listener.signalWorks() }
-
-// ExpectGrant must be called before name's head sends a statement that joins the wait queue under an
-// id that takes grants (see Process.Direct in package store).
-func (w *Waker) ExpectGrant(name string) { w.signaller.expectGrant(name) }
-
-// TakeGrant returns the grant that a release of another process has made to this one for name, if the
-// listener has found one. The caller must turn it into a hold, or give it back. If the grant's lease
-// still runs, it must also call Granted; otherwise the row may list this process again.
-func (w *Waker) TakeGrant(name string) (store.Grant, bool) {
-	return w.signaller.grants.take(name)
-}
-
-// ClaimGrant is TakeGrant for a grant that the head itself has found in the row. It returns false if
-// the grant was taken before. Otherwise the caller must replace the owner in the row, or call
-// GiveBack. Unlike a grant of TakeGrant, this one needs no HoldEnded.
-func (w *Waker) ClaimGrant(c store.Claim) bool {
-	mine, wasReady := w.signaller.grants.claim(c)
-	if wasReady {
-		w.repo.HoldEnded()
-	}
-	if mine {
-		w.signaller.unlist(c.Name)
-	}
-	return mine
-}
-
-// GiveBack releases, in the background, the row of a grant that ClaimGrant has claimed.
-func (w *Waker) GiveBack(c store.Claim) {
-	w.group.Go(func() { w.signaller.release(c) })
-}
-
-// Granted records that the head was granted the row, which therefore does not list this process. It
-// must be called before name can have another head.
-func (w *Waker) Granted(name string) { w.signaller.unlist(name) }
-
-// Answered records that a statement of name's head was granted or refused. again means that an
-// earlier one was refused.
-func (w *Waker) Answered(name string, granted, again bool) {
-	if granted {
-		w.listener.acquired()
-	}
-	w.signaller.answered(name, granted, again)
-}
-
-// Claimed records that the head of a name has claimed it, and waits until others no longer hold it
-// shared.
-func (w *Waker) Claimed() { w.listener.claimed() }
+func (w *Waker) Signals() bool { return w.Signal }
 
 // Watch makes the poller read the row of name, whose head was refused, until Unwatch. The poller
 // wakes the head when it finds the row free, or when left has passed. After each read, it calls
 // looked with the error or nil.
 func (w *Waker) Watch(name string, left time.Duration, looked func(err error)) {
 	w.publisher.subscribe()
-	w.poller.watch(name, left, looked)
+	w.watch(name, left, looked)
 }
-
-// Unwatch ends Watch.
-func (w *Waker) Unwatch(name string) { w.poller.unwatch(name) }
-
-// Leave must be called when the last waiter for a name has left its queue.
-func (w *Waker) Leave(name string) { w.signaller.leave(name) }
 
 // Released announces that rows were released: it publishes their names, and signals the processes
 // that are next in their wait queues. The release has returned one of these, next.
 func (w *Waker) Released(rows []string, next store.Process) {
 	names := w.queueNames(rows)
 	w.publisher.publish(names)
-	if next != 0 && w.Signals() {
-		w.group.Go(func() { w.signaller.signalNext(names, next) })
+	if next != 0 && w.Signal {
+		w.group.Go(func() { w.signalNext(names, next) })
 	}
 }
 
@@ -200,8 +138,8 @@ func (w *Waker) queueNames(rows []string) []string {
 
 // WakeNext signals the process that is next in the wait queue of name, if the row is free.
 func (w *Waker) WakeNext(name string) {
-	if w.Signals() {
-		w.group.Go(func() { w.signaller.signalFree([]string{name}) })
+	if w.Signal {
+		w.group.Go(func() { w.signalFree([]string{name}) })
 	}
 }
 
