@@ -24,11 +24,13 @@ var Schema string
 type (
 	table interface {
 		repository
+		operator
 		CreateTable(ctx context.Context) error
 		Guard(ctx context.Context, tx store.Queryer, c store.Claim, token uint64) error
 		Statements() int64
 		Close()
-
+	}
+	operator interface {
 		Inspect(ctx context.Context, name string) (store.Info, error)
 		List(ctx context.Context) ([]store.Info, error)
 		Permits(ctx context.Context, name string) ([]store.Info, error)
@@ -36,18 +38,22 @@ type (
 		Purge(ctx context.Context, idle time.Duration) (deleted int64, err error)
 	}
 	repository interface {
+		acquirer
+		handover
 		lease.Repository
 		undo.Repository
 		outage.Prober
 		wake.Repository
-
+	}
+	acquirer interface {
 		Acquire(ctx context.Context, req store.AcquireRequest) (store.Grant, error)
 		AcquireAll(ctx context.Context, req store.BatchRequest) (store.BatchGrant, error)
 		Confirm(ctx context.Context, c store.Claim) (owned bool, sent time.Time, err error)
 		Downgrade(ctx context.Context, from store.Claim, to store.AcquireRequest) (g store.Grant, next store.Process, err error)
 		HoldBegan()
 		HoldEnded()
-
+	}
+	handover interface {
 		Detach(ctx context.Context, req store.DetachRequest) (detached bool, next store.Process, sent time.Time, err error)
 		Attach(ctx context.Context, req store.AttachRequest) (store.Grant, error)
 		KeepShared(ctx context.Context, c store.Claim, id, holder string, m store.MinHold) (kept bool, err error)
