@@ -376,7 +376,7 @@ func (h *history) stood(t *term, before instant) bool {
 func (h *history) served(restart instant, bound time.Duration) (longest time.Duration, found []violation) {
 	first := map[string]instant{} // grant to somebody who waited
 	for _, t := range h.terms {
-		name := semOf(t.name)
+		name := semaphoreOf(t.name)
 		if t.call < restart && t.ret > restart && (first[name] == 0 || t.ret < first[name]) {
 			first[name] = t.ret
 		}

@@ -13,7 +13,7 @@ import (
 // change changes the mode of a hold, as far as its name has two.
 func (h *hold) change() {
 	switch {
-	case !isRW(h.event.Name):
+	case !isReadWrite(h.event.Name):
 	case h.event.Mode == shared:
 		h.upgrade()
 	default:
@@ -77,13 +77,13 @@ func (c *cycle) look(ctx context.Context, r *rand.Rand, l *identified) {
 	name := c.order.Names.pick(r)
 	l.Inspect(ctx, name)
 	l.List(ctx)
-	if !isSem(name) {
+	if !isSemaphore(name) {
 		return
 	}
 	infos, err := l.Semaphore(name, limitOf(name)).Holders(ctx)
 	slots := map[int]bool{}
 	for _, i := range infos {
-		if err == nil && (slots[i.Slot] || i.Slot < 1 || i.Slot > mostPermits || i.Name != name || !i.Held) {
+		if err == nil && (slots[i.Slot] || i.Slot < 1 || i.Slot > maxLimit || i.Name != name || !i.Held) {
 			c.wrong(l.holder, name, fmt.Sprintf("Holders: %+v", infos))
 			return
 		}

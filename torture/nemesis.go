@@ -400,7 +400,7 @@ func truncate(_ context.Context, r *rand.Rand, t *torture) bool {
 // of a hold.
 func (t *torture) row(ctx context.Context, r *rand.Rand) (name, key string) {
 	name = t.names.pick(r)
-	if !isRW(name) && !isSem(name) {
+	if !isReadWrite(name) && !isSemaphore(name) {
 		return name, name
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sort"
-	"strings"
 	"time"
 )
 
@@ -107,8 +106,8 @@ func (h *history) checkSharedTokens(name string, shared, exclusive []*term) (fou
 func (h *history) checkPermits() (found []violation) {
 	semaphores := map[string][]*term{}
 	for _, t := range h.terms {
-		if strings.Contains(t.name, "#") {
-			semaphores[semOf(t.name)] = append(semaphores[semOf(t.name)], t)
+		if isSlot(t.name) {
+			semaphores[semaphoreOf(t.name)] = append(semaphores[semaphoreOf(t.name)], t)
 		}
 	}
 	for name, terms := range semaphores {

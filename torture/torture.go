@@ -558,7 +558,7 @@ func (t *torture) check(ctx context.Context, kind string, left []violation) ([]v
 		switch {
 		case term.shared:
 			t.report.counts["grants, shared"]++
-		case isSem(term.name):
+		case isSemaphore(term.name):
 			t.report.counts["grants of permits"]++
 		}
 	}

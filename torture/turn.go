@@ -77,7 +77,7 @@ func (c *cycle) handOn(name string, seed uint64, d time.Duration) {
 func (c *cycle) run(r *rand.Rand) {
 	for c.ctx.Err() == nil {
 		l, name := c.locker.Load(), c.order.Names.pick(r)
-		if c.order.Names.hot(name) && r.IntN(2) == 0 {
+		if isContended(name) && r.IntN(2) == 0 {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(c.ctx, 500*time.Millisecond)
@@ -101,7 +101,7 @@ func (c *cycle) once(r *rand.Rand, l *identified, name string) bool {
 	lease := mysqllock.AutoRenew
 	if r.IntN(2) == 0 {
 		lease = 20*time.Millisecond + rand.N(300*time.Millisecond)<<r.IntN(5)
-		if !c.order.Names.hot(name) && r.IntN(10) == 0 {
+		if !isContended(name) && r.IntN(10) == 0 {
 			lease = longestLease // what is left behind will be seen
 		}
 	}
@@ -154,13 +154,13 @@ func (c *cycle) take(ctx context.Context, r *rand.Rand, l *identified, name stri
 // ask requests a lock in one of the modes of its name, or a permit.
 func ask(ctx context.Context, r *rand.Rand, l *identified, e *event, wait, lease time.Duration) (*mysqllock.Lock, error) {
 	switch {
-	case isSem(e.Name):
+	case isSemaphore(e.Name):
 		e.Mode, e.Limit = permit, limitOf(e.Name)
 		if r.IntN(10) == 0 {
-			e.Limit = 1 + r.IntN(mostPermits)
+			e.Limit = 1 + r.IntN(maxLimit)
 		}
 		return l.Semaphore(e.Name, e.Limit).TryAcquire(ctx, wait, lease)
-	case isRW(e.Name) && r.IntN(4) > 0:
+	case isReadWrite(e.Name) && r.IntN(4) > 0:
 		e.Mode = shared
 		return l.TryRLock(ctx, e.Name, wait, lease)
 	default:
@@ -176,7 +176,7 @@ func (c *cycle) granted(r *rand.Rand, l *identified, k *mysqllock.Lock, e event,
 	}
 	// A lock that should have become shared stays exclusive if its row was locked, also as a ticket.
 	stayed := e.From != "" && e.Mode == shared
-	if k.Shared() != (e.Mode == shared) && !stayed || k.Slot() != e.Slot || k.Name() != semOf(e.Name) || e.Limit > 0 && e.Slot > e.Limit {
+	if k.Shared() != (e.Mode == shared) && !stayed || k.Slot() != e.Slot || k.Name() != semaphoreOf(e.Name) || e.Limit > 0 && e.Slot > e.Limit {
 		c.wrong(l.holder, e.Name, fmt.Sprintf("shared: %t, slot %d, name %q, of %v", k.Shared(), k.Slot(), k.Name(), e))
 	}
 	e.Kind, e.Holder, e.Token, e.ID, e.Lease = "grant", l.holder, k.Token(), c.ids.Add(1), lease
@@ -345,15 +345,15 @@ func (h *hold) use(lease time.Duration) {
 		return
 	}
 	switch n := r.IntN(100); {
-	case n < 15 && isRW(h.event.Name):
+	case n < 15 && isReadWrite(h.event.Name):
 		h.change()
-	case n < 30 && isRW(h.event.Name):
+	case n < 30 && isReadWrite(h.event.Name):
 		h.guarded()
 	case n < 50:
 	case n < 70:
 		h.keep(rand.N(10 * time.Millisecond))
 	case n < 72:
-		if c.order.Names.hot(h.event.Name) && r.IntN(10) > 0 {
+		if isContended(h.event.Name) && r.IntN(10) > 0 {
 			return // others wait
 		}
 		h.keep(min(max(lease, c.order.Lease)*3/2, 4*time.Second)) // a fixed lease ends
