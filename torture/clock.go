@@ -82,7 +82,7 @@ const frozen = appBound + time.Second
 // was written meanwhile has an hour to run, which an operator would end by force,
 // as is done here; and a statement that is under way still goes by the other time.
 func step(ctx context.Context, _ *rand.Rand, t *torture) bool {
-	forward := event{Kind: "void", Call: now()}
+	forward := event{Kind: "revoke", Call: now()}
 	if err := t.clock.set(time.Hour); err != nil {
 		t.fail(violation{"nemesis", "", err.Error()})
 		return false
@@ -90,7 +90,7 @@ func step(ctx context.Context, _ *rand.Rand, t *torture) bool {
 	forward.Ret = now().add(time.Millisecond) // a reading that was on its way
 	t.tell(forward)
 	<-ctx.Done()
-	back := event{Kind: "void", Call: now()}
+	back := event{Kind: "revoke", Call: now()}
 	if err := t.clock.set(0); err != nil {
 		t.fail(violation{"nemesis", "", err.Error()})
 		return false

@@ -432,7 +432,7 @@ func (t *torture) void(statement, name, key string) bool {
 		return false
 	}
 	defer conn.Close()
-	e := event{Kind: "void", Name: name, Call: now()}
+	e := event{Kind: "revoke", Name: name, Call: now()}
 	var args []any
 	if name != "" {
 		args = append(args, key)

@@ -19,7 +19,7 @@ type report struct {
 	cycles  int
 	counts  counts
 	faults  map[string]int
-	margin  margin
+	losses  lossReports
 	// The longest from a server's first answer after a restart to a waiter's grant.
 	served, servedAmidFaults time.Duration
 	// The longest from the last unlock, the database being well, until no lock was held.
@@ -47,7 +47,7 @@ func (r *report) made() (n int) {
 func (r *report) line() string {
 	return fmt.Sprintf("%v, %d lock cycles (%.0f/s), %d grants, %d losses, %d faults, smallest margin %v",
 		r.elapsed.Round(time.Second), r.counts["cycles"], float64(r.counts["cycles"])/r.elapsed.Seconds(),
-		r.counts["grants"], r.counts["lost"], r.made(), r.margin.smallest.Round(time.Microsecond))
+		r.counts["grants"], r.counts["lost"], r.made(), r.losses.margin.Round(time.Microsecond))
 }
 
 func (r *report) table() string {
@@ -58,9 +58,9 @@ func (r *report) table() string {
 	row("seed", r.seed)
 	row("cycles of faults", r.cycles)
 	row("lock cycles (acquired and released)", r.counts["cycles"])
-	row("smallest time between the report of a loss and another owner's grant", r.margin.smallest.Round(time.Microsecond))
-	row("losses reported before another owner's grant", r.margin.told)
-	row("losses reported later, by a process that had been paused", r.margin.stood)
+	row("smallest time between the report of a loss and another owner's grant", r.losses.margin.Round(time.Microsecond))
+	row("losses reported before another owner's grant", r.losses.early)
+	row("losses reported later, by a process that had been paused", r.losses.paused)
 	row("longest until a waiter was served after a restart", r.served.Round(time.Millisecond))
 	row("longest until a waiter was served after a restart, amid other faults", r.servedAmidFaults.Round(time.Millisecond))
 	row("restarts not judged, the machine was too busy", r.busy)

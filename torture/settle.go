@@ -43,7 +43,7 @@ func (t *torture) settle(ctx context.Context, kind string) (left []violation, er
 			return nil, err
 		}
 		if kind == stepped { // the clock may have been set back since the end of a fixed lease
-			rows = slices.DeleteFunc(rows, func(h held) bool { return h.left <= longest && t.hasLost(h) })
+			rows = slices.DeleteFunc(rows, func(h heldRow) bool { return h.left <= longest && t.hasLost(h) })
 		}
 		t.mu.Lock()
 		left = checkLeftovers(rows, func(holder string) bool { return t.dead[workerOf(holder)] || t.dead[holder] }, longest)
@@ -60,11 +60,11 @@ func (t *torture) settle(ctx context.Context, kind string) (left []violation, er
 }
 
 // hasLost reports whether the holder of a row has been told that it lost a lock of that name.
-func (t *torture) hasLost(h held) bool {
+func (t *torture) hasLost(h heldRow) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.ContainsFunc(t.events, func(e event) bool {
-		return e.Kind == "term" && e.Outcome == "lost" && e.Name == h.name && e.Holder == h.holder
+		return e.Kind == "end" && e.Outcome == "lost" && e.Name == h.name && e.Holder == h.holder
 	})
 }
 
@@ -82,13 +82,13 @@ func (t *torture) packetsVanished() (last instant) {
 
 // held are the rows that are held, as the library tells, and those that a lease keeps, as are
 // claims of names that are held shared.
-func (t *torture) held(ctx context.Context) (rows []held, err error) {
+func (t *torture) held(ctx context.Context) (rows []heldRow, err error) {
 	infos, err := t.locker.List(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, i := range infos {
-		rows = append(rows, held{i.Name, i.Holder, i.ExpiresIn})
+		rows = append(rows, heldRow{i.Name, i.Holder, i.ExpiresIn})
 	}
 	kept, err := t.db.QueryContext(ctx, `SELECT REPLACE(name, x'00', '/'), holder, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at)
 FROM mysqllock WHERE name > x'01' AND RIGHT(name, 2) <> x'0073' AND expires_at > UTC_TIMESTAMP(6)`)
@@ -97,7 +97,7 @@ FROM mysqllock WHERE name > x'01' AND RIGHT(name, 2) <> x'0073' AND expires_at >
 	}
 	defer kept.Close()
 	for kept.Next() {
-		var h held
+		var h heldRow
 		var micros int64
 		if err := kept.Scan(&h.name, &h.holder, &micros); err != nil {
 			return nil, err

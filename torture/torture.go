@@ -305,7 +305,7 @@ func (t *torture) tell(e event) {
 		p := t.workers[e.ID%int64(len(t.workers))].process.Load()
 		go p.tell(o) // it may stand still
 		return
-	case "ended":
+	case "closed":
 		t.ended[e.Holder] = true
 		t.report.counts.add(e.Counts)
 	default:
@@ -423,10 +423,10 @@ func (t *torture) round(ctx context.Context, kind string) error {
 		return err
 	}
 	for _, w := range t.workers {
-		w.process.Load().tell(order{Do: "end"})
+		w.process.Load().tell(order{Do: "close"})
 	}
 	if err := t.all(&t.ended, time.Minute); err != nil {
-		return t.leave(append(t.found, violation{"end", "", err.Error()}))
+		return t.leave(append(t.found, violation{"close", "", err.Error()}))
 	}
 	found, err := t.check(ctx, kind, left)
 	if err != nil {
@@ -525,19 +525,19 @@ func (t *torture) check(ctx context.Context, kind string, left []violation) ([]v
 	found = append(found, h.checkTokens()...)
 	found = append(found, h.checkOverlap()...)
 	found = append(found, h.checkHandoffs()...)
-	found = append(found, h.checkTaken()...)
+	found = append(found, h.checkMinimumHolds()...)
 	found = append(found, h.checkPermits()...)
-	margin, late := h.checkSignals()
+	losses, late := h.checkLossReports()
 	found = append(found, late...)
 	if len(found) == 0 {
-		t.report.margin.merge(margin)
+		t.report.losses.add(losses)
 	}
 	wrong, unknown := h.checkModel(t.dirOf(), 20*time.Second)
 	found = append(found, wrong...)
 	t.report.unknown += unknown
 	found = append(found, left...)
 	for _, restart := range t.restarts {
-		served, unserved := h.served(restart, t.served)
+		served, unserved := h.checkService(restart, t.served)
 		switch {
 		case kind == calm && t.crowded:
 			t.report.busy++
@@ -550,19 +550,19 @@ func (t *torture) check(ctx context.Context, kind string, left []violation) ([]v
 	}
 	written, err := t.logs(ctx)
 	found = append(found, written...)
-	for _, term := range h.terms {
-		t.tokens[term.name] = max(t.tokens[term.name], term.token)
-		if !term.shared {
-			t.exclusives[term.name] = max(t.exclusives[term.name], term.token)
+	for _, hold := range h.holds {
+		t.tokens[hold.name] = max(t.tokens[hold.name], hold.token)
+		if !hold.shared {
+			t.exclusives[hold.name] = max(t.exclusives[hold.name], hold.token)
 		}
 		switch {
-		case term.shared:
+		case hold.shared:
 			t.report.counts["grants, shared"]++
-		case isSemaphore(term.name):
+		case isSemaphore(hold.name):
 			t.report.counts["grants of permits"]++
 		}
 	}
-	t.report.counts["grants"] += int64(len(h.terms))
+	t.report.counts["grants"] += int64(len(h.holds))
 	return found, err
 }
 

@@ -236,7 +236,7 @@ func (h *hold) giveBackAfter(after time.Duration) {
 // ending is the event of a term that ends now, as far as it is known.
 func (h *hold) ending() event {
 	end := h.event
-	end.Kind = "term"
+	end.Kind = "end"
 	if at := now(); h.k.Err() == nil {
 		end.Trust = at
 	}

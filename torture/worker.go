@@ -36,7 +36,7 @@ type job struct {
 //	exhaust  take all connections of the pool for a time
 //	attach   make the hold of a ticket a handle again
 //	drain    end all turns; what is held is unlocked
-//	end      close the Lockers and the pool
+//	close    close the Lockers and the pool
 type order struct {
 	Do    string
 	Seed  uint64        `json:",omitempty"`
@@ -155,7 +155,7 @@ func (w *worker) obey(input io.Reader) error {
 				c.turns.Wait()
 				w.events <- event{Kind: "drained", Holder: w.Worker}
 			})
-		case "end":
+		case "close":
 			w.cycle.end(idle)
 		}
 	}
@@ -308,7 +308,7 @@ func (c *cycle) end(idle int) {
 		pprof.Lookup("goroutine").WriteTo(&stacks, 1)
 		c.wrong(l.holder, "", fmt.Sprintf("%d goroutines before, %d after:\n%s", idle, n, &stacks))
 	}
-	c.tell(event{Kind: "ended", Holder: c.w.Worker, Counts: c.counts})
+	c.tell(event{Kind: "closed", Holder: c.w.Worker, Counts: c.counts})
 }
 
 func (c *cycle) tell(e event) { c.w.events <- e }
