@@ -74,7 +74,7 @@ func (c *clock) remove() {
 
 // frozen is how long a statement may go by the time at which it began, while
 // it waits for the transactions of the workers.
-const frozen = appBound + time.Second
+const frozen = statementTimeout + time.Second
 
 // step sets the clock of the database an hour forward and then back.
 //

@@ -354,7 +354,7 @@ func crowd(ctx context.Context, r *rand.Rand, t *torture) bool {
 			for ctx.Err() == nil {
 				// The lease is short: a server that is killed keeps it no longer.
 				own := rand.New(rand.NewPCG(rand.Uint64(), 0))
-				if k, err := ask(ctx, own, &identified{Locker: l}, &event{Name: name}, 0, 200*time.Millisecond); err == nil {
+				if k, err := request(ctx, own, &identifiedLocker{Locker: l}, &event{Name: name}, 0, 200*time.Millisecond); err == nil {
 					k.Unlock()
 				} else if !errors.Is(err, mysqllock.ErrNotAcquired) {
 					sleep(ctx, 50*time.Millisecond)

@@ -379,9 +379,9 @@ func (t *torture) round(ctx context.Context, kind string) error {
 	}
 	switch kind {
 	case calm:
-		t.orders.Pool = 2 * turnTakers
+		t.orders.Pool = 2 * clientsPerWorker
 	case queued:
-		t.orders.Pool, t.orders.Stay = queuedPool, true
+		t.orders.Pool, t.orders.KeepLocker = queuedPool, true
 	}
 	t.mu.Unlock()
 	for _, w := range t.workers {
