@@ -12,23 +12,16 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// rejected records that the database refused the token, and whether Err was still nil.
-func (h *hold) rejected(by string) {
-	h.c.count("refused by the " + by)
-	at := now()
-	if h.k.Err() == nil {
-		h.trusted(at)
-		h.c.count("refused by the " + by + " before the loss was reported")
-	}
-}
+// statementTimeout limits a transaction of the application, and calls of Extend, Detach and Attach.
+const statementTimeout = 3 * time.Second
 
-// register writes to the fenced register, as a resource that knows the token
-// alone would be written to.
-func (h *hold) register() {
+// writeRegister writes to the fenced register, which checks only the token, as a resource outside
+// the database would.
+func (h *hold) writeRegister() {
 	if h.event.Mode == shared {
-		return // others may write at the same time
+		return // other holders may write at the same time
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), appBound)
+	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
 	tx, err := h.c.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -43,7 +36,7 @@ func (h *hold) register() {
 	if n, err := res.RowsAffected(); err != nil {
 		return
 	} else if n == 0 {
-		h.rejected("register")
+		h.recordRefusal("register")
 		return
 	}
 	if _, err := tx.ExecContext(ctx, "INSERT INTO register_log (name, token) VALUES (?, ?)", name, token); err != nil {
@@ -54,14 +47,14 @@ func (h *hold) register() {
 	}
 }
 
-// guarded adds one to the guarded row, reading it without a lock: nothing but
-// Guard keeps two of these apart.
-func (h *hold) guarded() {
+// writeGuarded adds one to the guarded row, or only reads the row if the lock is shared. It reads
+// the row without locking it, so only Guard prevents lost updates.
+func (h *hold) writeGuarded() {
 	if h.event.Mode == shared {
-		h.guardedRead()
+		h.readGuarded()
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), appBound)
+	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
 	tx, err := h.c.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -69,9 +62,9 @@ func (h *hold) guarded() {
 	}
 	defer tx.Rollback()
 	name, token := h.event.Name, h.event.Token
-	if err := h.k.Guard(ctx, tx); err != nil {
+	if err := h.lock.Guard(ctx, tx); err != nil {
 		if errors.Is(err, mysqllock.ErrLost) {
-			h.rejected("guard")
+			h.recordRefusal("guard")
 		}
 		return
 	}
@@ -81,7 +74,7 @@ func (h *hold) guarded() {
 	}
 	switch n := h.r.IntN(100); {
 	case n < 2:
-		h.c.sleep(ctx, rand.N(2*time.Second)) // maybe longer than the lease
+		h.c.sleep(ctx, rand.N(2*time.Second)) // may outlast the lease
 	case n < 20:
 		h.c.sleep(ctx, rand.N(5*time.Millisecond))
 	}
@@ -98,10 +91,10 @@ func (h *hold) guarded() {
 	}
 }
 
-// guardedRead reads the guarded row twice, without a lock: nothing but Guard keeps those
-// from changing it who hold the name exclusively.
-func (h *hold) guardedRead() {
-	ctx, cancel := context.WithTimeout(context.Background(), appBound)
+// readGuarded reads the guarded row twice, without locking it, so only Guard prevents an exclusive
+// holder from changing it in between.
+func (h *hold) readGuarded() {
+	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
 	tx, err := h.c.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
@@ -109,9 +102,9 @@ func (h *hold) guardedRead() {
 	}
 	defer tx.Rollback()
 	name, token := h.event.Name, h.event.Token
-	if err := h.k.Guard(ctx, tx); err != nil {
+	if err := h.lock.Guard(ctx, tx); err != nil {
 		if errors.Is(err, mysqllock.ErrLost) {
-			h.rejected("guard")
+			h.recordRefusal("guard")
 		}
 		return
 	}
@@ -121,7 +114,7 @@ func (h *hold) guardedRead() {
 	}
 	switch n := h.r.IntN(100); {
 	case n < 2:
-		h.c.sleep(ctx, rand.N(2*time.Second)) // maybe longer than the lease
+		h.c.sleep(ctx, rand.N(2*time.Second)) // may outlast the lease
 	case n < 40:
 		h.c.sleep(ctx, rand.N(5*time.Millisecond))
 	}
@@ -129,7 +122,7 @@ func (h *hold) guardedRead() {
 		return
 	}
 	if first != second {
-		h.c.wrong(h.l.holder, name, fmt.Sprintf("guarded under token %d, shared: read %d, and then %d", token, first, second))
+		h.recordWrong(fmt.Sprintf("guarded under token %d, shared: read %d, and then %d", token, first, second))
 	}
 	h.c.count("guarded reads")
 	if h.r.IntN(2) == 0 {
@@ -137,5 +130,15 @@ func (h *hold) guardedRead() {
 	}
 	if _, err := tx.ExecContext(ctx, "INSERT INTO guarded_log (name, token, value, is_read) VALUES (?, ?, ?, 1)", name, token, second); err == nil {
 		tx.Commit()
+	}
+}
+
+// recordRefusal records that the database refused the token, and whether Err was still nil.
+func (h *hold) recordRefusal(by string) {
+	h.c.count("refused by the " + by)
+	at := now()
+	if h.lock.Err() == nil {
+		h.recordTrust(at)
+		h.c.count("refused by the " + by + " before the loss was reported")
 	}
 }

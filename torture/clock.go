@@ -16,13 +16,14 @@ import (
 //go:embed preload/clock.c
 var clockSource []byte
 
-// A clock is the wall clock of the server, which can be set.
+// A clock sets the wall clock of a server.
 type clock struct {
 	dir  string
-	file *os.File // the seconds that are added, as the server has them mapped
+	file *os.File // has the seconds to add; the server maps it into its memory
 }
 
-// newClock makes a clock; the server has to be started in its environment.
+// newClock builds the library that preload/clock.c describes. The server must be started with the
+// environment that env returns.
 func newClock() (_ *clock, err error) {
 	c := &clock{}
 	if c.dir, err = os.MkdirTemp("", "torture-clock-"); err != nil {
@@ -62,6 +63,7 @@ func (c *clock) env() []string {
 	return []string{"LD_PRELOAD=" + c.library(), "TORTURE_CLOCK=" + c.file.Name()}
 }
 
+// set makes the clock of the server differ from that of the machine by offset.
 func (c *clock) set(offset time.Duration) error {
 	_, err := c.file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(offset/time.Second)), 0)
 	return err
@@ -72,49 +74,49 @@ func (c *clock) remove() {
 	os.RemoveAll(c.dir)
 }
 
-// frozen is how long a statement may go by the time at which it began, while
-// it waits for the transactions of the workers.
-const frozen = appBound + time.Second
+// staleTime is how long a statement may use the time at which it began, because it waits for
+// transactions of the workers. It is longer than any time for which a process trusts its session
+// without a renewal.
+const staleTime = statementTimeout + time.Second
 
-// step sets the clock of the database an hour forward and then back.
+// stepClock sets the server's clock forward by an hour, and back when ctx ends.
 //
-// Forward, every lease ends: a lock held then is void. Back, a lease that
-// was written meanwhile has an hour to run, which an operator would end by force,
-// as is done here; and a statement that is under way still goes by the other time.
-func step(ctx context.Context, _ *rand.Rand, t *torture) bool {
-	forward := event{Kind: "void", Call: now()}
+// The first step ends all leases, so it revokes all locks. After the second step, leases that were
+// written in between have an hour left. stepClock ends them by force, as an operator would.
+// Statements that are being executed still use the time from before the step.
+func stepClock(ctx context.Context, _ *rand.Rand, t *testRun) bool {
+	forward := event{Kind: "revoke", Call: now()}
 	if err := t.clock.set(time.Hour); err != nil {
-		t.fail(violation{"nemesis", "", err.Error()})
+		t.recordViolation(violation{"nemesis", "", err.Error()})
 		return false
 	}
-	forward.Ret = now().add(time.Millisecond) // a reading that was on its way
-	t.tell(forward)
+	forward.Ret = now().add(time.Millisecond) // for threads that are reading the clock
+	t.record(forward)
 	<-ctx.Done()
-	back := event{Kind: "void", Call: now()}
+	back := event{Kind: "revoke", Call: now()}
 	if err := t.clock.set(0); err != nil {
-		t.fail(violation{"nemesis", "", err.Error()})
+		t.recordViolation(violation{"nemesis", "", err.Error()})
 		return false
 	}
 	for try := 0; ; try++ {
-		err := t.sweep()
+		err := t.endLongLeases()
 		if err == nil {
 			break
 		}
 		if try == 300 {
-			t.fail(violation{"nemesis", "", "leases of an hour cannot be ended: " + err.Error()})
+			t.recordViolation(violation{"nemesis", "", "leases of an hour cannot be ended: " + err.Error()})
 			return false
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	back.Ret = now().add(frozen)
-	t.tell(back)
+	back.Ret = now().add(staleTime)
+	t.record(back)
 	return true
 }
 
-// sweep ends the sessions and the leases that have too long to run: a lock that is bound to
-// such a session later would outlive its process. A process trusts its session for less
-// than frozen without a renewal.
-func (t *torture) sweep() error {
+// endLongLeases ends all sessions and leases with more than 30 minutes left. It includes sessions,
+// because a lock that is bound to one later would stay held long after its process has died.
+func (t *testRun) endLongLeases() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	_, err := t.db.ExecContext(ctx, `UPDATE mysqllock SET expires_at = '1970-01-01'
@@ -122,7 +124,7 @@ WHERE name BETWEEN x'00' AND x'01' AND expires_at > UTC_TIMESTAMP(6) + INTERVAL 
 	if err != nil {
 		return err
 	}
-	// No method frees permits by force, or lists claims.
+	// There is no ForceUnlock for permits, and List does not report claims.
 	_, err = t.db.ExecContext(ctx, `UPDATE mysqllock SET token = token + 256, owner = INSERT(owner, 1, 1, '!'), holds = 0, session = 0, expires_at = '1970-01-01'
 WHERE name LIKE 'sem-%' AND expires_at > UTC_TIMESTAMP(6) + INTERVAL 30 MINUTE`)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/mysqllock/mysqllock/internal/mysqltest"
 )
 
-// withClock starts a server whose clock can be moved, and opens a database there.
+// withClock starts a server whose clock can be set, and opens a database on it.
 func withClock(t *testing.T, kind string) (*clock, *sql.DB) {
 	c, err := newClock()
 	require.NoError(t, err)
@@ -25,7 +25,8 @@ func withClock(t *testing.T, kind string) (*clock, *sql.DB) {
 	return c, db
 }
 
-// The database's clock moves, and what waits for a time does not wait for an hour.
+// The server's clock can be set forward and back, and its waits and timeouts take no longer because
+// of that.
 func TestClock(t *testing.T) {
 	onEach(t, func(t *testing.T, kind string) {
 		c, db := withClock(t, kind)
@@ -58,9 +59,8 @@ func TestClock(t *testing.T) {
 	})
 }
 
-// A clock of the database that jumps ahead ends leases, as the library says: the
-// holder is told at his next renewal, cannot commit, and tokens rise, also when the
-// clock is set back.
+// When the server's clock jumps forward, leases end: the holder cannot commit, and reports the loss
+// at its next renewal. Tokens rise, also when the clock is set back.
 func TestClockSteps(t *testing.T) {
 	onEach(t, func(t *testing.T, kind string) {
 		c, db := withClock(t, kind)

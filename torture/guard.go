@@ -14,18 +14,20 @@ import (
 )
 
 const (
-	// queuedPool is the pool of each worker in a queued round.
+	// queuedPool is the number of connections of each worker's pool in a queued cycle.
 	queuedPool = 5
-	// overPool is for how long the server may see more connections of a worker than
-	// its pool allows: a ForceUnlock that is given up ends there within a second.
-	overPool = 2500 * time.Millisecond
-	// guardBound bounds a Guard beside a ForceUnlock that was given up.
-	guardBound = 4 * time.Second
+	// maxOverPool is how long a worker may have more connections to the server than its pool allows:
+	// a cancelled ForceUnlock goes on in the server for up to a second.
+	maxOverPool = 2500 * time.Millisecond
+	// guardTimeout limits a Guard after a cancelled ForceUnlock.
+	guardTimeout = 4 * time.Second
 )
 
-// holdGuard keeps a transaction under the guard of a hot lock, in one of its modes, open, gives up a
-// ForceUnlock, and frees the lock: a caller that asks for it waits in the server.
-func holdGuard(ctx context.Context, r *rand.Rand, t *torture) bool {
+// holdGuard keeps a transaction under Guard open, for a contended lock in one of its modes. It checks
+// that a ForceUnlock does not succeed meanwhile and, in a queued cycle, that a cancelled ForceUnlock
+// does not delay another Guard by guardTimeout. Then it unlocks the lock, so that requests for the
+// lock wait in the server for the transaction.
+func holdGuard(ctx context.Context, r *rand.Rand, t *testRun) bool {
 	name, try := t.names.name("hot", r.IntN(t.names.Hot)), t.locker.TryLock
 	if r.IntN(2) == 0 {
 		name = t.names.name("rw", r.IntN(t.names.RW))
@@ -40,8 +42,8 @@ func holdGuard(ctx context.Context, r *rand.Rand, t *torture) bool {
 		return false
 	}
 	defer lock.Unlock()
-	guarded := func() (tx *sql.Tx, err error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), guardBound)
+	beginGuarded := func() (tx *sql.Tx, err error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), guardTimeout)
 		defer cancel()
 		if tx, err = t.db.BeginTx(context.Background(), nil); err == nil {
 			if err = lock.Guard(ctx, tx); err != nil {
@@ -50,59 +52,59 @@ func holdGuard(ctx context.Context, r *rand.Rand, t *torture) bool {
 		}
 		return tx, err
 	}
-	tx, err := guarded()
+	tx, err := beginGuarded()
 	if err != nil {
 		return false
 	}
 	defer tx.Rollback()
 
-	brief, giveUp := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Millisecond+exponential(r, 200*time.Millisecond))
+	forceCtx, cancelForce := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Millisecond+exponential(r, 200*time.Millisecond))
 	e := event{Kind: "forcing", Holder: "nemesis", Name: name, Call: now()}
-	t.tell(e)
-	forced, _ := t.locker.ForceUnlock(brief, name)
-	giveUp()
+	t.record(e)
+	forced, _ := t.locker.ForceUnlock(forceCtx, name)
+	cancelForce()
 	e.Kind, e.Ret, e.Outcome = "force", now(), "free"
 	var one int
-	asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), guardBound)
+	pingCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), guardTimeout)
 	defer cancel()
-	intact := tx.QueryRowContext(asked, "SELECT 1").Scan(&one) == nil
+	open := tx.QueryRowContext(pingCtx, "SELECT 1").Scan(&one) == nil
 	switch {
-	case !intact:
-		e.Outcome = "unknown" // the transaction is over, and so is its guard
+	case !open:
+		e.Outcome = "unknown" // the transaction has ended, and so has its guard
 	case forced:
-		t.fail(violation{"stale guard", name, fmt.Sprintf("ForceUnlock succeeded beside a transaction under guard, token %d", lock.Token())})
+		t.recordViolation(violation{"stale guard", name, fmt.Sprintf("ForceUnlock succeeded beside a transaction under Guard, token %d", lock.Token())})
 	}
-	t.tell(e)
-	if !intact {
+	t.record(e)
+	if !open {
 		return false
 	}
-	if second, err := guarded(); err == nil {
+	if second, err := beginGuarded(); err == nil {
 		second.Rollback()
-	} else if t.roundKind() == queued && errors.Is(err, context.DeadlineExceeded) {
-		t.fail(violation{"guard held up", name, fmt.Sprintf("for %v by a ForceUnlock that was given up: %v", guardBound, err)})
+	} else if t.currentKind() == queued && errors.Is(err, context.DeadlineExceeded) {
+		t.recordViolation(violation{"guard delayed", name, fmt.Sprintf("for %v by a cancelled ForceUnlock: %v", guardTimeout, err)})
 	}
 	lock.Unlock()
 	<-ctx.Done()
 	return true
 }
 
-// roundKind is the kind of the present round.
-func (t *torture) roundKind() string {
+// currentKind returns the kind of the current cycle.
+func (t *testRun) currentKind() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.present
+	return t.cycleKind
 }
 
-// watchConnections counts the connections of each worker that the server sees, and
-// finds those above the pool, until stop is called.
-func (t *torture) watchConnections(ctx context.Context) (stop func()) {
+// watchConnections counts the connections of each worker to the server, and reports a worker that
+// has more than its pool allows for longer than maxOverPool, until stop is called.
+func (t *testRun) watchConnections(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		logged := false
-		since := map[int]instant{} // it is above its pool, by worker
-		sleep(ctx, 2*time.Second)  // the connections of the round before end
+		since := map[int]instant{} // when a worker began to have too many, by worker
+		sleep(ctx, 2*time.Second)  // until the connections of the last cycle are closed
 		for ctx.Err() == nil {
 			open, err := t.connectionsOfWorkers(ctx)
 			for i := range t.workers {
@@ -119,8 +121,8 @@ func (t *torture) watchConnections(ctx context.Context) (stop func()) {
 					logged = true
 					t.recordLocks(ctx)
 					t.log("worker %d has %d connections: %s", i, n, t.statements(ctx, i))
-				case now().sub(since[i]) > overPool:
-					t.fail(violation{"connections", "", fmt.Sprintf("worker %d has %d, with a pool of %d, for %v: %s", i, n, queuedPool, overPool, t.statements(ctx, i))})
+				case now().sub(since[i]) > maxOverPool:
+					t.recordViolation(violation{"connections", "", fmt.Sprintf("worker %d has %d, with a pool of %d, for %v: %s", i, n, queuedPool, maxOverPool, t.statements(ctx, i))})
 					return
 				}
 			}
@@ -133,13 +135,13 @@ func (t *torture) watchConnections(ctx context.Context) (stop func()) {
 	}
 }
 
-// statements is what the server does for a worker, and which statement waits for which.
-func (t *torture) statements(ctx context.Context, worker int) string {
+// statements returns the statements of a worker, and which statements wait for which, as text.
+func (t *testRun) statements(ctx context.Context, worker int) string {
 	return t.list(ctx, "SELECT CONCAT_WS(' ', id, host, command, time, state, LEFT(info, 120)) FROM information_schema.processlist WHERE user = ?", fmt.Sprint(account, worker)) +
 		"; waits: " + t.list(ctx, lockWaits[t.kind])
 }
 
-// lockWaits lists the statements that wait for locks, by the kind of the server.
+// lockWaits has the queries that list the statements that wait for locks, by kind of server.
 var lockWaits = map[string]string{
 	"mysql": `SELECT CONCAT_WS(' ', waiting_pid, waiting_lock_mode, 'behind', blocking_pid, blocking_lock_mode, locked_index, LEFT(waiting_query, 60)) FROM sys.innodb_lock_waits`,
 	"mariadb": `SELECT CONCAT_WS(' ', r.trx_mysql_thread_id, rl.lock_mode, 'behind', b.trx_mysql_thread_id, bl.lock_mode, bl.lock_index, rl.lock_data, LEFT(b.trx_query, 60))
@@ -148,8 +150,8 @@ var lockWaits = map[string]string{
 		LEFT JOIN information_schema.innodb_locks AS rl ON rl.lock_id = w.requested_lock_id LEFT JOIN information_schema.innodb_locks AS bl ON bl.lock_id = w.blocking_lock_id`,
 }
 
-// recordLocks keeps what the server tells of its locks, with the gaps that they cover.
-func (t *torture) recordLocks(ctx context.Context) {
+// recordLocks stores InnoDB's list of locks, including gap locks, for the files of a failed run.
+func (t *testRun) recordLocks(ctx context.Context) {
 	var engine, none, locks string
 	_, err := t.db.ExecContext(ctx, "SET GLOBAL innodb_status_output_locks = ON")
 	if err == nil {
@@ -163,8 +165,8 @@ func (t *torture) recordLocks(ctx context.Context) {
 	t.locks = locks
 }
 
-// list returns the rows of a query with one column.
-func (t *torture) list(ctx context.Context, query string, args ...any) string {
+// list returns the rows of a query with one column, as text.
+func (t *testRun) list(ctx context.Context, query string, args ...any) string {
 	rows, err := t.db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err.Error()
@@ -181,8 +183,8 @@ func (t *torture) list(ctx context.Context, query string, args ...any) string {
 	return strings.Join(all, "; ")
 }
 
-// connectionsOfWorkers is how many connections the server sees of each worker.
-func (t *torture) connectionsOfWorkers(ctx context.Context) (map[int]int, error) {
+// connectionsOfWorkers returns the number of connections of each worker to the server.
+func (t *testRun) connectionsOfWorkers(ctx context.Context) (map[int]int, error) {
 	rows, err := t.db.QueryContext(ctx, "SELECT user FROM information_schema.processlist WHERE user LIKE ?", account+"%")
 	if err != nil {
 		return nil, err
@@ -201,23 +203,23 @@ func (t *torture) connectionsOfWorkers(ctx context.Context) (map[int]int, error)
 	return open, rows.Err()
 }
 
-// takeDuringHandoffs has a worker hand a lock on between its goroutines, and takes
-// its row away again and again.
-func takeDuringHandoffs(ctx context.Context, r *rand.Rand, t *torture) bool {
+// takeDuringHandoffs makes the goroutines of a worker hand a lock over to each other, and takes the
+// row away again and again, by DELETE or ForceUnlock.
+func takeDuringHandoffs(ctx context.Context, r *rand.Rand, t *testRun) bool {
 	deadline, _ := ctx.Deadline()
 	name := t.names.pickLock(r)
-	t.workers[r.IntN(len(t.workers))].process.Load().tell(order{Do: "burst", Name: name, Seed: r.Uint64(), For: time.Until(deadline)})
+	t.workers[r.IntN(len(t.workers))].process.Load().send(order{Do: "burst", Name: name, Seed: r.Uint64(), For: time.Until(deadline)})
 	taken := false
 	for ctx.Err() == nil {
 		sleep(ctx, exponential(r, 100*time.Millisecond))
 		if r.IntN(2) == 0 {
-			taken = t.void("DELETE FROM mysqllock WHERE name = ?", name, name) || taken
+			taken = t.deleteRows("DELETE FROM mysqllock WHERE name = ?", name, name) || taken
 			continue
 		}
-		brief, cancel := context.WithTimeout(context.Background(), time.Second)
+		forceCtx, cancel := context.WithTimeout(context.Background(), time.Second)
 		e := event{Kind: "forcing", Holder: "nemesis", Name: name, Call: now()}
-		t.tell(e)
-		held, err := t.locker.ForceUnlock(brief, name)
+		t.record(e)
+		held, err := t.locker.ForceUnlock(forceCtx, name)
 		cancel()
 		e.Kind, e.Ret, e.Outcome = "force", now(), "free"
 		switch {
@@ -226,7 +228,7 @@ func takeDuringHandoffs(ctx context.Context, r *rand.Rand, t *torture) bool {
 		case held:
 			e.Outcome, taken = "freed", true
 		}
-		t.tell(e)
+		t.record(e)
 	}
 	return taken
 }

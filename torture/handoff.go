@@ -11,7 +11,7 @@ import (
 	"github.com/mysqllock/mysqllock/internal/wire"
 )
 
-// handoffFaults are those of direct handoffs, and of what is sent together.
+// handoffFaults are faults of direct handoffs, and of requests that are sent together.
 var handoffFaults = []fault{
 	{"waiter killed after the lock was granted to it", "worker", killGrantee, 4 * time.Second},
 	{"holder killed between the release and the signal", "proxy", killReleaser, 3 * time.Second},
@@ -19,9 +19,9 @@ var handoffFaults = []fault{
 	{"half of the rows locked", "rows", lockRows, 3 * time.Second},
 }
 
-// killGrantee stops a worker, so that it cannot find a grant, and kills it as soon as one of its
-// requests is granted.
-func killGrantee(ctx context.Context, r *rand.Rand, t *torture) bool {
+// killGrantee stops a worker, so that it cannot learn of a grant, and kills it when a release has
+// granted it a lock. It kills the worker in any case.
+func killGrantee(ctx context.Context, r *rand.Rand, t *testRun) bool {
 	w := t.workers[r.IntN(len(t.workers))]
 	p := w.process.Load()
 	from := now()
@@ -35,17 +35,19 @@ func killGrantee(ctx context.Context, r *rand.Rand, t *torture) bool {
 			break
 		}
 		for _, lock := range locks {
-			granted = granted || strings.Contains(lock.Owner, "=") && workerOf(lock.Holder) == p.name
+			grantedByRelease := strings.Contains(lock.Owner, "=")
+			granted = granted || grantedByRelease && workerOf(lock.Holder) == p.name
 		}
 		sleep(ctx, 2*time.Millisecond)
 	}
 	p.kill()
-	t.tell(event{Kind: "stall", Holder: p.name, Call: from, Ret: now().add(20 * time.Millisecond)})
+	t.record(event{Kind: "stall", Holder: p.name, Call: from, Ret: now().add(20 * time.Millisecond)})
 	return t.replace(w, p) && granted
 }
 
-// killReleaser kills a worker that is about to signal the next owner of a lock.
-func killReleaser(ctx context.Context, r *rand.Rand, t *torture) bool {
+// killReleaser waits until a worker signals another process by KILL QUERY, drops the signal, and
+// kills the worker.
+func killReleaser(ctx context.Context, r *rand.Rand, t *testRun) bool {
 	w := t.workers[r.IntN(len(t.workers))]
 	signals := make(chan struct{}, 1)
 	w.wire.Interfere(func(query string) (i wire.Interference) {
@@ -67,8 +69,9 @@ func killReleaser(ctx context.Context, r *rand.Rand, t *torture) bool {
 	return t.replace(w, w.process.Load())
 }
 
-// killListeners kills connections that wait for a signal, or read what was granted after one.
-func killListeners(ctx context.Context, r *rand.Rand, t *torture) (done bool) {
+// killListeners kills, or interrupts, connections that wait for a signal, or that read after a
+// signal what was granted.
+func killListeners(ctx context.Context, r *rand.Rand, t *testRun) (done bool) {
 	for ctx.Err() == nil {
 		ids, err := t.connections(ctx, `info LIKE '%SLEEP(%' OR info LIKE '%GET\_LOCK(%' OR info LIKE '%AS micros%'`)
 		if err != nil {
@@ -85,7 +88,7 @@ func killListeners(ctx context.Context, r *rand.Rand, t *torture) (done bool) {
 	return done
 }
 
-// lockRows locks the rows of every other lock, so that batches find some of theirs locked.
-func lockRows(ctx context.Context, r *rand.Rand, t *torture) bool {
-	return t.lock(ctx, "SELECT COUNT(*) FROM mysqllock FORCE INDEX (PRIMARY) WHERE CRC32(name) % 2 = ? FOR UPDATE SKIP LOCKED", r.IntN(2))
+// lockRows locks about half of the rows, so that requests that are sent together find some locked.
+func lockRows(ctx context.Context, r *rand.Rand, t *testRun) bool {
+	return t.holdRowLocks(ctx, "SELECT COUNT(*) FROM mysqllock FORCE INDEX (PRIMARY) WHERE CRC32(name) % 2 = ? FOR UPDATE SKIP LOCKED", r.IntN(2))
 }

@@ -14,72 +14,73 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// What the model of one lock does, as porcupine is told.
+// An action is an input of the model of one lock.
 type action struct {
-	kind        string // "acquire", "downgrade", "attach", "release", "void", "init"
-	token, base uint64
-	holder      string
-	shared      bool
-	reader      rune // of shared: the hold
-	late        bool // of acquire: it may be of a tenure that was voided
-	clean       bool // of release: Unlock said that the lock was released
+	kind              string // "acquire", "downgrade", "attach", "release", "revoke", "init"
+	token, firstToken uint64
+	holder            string
+	shared            bool
+	reader            rune // identifies a shared hold
+	local             bool // of acquire: as in holdRecord
+	unlocked          bool // of release: Unlock reported that the lock was released
 }
 
-// state is that of one lock: its exclusive holder, the shared ones, the last token and whether
-// shared holds may have it, and up to which token all were voided.
+// A state is the state of one lock in the model.
 type state struct {
-	held, last, voided uint64
-	readers            string // sorted
-	phase              bool
+	heldToken   uint64 // of the exclusive holder; 0 if none
+	readers     string // the shared holds, sorted
+	lastToken   uint64
+	lastShared  bool   // the last token is that of shared holds, which others may have, too
+	revokedUpTo uint64 // all holds with tokens up to this one were revoked
 }
 
-// The model is a read-write lock with leases. An exclusive acquisition needs a lock that
-// nobody holds, and gets a token that is higher than any before; a shared one needs a lock
-// that nobody holds exclusively, and may have the token of other shared ones. A lease that
-// ends is a release that happens at some time after the last moment at which the holder
-// trusted it. A void frees the lock under its holders; what the process of such a
-// tenure still passes on, until it is told, changes nothing.
+// model is a read-write lock with leases. An exclusive request is granted if nobody holds the lock,
+// with a higher token than any before. A shared request is granted if nobody holds the lock
+// exclusively, and may get the token of other shared holds. An expired lease is a release at some
+// time after the last instant at which the holder trusted it. A revocation frees the lock while it
+// is held; what the process of a revoked hold grants locally, until it finds the loss, changes
+// nothing.
 var model = porcupine.Model{
 	Init: func() any { return state{} },
 	Step: func(s, in, _ any) (bool, any) {
 		now, a := s.(state), in.(action)
 		next := now
-		reads := strings.ContainsRune(now.readers, a.reader)
+		reading := strings.ContainsRune(now.readers, a.reader)
 		switch a.kind {
 		case "init":
-			return true, state{last: a.token, phase: a.shared}
+			return true, state{lastToken: a.token, lastShared: a.shared}
 		case "acquire":
-			if a.base <= now.voided && a.late {
+			if a.firstToken <= now.revokedUpTo && a.local {
 				return true, now
 			}
-			if next.phase, next.last = a.shared, a.token; a.shared {
+			if next.lastShared, next.lastToken = a.shared, a.token; a.shared {
 				next.readers = withReader(now.readers, a.reader)
-				return now.held == 0 && (a.token > now.last || a.token == now.last && now.phase), next
+				return now.heldToken == 0 && (a.token > now.lastToken || a.token == now.lastToken && now.lastShared), next
 			}
-			next.held = a.token
-			return now.held == 0 && now.readers == "" && a.token > now.last, next
+			next.heldToken = a.token
+			return now.heldToken == 0 && now.readers == "" && a.token > now.lastToken, next
 		case "downgrade":
-			if now.held != a.token {
-				return a.base <= now.voided, now
+			if now.heldToken != a.token {
+				return a.firstToken <= now.revokedUpTo, now
 			}
-			next.held, next.readers = 0, withReader(now.readers, a.reader)
+			next.heldToken, next.readers = 0, withReader(now.readers, a.reader)
 			return true, next
 		case "attach":
-			return a.base <= now.voided || now.held == a.token || a.shared && reads, now
+			return a.firstToken <= now.revokedUpTo || now.heldToken == a.token || a.shared && reading, now
 		case "release":
 			switch {
-			case a.shared && reads:
+			case a.shared && reading:
 				next.readers = strings.Replace(now.readers, string(a.reader), "", 1)
 				return true, next
 			case a.shared:
-				return a.base <= now.voided, now
-			case now.held == a.token:
-				next.held = 0
+				return a.firstToken <= now.revokedUpTo, now
+			case now.heldToken == a.token:
+				next.heldToken = 0
 				return true, next
 			}
-			return a.base <= now.voided || !a.clean && now.last >= a.token, now
-		case "void":
-			next.held, next.readers, next.voided = 0, "", now.last
+			return a.firstToken <= now.revokedUpTo || !a.unlocked && now.lastToken >= a.token, now
+		case "revoke":
+			next.heldToken, next.readers, next.revokedUpTo = 0, "", now.lastToken
 			return true, next
 		}
 		panic(a.kind)
@@ -87,9 +88,9 @@ var model = porcupine.Model{
 	DescribeOperation: func(in, _ any) string {
 		a := in.(action)
 		switch {
-		case a.kind == "void":
-			return "voided"
-		case a.kind == "release" && !a.clean:
+		case a.kind == "revoke":
+			return "revoked"
+		case a.kind == "release" && !a.unlocked:
 			return fmt.Sprintf("%d of %s ends", a.token, a.holder)
 		case a.shared:
 			return fmt.Sprintf("%s %d by %s, shared", a.kind, a.token, a.holder)
@@ -100,24 +101,24 @@ var model = porcupine.Model{
 	DescribeState: func(s any) string {
 		now := s.(state)
 		if now.readers != "" {
-			return fmt.Sprintf("held shared by %d, %d", utf8.RuneCountInString(now.readers), now.last)
+			return fmt.Sprintf("held shared by %d, %d", utf8.RuneCountInString(now.readers), now.lastToken)
 		}
-		if now.held == 0 {
-			return fmt.Sprintf("free, last %d", now.last)
+		if now.heldToken == 0 {
+			return fmt.Sprintf("free, last %d", now.lastToken)
 		}
-		return fmt.Sprintf("held, %d", now.held)
+		return fmt.Sprintf("held, %d", now.heldToken)
 	},
 }
 
-// withReader adds a reader to sorted ones.
+// withReader returns the sorted readers with another one.
 func withReader(readers string, reader rune) string {
 	all := append([]rune(readers), reader)
 	slices.Sort(all)
 	return string(all)
 }
 
-// operations are the history of one lock for porcupine, by the time of call.
-func operations(terms []*term, voids []void) []porcupine.Operation {
+// operations returns the history of one lock for porcupine, in the order of calls.
+func operations(holds []*holdRecord, revocations []revocation) []porcupine.Operation {
 	clients := map[string]int{}
 	client := func(holder string) int {
 		if _, ok := clients[holder]; !ok {
@@ -129,89 +130,65 @@ func operations(terms []*term, voids []void) []porcupine.Operation {
 	do := func(a action, from, to instant) {
 		ops = append(ops, porcupine.Operation{ClientId: client(a.holder), Input: a, Call: int64(from), Return: int64(to)})
 	}
-	for _, v := range voids {
-		do(action{kind: "void", holder: "nemesis"}, v.from, v.to)
+	for _, r := range revocations {
+		do(action{kind: "revoke", holder: "nemesis"}, r.from, r.to)
 	}
-	readers := map[*term]rune{} // by their first shared term
-	for _, t := range terms {
-		a := action{token: t.token, base: t.base, holder: t.holder, shared: t.shared, late: t.late}
+	readers := map[*holdRecord]rune{} // a shared hold and those that continue it have the same rune
+	for _, hold := range holds {
+		a := action{token: hold.token, firstToken: hold.firstToken, holder: hold.holder, shared: hold.shared, local: hold.local}
 		switch {
-		case t.shared && (t.from == nil || !t.from.shared):
-			readers[t] = rune(len(readers) + 1)
-			a.reader = readers[t]
-		case t.shared:
-			readers[t] = readers[t.from]
-			a.reader = readers[t]
+		case hold.shared && (hold.prev == nil || !hold.prev.shared):
+			readers[hold] = rune(len(readers) + 1)
+			a.reader = readers[hold]
+		case hold.shared:
+			readers[hold] = readers[hold.prev]
+			a.reader = readers[hold]
 		}
 		switch a.kind = "acquire"; {
-		case t.from != nil && t.shared && !t.from.shared:
+		case hold.prev != nil && hold.shared && !hold.prev.shared:
 			a.kind = "downgrade"
-		case t.from != nil:
+		case hold.prev != nil:
 			a.kind = "attach"
 		}
-		do(a, t.call, t.ret)
-		if t.next != nil {
+		do(a, hold.call, hold.ret)
+		if hold.next != nil {
 			continue
 		}
-		a.kind, a.clean = "release", t.outcome == "unlocked"
-		from, to := t.released()
+		a.kind, a.unlocked = "release", hold.outcome == "unlocked"
+		from, to := hold.released()
 		do(a, from, to)
 	}
 	slices.SortStableFunc(ops, func(a, b porcupine.Operation) int { return int(min(max(a.Call-b.Call, -1), 1)) })
 	return ops
 }
 
-// released is when the lock was released, at the earliest and at the latest.
-func (t *term) released() (from, to instant) {
-	switch t.outcome {
-	case "unlocked":
-		from, to = t.unlock.from, t.unlock.to
-		if t.after > 0 {
-			from, to = max(from, t.granted().call.add(t.after-slew)), max(to, t.end())
-		}
-		return from, to
-	case "detached":
-		if t.refused > 0 { // it may have been released then
-			return t.unlock.from, never
-		}
-		return t.unlock.from.add(t.after - slew), never
-	case "unknown", "downgraded":
-		return t.unlock.from, never
-	case "closed", "": // who was killed may have unlocked before he could tell
-		return max(t.trust, t.call), never
-	}
-	if t.shared { // a fixed lease ends before that of the row, which others may share
-		return max(t.trust, t.call), never
-	}
-	return max(t.trust, t.call, t.promised.add(-slew)), never
-}
-
-// chunkLength bounds what porcupine looks at at once: its memory grows with the square.
+// chunkLength limits the operations that porcupine checks at once, because its memory grows with
+// their square.
 const chunkLength = 1000
 
-// chunks cuts the history of one lock, in the order of calls, where nothing was under way
-// and everything had been unlocked, so that nothing but the last token matters further on.
-func chunks(terms []*term, voids []void) [][]porcupine.Operation {
-	terms = slices.Clone(terms)
-	slices.SortStableFunc(terms, func(a, b *term) int { return cmp.Compare(a.call, b.call) })
-	lowest := make([]uint64, len(terms)+1) // token of what is called later
-	lowest[len(terms)] = 1<<64 - 1
-	for i, t := range slices.Backward(terms) {
-		lowest[i] = min(lowest[i+1], t.token)
+// chunks splits the history of one lock where all locks had been unlocked and no call was in
+// progress, so that the next chunk depends only on the last token.
+func chunks(holds []*holdRecord, revocations []revocation) [][]porcupine.Operation {
+	holds = slices.Clone(holds)
+	slices.SortStableFunc(holds, func(a, b *holdRecord) int { return cmp.Compare(a.call, b.call) })
+	lowest := make([]uint64, len(holds)+1) // token from each index on
+	lowest[len(holds)] = 1<<64 - 1
+	for i, hold := range slices.Backward(holds) {
+		lowest[i] = min(lowest[i+1], hold.token)
 	}
 	var all [][]porcupine.Operation
-	first := 0
-	var latest instant // of what the terms until now have left
+	first := 0         // hold of the chunk
+	var latest instant // end of the holds so far
 	from := instant(0)
 	before := action{kind: "init"}
-	cut := func(last int, to instant, after action) {
-		var mine []void
-		for _, v := range voids {
-			if v.meets(span{from, to}) {
-				mine = append(mine, v)
+	split := func(end int, to instant, after action) {
+		var overlapping []revocation
+		for _, r := range revocations {
+			if r.overlaps(span{from, to}) {
+				overlapping = append(overlapping, r)
 			}
 		}
-		ops := operations(terms[first:last], mine)
+		ops := operations(holds[first:end], overlapping)
 		if first > 0 {
 			ops = slices.Insert(ops, 0, porcupine.Operation{Input: before, Call: int64(from - 2), Return: int64(from - 1)})
 			for i := range ops[1:] {
@@ -219,45 +196,46 @@ func chunks(terms []*term, voids []void) [][]porcupine.Operation {
 			}
 		}
 		all = append(all, ops)
-		first, from, before = last, to, after
+		first, from, before = end, to, after
 	}
 	highest := action{kind: "init"}
-	for i, t := range terms {
-		latest = max(latest, t.end())
-		if t.token > highest.token {
-			highest.token, highest.shared = t.token, false
+	for i, hold := range holds {
+		latest = max(latest, hold.end())
+		if hold.token > highest.token {
+			highest.token, highest.shared = hold.token, false
 		}
-		highest.shared = highest.shared || t.shared && t.token == highest.token
-		later := lowest[i+1] > highest.token || lowest[i+1] == highest.token && highest.shared
-		quiet := t.outcome == "unlocked" && !t.void && i+1 < len(terms) && terms[i+1].call > latest && !terms[i+1].void
-		if 2*(i+1-first) >= chunkLength && quiet && later {
-			cut(i+1, latest+1, highest)
+		highest.shared = highest.shared || hold.shared && hold.token == highest.token
+		higher := lowest[i+1] > highest.token || lowest[i+1] == highest.token && highest.shared
+		idle := hold.outcome == "unlocked" && !hold.revoked && i+1 < len(holds) && holds[i+1].call > latest && !holds[i+1].revoked
+		if 2*(i+1-first) >= chunkLength && idle && higher {
+			split(i+1, latest+1, highest)
 		}
 	}
-	if first < len(terms) {
-		cut(len(terms), never, highest)
+	if first < len(holds) {
+		split(len(holds), never, highest)
 	}
 	return all
 }
 
-// checkModel has porcupine check every lock, and draws those that are wrong.
-func (h *history) checkModel(dir string, bound time.Duration) (found []violation, unknown int) {
-	for name, terms := range h.byName() {
-		var voids []void
-		for _, v := range h.voids {
-			if v.name == "" || v.name == name {
-				voids = append(voids, v)
+// checkModel checks the history of every lock by porcupine, and plots the illegal ones in dir. It
+// also returns how many chunks porcupine could not check within limit.
+func (h *history) checkModel(dir string, limit time.Duration) (found []violation, unknown int) {
+	for name, holds := range h.byName() {
+		var revocations []revocation
+		for _, r := range h.revocations {
+			if r.concerns(name) {
+				revocations = append(revocations, r)
 			}
 		}
-		for _, ops := range chunks(terms, voids) {
-			switch result, info := porcupine.CheckOperationsVerbose(model, ops, bound); result {
+		for _, ops := range chunks(holds, revocations) {
+			switch result, info := porcupine.CheckOperationsVerbose(model, ops, limit); result {
 			case porcupine.Unknown:
 				unknown++
 			case porcupine.Illegal:
 				text := "the history is not that of a lock"
 				if dir != "" {
 					path := filepath.Join(dir, fmt.Sprintf("%s.html", name))
-					if err := draw(path, info); err == nil {
+					if err := plot(path, info); err == nil {
 						text += ", see " + path
 					}
 				}
@@ -268,7 +246,7 @@ func (h *history) checkModel(dir string, bound time.Duration) (found []violation
 	return found, unknown
 }
 
-func draw(path string, info porcupine.LinearizationInfo) error {
+func plot(path string, info porcupine.LinearizationInfo) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}

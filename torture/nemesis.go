@@ -17,15 +17,13 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// A fault is one of the things that the nemesis does. It lasts until ctx ends,
-// and has then been undone. It returns false if it could not be done at all, as
-// when another has the server down.
+// A fault is a disturbance that the nemesis injects. do injects it, undoes it when ctx ends, and then
+// returns. It returns false if the fault had no effect, for example because another fault had
+// stopped the server.
 type fault struct {
-	name string
-	// uses names what no two faults may touch at the same time.
-	uses string
-	do   func(ctx context.Context, r *rand.Rand, t *torture) bool
-	// longest bounds it.
+	name    string
+	uses    string // two faults that use the same are never injected at the same time
+	do      func(ctx context.Context, r *rand.Rand, t *testRun) bool
 	longest time.Duration
 }
 
@@ -34,7 +32,7 @@ var faults = append(slices.Clone(handoffFaults), []fault{
 	{"server stopped (SIGSTOP)", "server", pauseServer, 5 * time.Second},
 	{"worker stopped (SIGSTOP)", "worker", pauseWorker, 6 * time.Second},
 	{"worker killed (SIGKILL)", "worker", killWorker, 0},
-	{"connections cut", "net", cut, 2 * time.Second},
+	{"connections cut", "net", cutConnections, 2 * time.Second},
 	{"connections reset on reply", "net", toxic("reset_peer", `{"timeout": 0}`, "downstream"), time.Second},
 	{"black hole", "net", toxic("timeout", `{"timeout": 0}`, "upstream", "downstream"), 6 * time.Second},
 	{"half open, replies lost", "net", toxic("timeout", `{"timeout": 0}`, "downstream"), 5 * time.Second},
@@ -57,14 +55,14 @@ var faults = append(slices.Clone(handoffFaults), []fault{
 
 var guardFaults = []fault{{"guard held open", "guard", holdGuard, 10 * time.Second}}
 
-// A clock that was set back and a row that was taken away make a token fall, as
-// the library says: never both in one cycle. Nor a guard that is held open: what waits
-// behind it for longer than frozen goes by a clock that was set since.
+// clockFaults are the faults of a stepped cycle. They include no deleted rows, because tokens may
+// fall if the clock is set back and a row is deleted. Nor do they include open guards: a statement
+// that waits for a guard for longer than staleTime uses the time from before a clock step.
 var clockFaults = append(slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return f.uses == "delete" || f.uses == "guard" }),
-	fault{"clock set forward and back", "rows", step, 6 * time.Second})
+	fault{"clock set forward and back", "rows", stepClock, 6 * time.Second})
 
-// nemesis makes faults for a time, several at once, and returns when all are undone.
-func (t *torture) nemesis(ctx context.Context, r *rand.Rand, d time.Duration, kinds []fault) {
+// nemesis injects random faults for d, up to three at once, and returns when all are undone.
+func (t *testRun) nemesis(ctx context.Context, r *rand.Rand, d time.Duration, kinds []fault) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	var running sync.WaitGroup
@@ -81,13 +79,13 @@ func (t *torture) nemesis(ctx context.Context, r *rand.Rand, d time.Duration, ki
 		mu.Unlock()
 		if free {
 			length := 50*time.Millisecond + time.Duration(r.Float64()*r.Float64()*float64(f.longest))
-			own := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
+			r := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
 			running.Go(func() {
 				ctx, cancel := context.WithTimeout(ctx, length)
 				defer cancel()
 				from := now()
-				if f.do(ctx, own, t) {
-					t.made(f.name, from)
+				if f.do(ctx, r, t) {
+					t.recordFault(f.name, from)
 				}
 				mu.Lock()
 				delete(busy, f.uses)
@@ -98,6 +96,7 @@ func (t *torture) nemesis(ctx context.Context, r *rand.Rand, d time.Duration, ki
 	}
 }
 
+// sleep sleeps for d, or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -105,20 +104,20 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-func killServer(_ context.Context, r *rand.Rand, t *torture) bool {
+func killServer(_ context.Context, r *rand.Rand, t *testRun) bool {
 	if t.server.Kill() != nil {
 		return false
 	}
 	time.Sleep(rand.N(500 * time.Millisecond))
 	if err := t.server.Restart(); err != nil {
-		t.fail(violation{"server", "", err.Error()})
+		t.recordViolation(violation{"server", "", err.Error()})
 		return false
 	}
-	t.answered()
+	t.recordRestart()
 	return true
 }
 
-func pauseServer(ctx context.Context, _ *rand.Rand, t *torture) bool {
+func pauseServer(ctx context.Context, _ *rand.Rand, t *testRun) bool {
 	if t.server.Pause() != nil {
 		return false
 	}
@@ -126,7 +125,7 @@ func pauseServer(ctx context.Context, _ *rand.Rand, t *torture) bool {
 	return t.server.Continue() == nil
 }
 
-func pauseWorker(ctx context.Context, r *rand.Rand, t *torture) bool {
+func pauseWorker(ctx context.Context, r *rand.Rand, t *testRun) bool {
 	p := t.workers[r.IntN(len(t.workers))].process.Load()
 	from := now()
 	if p.cmd.Process.Signal(syscall.SIGSTOP) != nil {
@@ -134,34 +133,18 @@ func pauseWorker(ctx context.Context, r *rand.Rand, t *torture) bool {
 	}
 	<-ctx.Done()
 	p.cmd.Process.Signal(syscall.SIGCONT)
-	t.tell(event{Kind: "stall", Holder: p.name, Call: from, Ret: now().add(20 * time.Millisecond)})
+	t.record(event{Kind: "stall", Holder: p.name, Call: from, Ret: now().add(20 * time.Millisecond)})
 	return true
 }
 
-func killWorker(_ context.Context, r *rand.Rand, t *torture) bool {
+func killWorker(_ context.Context, r *rand.Rand, t *testRun) bool {
 	w := t.workers[r.IntN(len(t.workers))]
 	return t.replace(w, w.process.Load())
 }
 
-// replace kills a worker, and starts another in its seat. It returns false if another fault has done so.
-func (t *torture) replace(w *seat, p *process) bool {
-	p.kill()
-	w.replacing.Lock()
-	defer w.replacing.Unlock()
-	if w.process.Load() != p {
-		return false
-	}
-	if err := w.start(t); err != nil {
-		t.fail(violation{"worker", "", err.Error()})
-		return false
-	}
-	w.process.Load().tell(t.begin())
-	return true
-}
-
-// toxic makes a fault of some proxies of one of toxiproxy's.
-func toxic(kind, attributes string, streams ...string) func(context.Context, *rand.Rand, *torture) bool {
-	return func(ctx context.Context, r *rand.Rand, t *torture) bool {
+// toxic returns a fault that adds one of toxiproxy's toxics to some of the proxies.
+func toxic(kind, attributes string, streams ...string) func(context.Context, *rand.Rand, *testRun) bool {
+	return func(ctx context.Context, r *rand.Rand, t *testRun) bool {
 		for _, i := range r.Perm(len(t.workers))[:1+r.IntN(len(t.workers))] {
 			toxics := t.workers[i].proxy.Toxics
 			for _, s := range streams {
@@ -178,18 +161,19 @@ func toxic(kind, attributes string, streams ...string) func(context.Context, *ra
 	}
 }
 
-// cut breaks connections again and again: a timeout toxic does so when it is removed.
-func cut(ctx context.Context, r *rand.Rand, t *torture) bool {
+// cutConnections cuts connections again and again, as toxiproxy does when a timeout toxic is
+// removed.
+func cutConnections(ctx context.Context, r *rand.Rand, t *testRun) bool {
 	for ctx.Err() == nil {
-		brief, cancel := context.WithTimeout(ctx, time.Millisecond)
-		toxic("timeout", `{"timeout": 0}`, "upstream")(brief, r, t)
+		toxicCtx, cancel := context.WithTimeout(ctx, time.Millisecond)
+		toxic("timeout", `{"timeout": 0}`, "upstream")(toxicCtx, r, t)
 		cancel()
 		sleep(ctx, exponential(r, 200*time.Millisecond))
 	}
 	return true
 }
 
-func killConnections(ctx context.Context, r *rand.Rand, t *torture) (done bool) {
+func killConnections(ctx context.Context, r *rand.Rand, t *testRun) (done bool) {
 	for ctx.Err() == nil {
 		ids, err := t.connections(ctx, "TRUE")
 		if err != nil {
@@ -206,8 +190,8 @@ func killConnections(ctx context.Context, r *rand.Rand, t *torture) (done bool) 
 	return done
 }
 
-// connections are those of the workers that meet a condition.
-func (t *torture) connections(ctx context.Context, condition string) (ids []uint64, err error) {
+// connections returns the ids of the workers' connections that meet an SQL condition.
+func (t *testRun) connections(ctx context.Context, condition string) (ids []uint64, err error) {
 	rows, err := t.db.QueryContext(ctx, "SELECT id FROM information_schema.processlist WHERE user LIKE ? AND ("+condition+")", account+"%")
 	if err != nil {
 		return nil, err
@@ -223,26 +207,26 @@ func (t *torture) connections(ctx context.Context, condition string) (ids []uint
 	return ids, rows.Err()
 }
 
-func exhaustPool(ctx context.Context, r *rand.Rand, t *torture) bool {
+func exhaustPool(ctx context.Context, r *rand.Rand, t *testRun) bool {
 	deadline, _ := ctx.Deadline()
-	t.workers[r.IntN(len(t.workers))].process.Load().tell(order{Do: "exhaust", For: time.Until(deadline)})
+	t.workers[r.IntN(len(t.workers))].process.Load().send(order{Do: "exhaust", For: time.Until(deadline)})
 	<-ctx.Done()
 	return true
 }
 
-func readOnly(ctx context.Context, _ *rand.Rand, t *torture) bool {
+func readOnly(ctx context.Context, _ *rand.Rand, t *testRun) bool {
 	variable := map[string]string{"mysql": "super_read_only", "mariadb": "read_only"}[t.kind]
-	set, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	setCtx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	conn, err := t.session(set) // nothing of it is executed after it was undone
+	conn, err := t.session(setCtx) // its lock timeout keeps SET from taking effect after it is undone
 	if err == nil {
-		_, err = conn.ExecContext(set, "SET GLOBAL "+variable+" = 1")
+		_, err = conn.ExecContext(setCtx, "SET GLOBAL "+variable+" = 1")
 		conn.Close()
 	}
 	if err == nil {
 		<-ctx.Done()
 	}
-	// A server that is down comes back writable; one that is paused will answer.
+	// Retry if another fault has paused the server, or killed it: it restarts writable.
 	for try := range 100 {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		_, undoErr := t.db.ExecContext(ctx, "SET GLOBAL read_only = 0")
@@ -251,15 +235,15 @@ func readOnly(ctx context.Context, _ *rand.Rand, t *torture) bool {
 			return err == nil
 		}
 		if try == 99 {
-			t.fail(violation{"nemesis", "", "the server stays read-only: " + undoErr.Error()})
+			t.recordViolation(violation{"nemesis", "", "the server is still read-only: " + undoErr.Error()})
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
 	return false
 }
 
-// session is a connection of the nemesis, which gives up its statement after a second.
-func (t *torture) session(ctx context.Context) (*sql.Conn, error) {
+// session returns a connection of the nemesis, whose statements wait for locks for 2 s at most.
+func (t *testRun) session(ctx context.Context) (*sql.Conn, error) {
 	conn, err := t.db.Conn(ctx)
 	if err == nil {
 		_, err = conn.ExecContext(ctx, "SET SESSION innodb_lock_wait_timeout = 2, lock_wait_timeout = 2")
@@ -270,13 +254,14 @@ func (t *torture) session(ctx context.Context) (*sql.Conn, error) {
 	return conn, err
 }
 
-func lockRow(ctx context.Context, r *rand.Rand, t *torture) bool {
-	_, key := t.row(ctx, r)
-	return t.lock(ctx, "SELECT token FROM mysqllock WHERE name = ? FOR UPDATE", key)
+func lockRow(ctx context.Context, r *rand.Rand, t *testRun) bool {
+	_, key := t.pickRow(ctx, r)
+	return t.holdRowLocks(ctx, "SELECT token FROM mysqllock WHERE name = ? FOR UPDATE", key)
 }
 
-// lock keeps the rows locked that a query locks, which must have a result of one row.
-func (t *torture) lock(ctx context.Context, query string, arg any) bool {
+// holdRowLocks executes a query that locks rows, and keeps them locked until ctx ends. The query
+// must return one row with one number.
+func (t *testRun) holdRowLocks(ctx context.Context, query string, arg any) bool {
 	conn, err := t.session(ctx)
 	if err != nil {
 		return false
@@ -295,7 +280,7 @@ func (t *torture) lock(ctx context.Context, query string, arg any) bool {
 	return true
 }
 
-func lockTable(ctx context.Context, _ *rand.Rand, t *torture) bool {
+func lockTable(ctx context.Context, _ *rand.Rand, t *testRun) bool {
 	conn, err := t.session(ctx)
 	if err != nil {
 		return false
@@ -305,18 +290,18 @@ func lockTable(ctx context.Context, _ *rand.Rand, t *torture) bool {
 		return false
 	}
 	<-ctx.Done()
-	unlock, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	unlockCtx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	conn.ExecContext(unlock, "UNLOCK TABLES") // else the connection is dropped, and the lock with it
+	conn.ExecContext(unlockCtx, "UNLOCK TABLES") // if it fails, the driver closes the connection, which unlocks them
 	return true
 }
 
-// deadlock has two transactions lock rows of the library in any order.
-func deadlock(ctx context.Context, r *rand.Rand, t *torture) bool {
+// deadlock runs two transactions at a time that lock random rows of the library, in any order.
+func deadlock(ctx context.Context, r *rand.Rand, t *testRun) bool {
 	var running sync.WaitGroup
 	defer running.Wait()
 	for range 2 {
-		own := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
+		r := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
 		running.Go(func() {
 			for ctx.Err() == nil {
 				conn, err := t.session(ctx)
@@ -324,18 +309,40 @@ func deadlock(ctx context.Context, r *rand.Rand, t *torture) bool {
 					sleep(ctx, 100*time.Millisecond)
 					continue
 				}
-				t.interfere(ctx, own, conn)
+				t.lockRandomRows(ctx, r, conn)
 				conn.Close()
-				sleep(ctx, exponential(own, 20*time.Millisecond))
+				sleep(ctx, exponential(r, 20*time.Millisecond))
 			}
 		})
 	}
 	return true
 }
 
-// crowd has callers with pools of their own ask for one name again and again, each
-// for an instant: every refused attempt locks the row.
-func crowd(ctx context.Context, r *rand.Rand, t *torture) bool {
+// lockRandomRows runs a transaction that updates random rows without changing them.
+func (t *testRun) lockRandomRows(ctx context.Context, r *rand.Rand, conn *sql.Conn) {
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil {
+		return
+	}
+	defer tx.Rollback()
+	for range 4 {
+		index := []string{"PRIMARY", "guard"}[r.IntN(2)]
+		_, one := t.pickRow(ctx, r)
+		_, other := t.pickRow(ctx, r)
+		_, err := tx.ExecContext(ctx, "UPDATE mysqllock FORCE INDEX ("+index+") SET holds = holds WHERE name IN (?, ?)", one, other)
+		if err != nil {
+			if strings.Contains(err.Error(), "1213") {
+				t.recordFault("deadlocks of the interfering transaction", 0)
+			}
+			return
+		}
+		sleep(ctx, exponential(r, 10*time.Millisecond))
+	}
+}
+
+// crowd lets many callers, each with a pool of its own, request one name again and again with wait
+// 0. Each refused request locks the row for a moment.
+func crowd(ctx context.Context, r *rand.Rand, t *testRun) bool {
 	name := t.names.pick(r)
 	var running sync.WaitGroup
 	for range 12 {
@@ -352,10 +359,10 @@ func crowd(ctx context.Context, r *rand.Rand, t *torture) bool {
 			}
 			defer l.Close()
 			for ctx.Err() == nil {
-				// The lease is short: a server that is killed keeps it no longer.
-				own := rand.New(rand.NewPCG(rand.Uint64(), 0))
-				if k, err := ask(ctx, own, &identified{Locker: l}, &event{Name: name}, 0, 200*time.Millisecond); err == nil {
-					k.Unlock()
+				// The lease is short, because Unlock may fail while the server is down.
+				r := rand.New(rand.NewPCG(rand.Uint64(), 0))
+				if lock, err := request(ctx, r, &identifiedLocker{Locker: l}, &event{Name: name}, 0, 200*time.Millisecond); err == nil {
+					lock.Unlock()
 				} else if !errors.Is(err, mysqllock.ErrNotAcquired) {
 					sleep(ctx, 50*time.Millisecond)
 				}
@@ -366,41 +373,20 @@ func crowd(ctx context.Context, r *rand.Rand, t *torture) bool {
 	return true
 }
 
-func (t *torture) interfere(ctx context.Context, r *rand.Rand, conn *sql.Conn) {
-	tx, err := conn.BeginTx(ctx, nil)
-	if err != nil {
-		return
-	}
-	defer tx.Rollback()
-	for range 4 {
-		index := []string{"PRIMARY", "guard"}[r.IntN(2)]
-		_, one := t.row(ctx, r)
-		_, other := t.row(ctx, r)
-		_, err := tx.ExecContext(ctx, "UPDATE mysqllock FORCE INDEX ("+index+") SET holds = holds WHERE name IN (?, ?)", one, other)
-		if err != nil {
-			if strings.Contains(err.Error(), "1213") {
-				t.made("deadlocks of the interfering transaction", 0)
-			}
-			return
-		}
-		sleep(ctx, exponential(r, 10*time.Millisecond))
-	}
+func deleteRow(_ context.Context, r *rand.Rand, t *testRun) bool {
+	name, key := t.pickRow(context.Background(), r)
+	return t.deleteRows("DELETE FROM mysqllock WHERE name = ?", name, key)
 }
 
-func deleteRow(_ context.Context, r *rand.Rand, t *torture) bool {
-	name, key := t.row(context.Background(), r)
-	return t.void("DELETE FROM mysqllock WHERE name = ?", name, key)
+func truncate(_ context.Context, r *rand.Rand, t *testRun) bool {
+	return r.IntN(4) == 0 && t.deleteRows("TRUNCATE mysqllock", "", "")
 }
 
-func truncate(_ context.Context, r *rand.Rand, t *torture) bool {
-	return r.IntN(4) == 0 && t.void("TRUNCATE mysqllock", "", "")
-}
-
-// row picks a lock or a permit, and one of its rows, by its key: that of the wait queue, or
-// of a hold.
-func (t *torture) row(ctx context.Context, r *rand.Rand) (name, key string) {
+// pickRow returns a random lock or semaphore and the key of one of its rows, that of the wait queue
+// or that of a hold. If it is the row of a permit, name is that of the slot.
+func (t *testRun) pickRow(ctx context.Context, r *rand.Rand) (name, key string) {
 	name = t.names.pick(r)
-	if !isRW(name) && !isSem(name) {
+	if !isReadWrite(name) && !isSemaphore(name) {
 		return name, name
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -423,8 +409,9 @@ func (t *torture) row(ctx context.Context, r *rand.Rand) (name, key string) {
 	return name, key
 }
 
-// void takes rows away, all if name is "": those of a key.
-func (t *torture) void(statement, name, key string) bool {
+// deleteRows executes a statement that deletes the row with the given key, or all rows if name is
+// "", and records the revocation.
+func (t *testRun) deleteRows(statement, name, key string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	conn, err := t.session(ctx)
@@ -432,7 +419,7 @@ func (t *torture) void(statement, name, key string) bool {
 		return false
 	}
 	defer conn.Close()
-	e := event{Kind: "void", Name: name, Call: now()}
+	e := event{Kind: "revoke", Name: name, Call: now()}
 	var args []any
 	if name != "" {
 		args = append(args, key)
@@ -444,7 +431,7 @@ func (t *torture) void(statement, name, key string) bool {
 	case errors.As(err, &refused):
 		return false
 	case err != nil:
-		e.Ret = never // it may yet be executed
+		e.Ret = never // the statement may still be executed
 	case name != "":
 		if n, err := res.RowsAffected(); err == nil && n == 0 {
 			return false
@@ -453,6 +440,6 @@ func (t *torture) void(statement, name, key string) bool {
 	if err == nil {
 		e.Outcome = "taken"
 	}
-	t.tell(e)
+	t.record(e)
 	return err == nil
 }

@@ -5,140 +5,142 @@ import (
 	"fmt"
 	"slices"
 	"sort"
-	"strings"
-	"time"
 )
 
-// A group is the shared holds of a process that may have had one row together: their times
-// are connected.
-type group struct {
-	terms []*term
-	token uint64
-	mixed bool // of more than one token: a hold that became shared keeps its own
-	end   instant
+// A sharedGroup is the shared holds of a process that may have had one row together, because each
+// overlaps another in time.
+type sharedGroup struct {
+	holds      []*holdRecord
+	token      uint64
+	continuing bool // some of them continue other holds, and keep the tokens of those
+	end        instant
 }
 
-// arrangeShared finds which shared terms are void: a hold that joins the row of another hold of
-// its process may do so after it was taken away, until that is known.
-func (h *history) arrangeShared() {
+// annotateShared sets firstToken, local and revoked of shared holds, and marks those that continue
+// a revoked hold as revoked. A hold that joins the row of another hold of its process may be
+// granted after the row was taken away, until the process finds that.
+func (h *history) annotateShared() {
 	all, _ := h.byMode()
-	for _, terms := range all {
-		byHolder := map[string][]*term{}
-		for _, t := range terms {
-			t.base = t.token
-			byHolder[t.holder] = append(byHolder[t.holder], t)
+	for _, holds := range all {
+		byHolder := map[string][]*holdRecord{}
+		for _, hold := range holds {
+			hold.firstToken = hold.token
+			byHolder[hold.holder] = append(byHolder[hold.holder], hold)
 		}
 		for _, own := range byHolder {
-			for _, g := range groups(own) {
-				h.tenure(g.terms)
-				for _, t := range g.terms {
-					t.late = len(g.terms) > 1
+			for _, g := range sharedGroups(own) {
+				h.markRevoked(g.holds)
+				for _, hold := range g.holds {
+					hold.local = len(g.holds) > 1
 				}
 			}
 		}
 	}
-	for _, terms := range all {
-		for _, t := range terms {
-			for before := t.from; before != nil; before = before.from {
-				t.void = t.void || before.void
+	for _, holds := range all {
+		for _, hold := range holds {
+			for prev := hold.prev; prev != nil; prev = prev.prev {
+				hold.revoked = hold.revoked || prev.revoked
 			}
 		}
 	}
 }
 
-func groups(terms []*term) (all []*group) {
-	terms = slices.Clone(terms)
-	slices.SortStableFunc(terms, func(a, b *term) int { return cmp.Compare(a.call, b.call) })
-	for _, t := range terms {
-		mine := &group{token: t.token, mixed: t.from != nil}
-		all = slices.DeleteFunc(all, func(g *group) bool {
-			same := t.call <= g.end && (g.token == t.token || g.mixed || t.from != nil)
+// sharedGroups groups the shared holds of one holder.
+func sharedGroups(holds []*holdRecord) (all []*sharedGroup) {
+	holds = slices.Clone(holds)
+	slices.SortStableFunc(holds, func(a, b *holdRecord) int { return cmp.Compare(a.call, b.call) })
+	for _, hold := range holds {
+		merged := &sharedGroup{token: hold.token, continuing: hold.prev != nil}
+		all = slices.DeleteFunc(all, func(g *sharedGroup) bool {
+			same := hold.call <= g.end && (g.token == hold.token || g.continuing || hold.prev != nil)
 			if same {
-				mine.terms, mine.end, mine.mixed = append(mine.terms, g.terms...), max(mine.end, g.end), mine.mixed || g.mixed
+				merged.holds = append(merged.holds, g.holds...)
+				merged.end, merged.continuing = max(merged.end, g.end), merged.continuing || g.continuing
 			}
 			return same
 		})
-		mine.terms, mine.end = append(mine.terms, t), max(mine.end, t.end())
-		all = append(all, mine)
+		merged.holds, merged.end = append(merged.holds, hold), max(merged.end, hold.end())
+		all = append(all, merged)
 	}
 	return all
 }
 
-// checkSharedTokens finds shared terms whose tokens do not lie between those of the
-// exclusive terms before and after them.
-func (h *history) checkSharedTokens(name string, shared, exclusive []*term) (found []violation) {
-	highest := func(terms []*term) func(before instant) *term {
-		terms = slices.Clone(terms)
-		slices.SortFunc(terms, func(a, b *term) int { return cmp.Compare(a.ret, b.ret) })
-		highest := make([]*term, len(terms))
-		for i, t := range terms {
-			if highest[i] = t; i > 0 && highest[i-1].token > t.token {
-				highest[i] = highest[i-1]
-			}
+// checkSharedTokens reports shared holds whose tokens are not between those of the exclusive holds
+// before and after them.
+func (h *history) checkSharedTokens(name string, shared, exclusive []*holdRecord) (found []violation) {
+	exclusiveBefore, sharedBefore := highestBefore(exclusive), highestBefore(shared)
+	for _, hold := range shared {
+		if hold.token <= h.exclusives[name] {
+			found = append(found, violation{"token fell", name, fmt.Sprintf("%v, shared, but %d was granted in an earlier cycle", hold, h.exclusives[name])})
 		}
-		return func(before instant) *term {
-			if i := sort.Search(len(terms), func(i int) bool { return terms[i].ret >= before }); i > 0 {
-				return highest[i-1]
-			}
-			return nil
-		}
-	}
-	exclusiveBefore, sharedBefore := highest(exclusive), highest(shared)
-	for _, t := range shared {
-		if t.token <= h.exclusives[name] {
-			found = append(found, violation{"token fell", name, fmt.Sprintf("%v, shared, but %d was granted in an earlier cycle", t, h.exclusives[name])})
-		}
-		before := exclusiveBefore(t.call)
-		if before == nil || t.token > before.token || t.void && t.late || t.from != nil && t.token == before.token {
+		before := exclusiveBefore(hold.call)
+		if before == nil || hold.token > before.token || hold.revoked && hold.local || hold.prev != nil && hold.token == before.token {
 			continue
 		}
-		found = append(found, violation{"token fell", name, fmt.Sprintf("%v, shared, after %v", t, before)})
+		found = append(found, violation{"token fell", name, fmt.Sprintf("%v, shared, after %v", hold, before)})
 	}
-	for _, t := range exclusive {
-		if before := sharedBefore(t.call); before != nil && t.token <= before.token && !(t.void && t.late) {
-			found = append(found, violation{"token fell", name, fmt.Sprintf("%v, after %v, shared", t, before)})
+	for _, hold := range exclusive {
+		if before := sharedBefore(hold.call); before != nil && hold.token <= before.token && !(hold.revoked && hold.local) {
+			found = append(found, violation{"token fell", name, fmt.Sprintf("%v, after %v, shared", hold, before)})
 		}
 	}
 	return found
 }
 
-// checkPermits finds semaphores of which more permits were trusted than their holders' limits
-// allow, and callers who got a permit while as many as their limit were held for certain.
-func (h *history) checkPermits() (found []violation) {
-	semaphores := map[string][]*term{}
-	for _, t := range h.terms {
-		if strings.Contains(t.name, "#") {
-			semaphores[semOf(t.name)] = append(semaphores[semOf(t.name)], t)
+// highestBefore returns a function that returns the hold with the highest token among those that
+// were granted before an instant, or nil.
+func highestBefore(holds []*holdRecord) func(at instant) *holdRecord {
+	holds = slices.Clone(holds)
+	slices.SortFunc(holds, func(a, b *holdRecord) int { return cmp.Compare(a.ret, b.ret) })
+	highest := make([]*holdRecord, len(holds)) // up to each index
+	for i, hold := range holds {
+		if highest[i] = hold; i > 0 && highest[i-1].token > hold.token {
+			highest[i] = highest[i-1]
 		}
 	}
-	for name, terms := range semaphores {
-		slices.SortFunc(terms, func(a, b *term) int { return cmp.Compare(a.ret, b.ret) })
-		var live []*term // those before that may still be trusted
-		for _, t := range terms {
-			live = slices.DeleteFunc(live, func(u *term) bool { return u.trust < t.call })
-			limit := t.granted().limit
+	return func(at instant) *holdRecord {
+		if i := sort.Search(len(holds), func(i int) bool { return holds[i].ret >= at }); i > 0 {
+			return highest[i-1]
+		}
+		return nil
+	}
+}
+
+// checkPermits reports semaphores of which more permits were trusted than the limits of their
+// holders allow, and permits that were granted while as many as the caller's limit were certainly
+// held.
+func (h *history) checkPermits() (found []violation) {
+	semaphores := map[string][]*holdRecord{}
+	for _, hold := range h.holds {
+		if isSlot(hold.name) {
+			semaphores[semaphoreOf(hold.name)] = append(semaphores[semaphoreOf(hold.name)], hold)
+		}
+	}
+	for name, holds := range semaphores {
+		slices.SortFunc(holds, func(a, b *holdRecord) int { return cmp.Compare(a.ret, b.ret) })
+		var live []*holdRecord // earlier ones that may still be trusted
+		for _, hold := range holds {
+			live = slices.DeleteFunc(live, func(other *holdRecord) bool { return other.trust < hold.call })
+			limit := hold.first().limit
 			trusted, certain := 1, 0
-			for _, u := range live {
-				if u.trust >= t.ret && t.trust != 0 {
-					trusted, limit = trusted+1, max(limit, u.granted().limit)
+			for _, other := range live {
+				if other.trust >= hold.ret && hold.trust != 0 {
+					trusted, limit = trusted+1, max(limit, other.first().limit)
 				}
-				if u.ret < t.call && u.trust > t.ret {
+				if other.ret < hold.call && other.trust > hold.ret {
 					certain++
 				}
 			}
 			if trusted > limit {
-				found = append(found, violation{"too many permits", name, fmt.Sprintf("%d, at %v, limit %d", trusted, t, limit)})
+				found = append(found, violation{"too many permits", name, fmt.Sprintf("%d, at %v, limit %d", trusted, hold, limit)})
 			}
-			if t.from == nil && certain >= t.limit {
-				found = append(found, violation{"over the limit", name, fmt.Sprintf("%v, limit %d, while %d were held", t, t.limit, certain)})
+			if hold.prev == nil && certain >= hold.limit {
+				found = append(found, violation{"over the limit", name, fmt.Sprintf("%v, limit %d, while %d were held", hold, hold.limit, certain)})
 			}
-			if !t.void {
-				live = append(live, t)
+			if !hold.revoked {
+				live = append(live, hold)
 			}
 		}
 	}
 	return found
 }
-
-// slew is what the clocks of database and processes may differ by in the longest lease.
-const slew = 5 * time.Millisecond

@@ -10,74 +10,75 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// detach gives the hold away, by a ticket.
+// detach ends the hold by Detach, and has the ticket attached by this client, other clients, or
+// another worker.
 func (h *hold) detach() {
-	c, length := h.c, 10*time.Millisecond+rand.N(time.Second)
-	ctx, cancel := context.WithTimeout(context.Background(), appBound)
+	c, lease := h.c, 10*time.Millisecond+rand.N(time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
-	h.tell("shorten", now(), 0, 0) // from now on, the lease may be that of the ticket
-	end := h.ending()
-	t, err := h.k.Detach(ctx, length)
+	h.record("shorten", now(), 0, 0) // from now on, the lease may be that of the ticket
+	end := h.endEvent()
+	t, err := h.lock.Detach(ctx, lease)
 	end.Ret = now()
 	if err != nil {
-		c.failed("Detach", err)
-		unlockErr := h.k.Unlock()
+		c.countError("Detach", err)
+		unlockErr := h.lock.Unlock()
 		if errors.Is(unlockErr, mysqllock.ErrNotHeld) { // Detach has ended the handle
 			unlockErr = err
 		}
 		if end.Ret = now(); errors.Is(err, mysqllock.ErrLost) {
 			unlockErr = err
 		}
-		h.ended(end, unlockErr)
+		h.recordEnd(end, unlockErr)
 		return
 	}
-	end.Outcome, end.Lease = "detached", length
-	c.tell(end)
+	end.Outcome, end.Lease = "detached", lease
+	c.record(end)
 	c.count("detached")
 	ticket := h.event
 	ticket.Kind, ticket.From, ticket.Ticket = "ticket", h.event.key(), string(t)
 	switch h.r.IntN(4) {
-	case 0: // to another goroutine, or to two
-		other := rand.New(rand.NewPCG(h.r.Uint64(), 0))
-		c.turns.Go(func() { c.receive(other, ticket) })
+	case 0: // another client, or two clients at the same time
+		r := rand.New(rand.NewPCG(h.r.Uint64(), 0))
+		c.clients.Go(func() { c.attach(r, ticket) })
 		if h.r.IntN(4) == 0 {
-			c.receive(h.r, ticket)
+			c.attach(h.r, ticket)
 		}
-	case 1:
-		c.sleep(c.ctx, rand.N(length))
-		c.receive(h.r, ticket)
-	case 2: // to another worker
-		c.tell(ticket)
+	case 1: // later
+		c.sleep(c.ctx, rand.N(lease))
+		c.attach(h.r, ticket)
+	case 2: // another worker
+		c.record(ticket)
 	default:
-		c.receive(h.r, ticket)
+		c.attach(h.r, ticket)
 	}
 }
 
-// receive makes the hold of a ticket a handle again, and uses it.
-func (c *cycle) receive(r *rand.Rand, ticket event) {
+// attach attaches a ticket, and uses and unlocks the lock.
+func (c *cycle) attach(r *rand.Rand, ticket event) {
 	l, lease := c.locker.Load(), mysqllock.AutoRenew
 	if r.IntN(2) == 0 {
 		lease = 20*time.Millisecond + rand.N(time.Second)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), appBound)
+	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
 	e := event{Holder: l.holder, Name: ticket.Name, Mode: ticket.Mode, Slot: ticket.Slot, From: ticket.From, Call: now()}
-	k, err := l.Attach(ctx, mysqllock.Ticket(ticket.Ticket), lease)
+	lock, err := l.Attach(ctx, mysqllock.Ticket(ticket.Ticket), lease)
 	e.Ret = now()
 	if err != nil {
-		e.Kind, e.Outcome, e.Lease = "refused", c.failed("Attach", err), lease
-		c.tell(e)
+		e.Kind, e.Outcome, e.Lease = "refused", c.countError("Attach", err), lease
+		c.record(e)
 		return
 	}
 	c.count("attached")
-	if k.Token() != ticket.Token {
-		c.wrong(l.holder, e.Name, fmt.Sprintf("token %d attached with token %d", ticket.Token, k.Token()))
+	if lock.Token() != ticket.Token {
+		c.recordWrong(l.holder, e.Name, fmt.Sprintf("token %d attached with token %d", ticket.Token, lock.Token()))
 	}
-	h := c.granted(r, l, k, e, lease)
+	h := c.beginHold(r, l, lock, e, lease)
 	h.use(lease)
 	if r.IntN(8) == 0 {
-		h.giveBackAfter(10*time.Millisecond + rand.N(290*time.Millisecond))
+		h.unlockAfter(10*time.Millisecond + rand.N(290*time.Millisecond))
 	} else {
-		h.giveBack()
+		h.unlock()
 	}
 }

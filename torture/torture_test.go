@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// onEach runs a test on each kind of server, at the same time.
+// onEach runs a test on each kind of server, in parallel.
 func onEach(t *testing.T, test func(t *testing.T, kind string)) {
 	for _, kind := range mysqltest.Kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -29,12 +29,12 @@ func onEach(t *testing.T, test func(t *testing.T, kind string)) {
 	}
 }
 
-// A short run.
+// A short run finds no violation.
 func TestTorture(t *testing.T) {
 	onEach(t, func(t *testing.T, kind string) {
 		report, err := run(t.Context(), options{
-			server: kind, rounds: 2, cycle: 10 * time.Second, seed: uint64(time.Now().UnixNano()), workers: 3,
-			served: 4 * time.Second, settled: 15 * time.Second, // the machine may be busy with anything
+			server: kind, minCycles: 2, cycle: 10 * time.Second, seed: uint64(time.Now().UnixNano()), workers: 3,
+			served: 4 * time.Second, released: 15 * time.Second, // the machine may be busy
 			dir: os.TempDir(), log: t.Logf,
 		})
 		require.NoError(t, err)

@@ -22,47 +22,50 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// A job is what a worker process is told when it starts, orders come later on
-// its standard input, as lines of JSON. It ends when that does.
+// A job is the argument of a worker process, in the environment variable jobVariable. The process
+// reads its orders from standard input, as lines of JSON, until EOF.
 type job struct {
 	Worker string // its name
 	DSN    string // of its proxy
 }
 
-// An order is one of
+// An order is one of these:
 //
-//	begin    take turns on the Names, on a new pool and new Lockers
-//	burst    hand a lock on between goroutines for a time
-//	exhaust  take all connections of the pool for a time
-//	attach   make the hold of a ticket a handle again
-//	drain    end all turns; what is held is unlocked
-//	end      close the Lockers and the pool
+//	begin    run operations on Names, with a new pool and a new Locker
+//	burst    let goroutines hand the lock Name over to each other for a time
+//	exhaust  use all connections of the pool for a time
+//	attach   attach the ticket of Hold
+//	drain    end all operations, and unlock all locks
+//	close    close the Locker and the pool
 type order struct {
 	Do    string
 	Seed  uint64        `json:",omitempty"`
 	Names names         `json:",omitzero"`
-	Calm  bool          `json:",omitempty"` // only short holds: a waiter is served soon
-	Pool  int           `json:",omitempty"`
-	Stay  bool          `json:",omitempty"` // close no Locker: what it waits for goes on in the server, with a connection beyond the pool
-	Lease time.Duration `json:",omitempty"` // of AutoRenew
-	For   time.Duration `json:",omitempty"`
-	Name  string        `json:",omitempty"` // of the lock to hand on
-	Hold  *event        `json:",omitempty"` // of the ticket to attach
+	Calm  bool          `json:",omitempty"` // hold locks only briefly, so that waiters are served soon
+	Pool  int           `json:",omitempty"` // number of connections
+	Lease time.Duration `json:",omitempty"` // for AutoRenew
+	For   time.Duration `json:",omitempty"` // length of a burst, or of exhaust
+	Name  string        `json:",omitempty"`
+	Hold  *event        `json:",omitempty"` // has the Ticket
+
+	// If KeepLocker is set, the worker does not replace its Locker: statements of a closed one may keep
+	// waiting in the server, on connections that the pool no longer counts.
+	KeepLocker bool `json:",omitempty"`
 }
 
 const (
-	jobVariable = "MYSQLLOCK_TORTURE_JOB"
-	turnTakers  = 16 // goroutines of a worker that take turns of all kinds
-	runners     = 2  // that take one short turn after the other
+	jobVariable          = "MYSQLLOCK_TORTURE_JOB"
+	clientsPerWorker     = 16 // goroutines that run operations of all kinds
+	fastClientsPerWorker = 2  // goroutines that acquire and release, with short pauses
 )
 
-// workerOf is the worker of a Locker's identity.
+// workerOf returns the worker that has a Locker's identity.
 func workerOf(holder string) string {
 	worker, _, _ := strings.Cut(holder, "/")
 	return worker
 }
 
-// exitIfWorker makes this process a worker if it was started as one.
+// exitIfWorker runs the process as a worker, and exits, if it was started as one.
 func exitIfWorker() {
 	text := os.Getenv(jobVariable)
 	if text == "" {
@@ -74,9 +77,9 @@ func exitIfWorker() {
 	}
 	mysql.SetLogger(&mysql.NopLogger{})
 	w := &worker{job: j, events: make(chan event, 1<<14)}
-	go w.write()
-	go w.beat()
-	if err := w.obey(os.Stdin); err != nil {
+	go w.writeEvents()
+	go w.recordStalls()
+	if err := w.execute(os.Stdin); err != nil {
 		fmt.Fprintln(os.Stderr, j.Worker+":", err)
 		os.Exit(1)
 	}
@@ -86,11 +89,12 @@ func exitIfWorker() {
 type worker struct {
 	job
 	events chan event
-	cycle  *cycle // between begin and end; of the orders' goroutine alone
+	cycle  *cycle // the current one; used only by the goroutine of execute
 }
 
-// write writes events as they come: what was said before a SIGKILL is known.
-func (w *worker) write() {
+// writeEvents writes events to standard output as soon as they come, because the process may be
+// killed at any moment.
+func (w *worker) writeEvents() {
 	out := bufio.NewWriter(os.Stdout)
 	encoder := json.NewEncoder(out)
 	for e := range w.events {
@@ -103,9 +107,9 @@ func (w *worker) write() {
 	}
 }
 
-// beat tells of times in which the process did not run: a goroutine that sleeps
-// for a moment sleeps for longer.
-func (w *worker) beat() {
+// recordStalls records times in which the process did not run: then its own short sleeps take
+// longer.
+func (w *worker) recordStalls() {
 	const period, late = 2 * time.Millisecond, 2 * time.Millisecond
 	for last := now(); ; {
 		time.Sleep(period)
@@ -118,7 +122,8 @@ func (w *worker) beat() {
 	}
 }
 
-func (w *worker) obey(input io.Reader) error {
+// execute executes the orders in input.
+func (w *worker) execute(input io.Reader) error {
 	orders := json.NewDecoder(input)
 	idle := runtime.NumGoroutine()
 	for {
@@ -137,55 +142,56 @@ func (w *worker) obey(input io.Reader) error {
 			}
 		case "exhaust":
 			if c := w.cycle; c != nil {
-				c.app.Go(func() { c.exhaust(o.For) })
+				c.others.Go(func() { c.exhaust(o.For) })
 			}
 		case "burst":
-			if c := w.cycle; c != nil { // else it has just been started
-				c.turns.Go(func() { c.handOn(o.Name, o.Seed, o.For) })
+			if c := w.cycle; c != nil { // nil if the process has only just been started
+				c.clients.Go(func() { c.repeatBursts(o.Name, o.Seed, o.For) })
 			}
 		case "attach":
 			if c := w.cycle; c != nil && !c.draining {
-				c.turns.Go(func() { c.receive(rand.New(rand.NewPCG(o.Seed, 0)), *o.Hold) })
+				c.clients.Go(func() { c.attach(rand.New(rand.NewPCG(o.Seed, 0)), *o.Hold) })
 			}
 		case "drain":
 			c := w.cycle
 			c.draining = true
-			c.app.Go(func() {
+			c.others.Go(func() {
 				c.stop()
-				c.turns.Wait()
+				c.clients.Wait()
 				w.events <- event{Kind: "drained", Holder: w.Worker}
 			})
-		case "end":
-			w.cycle.end(idle)
+		case "close":
+			w.cycle.close(idle)
 		}
 	}
 }
 
-// A cycle is what a worker does between begin and end.
+// A cycle is a worker's part of a cycle, from the order begin to the order close.
 type cycle struct {
-	w      *worker
-	order  order
-	db     *sql.DB
-	ctx    context.Context // ends with drain
-	stop   context.CancelFunc
-	turns  sync.WaitGroup
-	app    sync.WaitGroup // the other goroutines
-	locker atomic.Pointer[identified]
-	serial atomic.Int64
-	ids    atomic.Int64 // of holds
+	w       *worker
+	order   order
+	db      *sql.DB
+	ctx     context.Context // ends with the order drain
+	stop    context.CancelFunc
+	clients sync.WaitGroup // goroutines that use locks
+	others  sync.WaitGroup // all other goroutines
+	locker  atomic.Pointer[identifiedLocker]
+	lockers atomic.Int64 // number of Lockers so far
+	holds   atomic.Int64 // number of holds so far
 
-	draining bool // of the orders' goroutine alone
+	draining bool // used only by the goroutine of execute
 
-	mu     sync.Mutex // guards the following
+	mu     sync.Mutex // protects following fields
 	counts counts
 }
 
-// identified is a Locker with its identity.
-type identified struct {
+// An identifiedLocker is a Locker with its identity.
+type identifiedLocker struct {
 	*mysqllock.Locker
 	holder string
 }
 
+// begin opens the pool and the Locker of a cycle, and starts its clients.
 func (w *worker) begin(o order) (*cycle, error) {
 	config, err := mysql.ParseDSN(w.DSN)
 	if err != nil {
@@ -199,53 +205,53 @@ func (w *worker) begin(o order) (*cycle, error) {
 	c.db.SetMaxOpenConns(o.Pool)
 	c.db.SetMaxIdleConns(o.Pool)
 	c.ctx, c.stop = context.WithCancel(context.Background())
-	c.renew()
-	for i := range turnTakers {
-		c.turns.Go(func() {
+	c.replaceLocker()
+	for i := range clientsPerWorker {
+		c.clients.Go(func() {
 			r := rand.New(rand.NewPCG(o.Seed, uint64(i)))
 			for c.ctx.Err() == nil {
-				c.turn(r)
+				c.operate(r)
 			}
 		})
 	}
-	for i := range runners {
+	for i := range fastClientsPerWorker {
 		if o.Calm {
 			break
 		}
-		c.turns.Go(func() { c.run(rand.New(rand.NewPCG(o.Seed, uint64(turnTakers+i)))) })
+		c.clients.Go(func() { c.operateFast(rand.New(rand.NewPCG(o.Seed, uint64(clientsPerWorker+i)))) })
 	}
-	c.turns.Go(func() { c.disturb(rand.New(rand.NewPCG(o.Seed, turnTakers+runners))) })
+	c.clients.Go(func() { c.administer(rand.New(rand.NewPCG(o.Seed, clientsPerWorker+fastClientsPerWorker))) })
 	return c, nil
 }
 
-// renew makes a new Locker the present one and returns the last.
-func (c *cycle) renew() (last *identified) {
-	holder := fmt.Sprintf("%s/%d.%d", c.w.Worker, c.order.Seed%1e6, c.serial.Add(1))
+// replaceLocker makes a new Locker the current one and returns the last one.
+func (c *cycle) replaceLocker() (last *identifiedLocker) {
+	holder := fmt.Sprintf("%s/%d.%d", c.w.Worker, c.order.Seed%1e6, c.lockers.Add(1))
 	l, err := mysqllock.New(c.db, mysqllock.WithLease(c.order.Lease), mysqllock.WithIdentity(holder))
 	if err != nil {
 		panic(err)
 	}
-	return c.locker.Swap(&identified{l, holder})
+	return c.locker.Swap(&identifiedLocker{l, holder})
 }
 
-// disturb closes Lockers, forces locks open and purges, now and then.
-func (c *cycle) disturb(r *rand.Rand) {
+// administer replaces the Locker, forces locks, purges and reads the table, at random times.
+func (c *cycle) administer(r *rand.Rand) {
 	for c.ctx.Err() == nil {
 		c.sleep(c.ctx, exponential(r, 700*time.Millisecond))
 		l := c.locker.Load()
 		ctx, cancel := context.WithTimeout(context.Background(), exponential(r, 500*time.Millisecond)+time.Millisecond)
 		switch n := r.IntN(10); {
-		case n < 2 && !c.order.Calm && !c.order.Stay:
-			last := c.renew()
+		case n < 2 && !c.order.Calm && !c.order.KeepLocker:
+			last := c.replaceLocker()
 			if err := last.Close(); err != nil {
-				c.tell(event{Kind: "gaveup", Holder: last.holder, Outcome: err.Error()})
+				c.record(event{Kind: "gaveup", Holder: last.holder, Outcome: err.Error()})
 				c.count("closes with an error")
 			}
 			c.count("closes")
 		case n < 5 && !c.order.Calm:
-			name := c.order.Names.pickLock(r) // there is no method that frees permits by force
+			name := c.order.Names.pickLock(r) // not a semaphore: there is no ForceUnlock for permits
 			e := event{Kind: "forcing", Holder: l.holder, Name: name, Call: now()}
-			c.tell(e)
+			c.record(e)
 			held, err := l.ForceUnlock(ctx, name)
 			e.Kind, e.Ret, e.Outcome = "force", now(), "free"
 			switch {
@@ -255,11 +261,11 @@ func (c *cycle) disturb(r *rand.Rand) {
 				e.Outcome = "freed"
 				c.count("forced")
 			}
-			c.tell(e)
-			if held { // who was forced may be about to commit
-				if h := c.take(ctx, r, l, name, time.Second, time.Second); h != nil {
-					h.guarded()
-					h.giveBack()
+			c.record(e)
+			if held { // write at once: the former holder may be about to commit
+				if h := c.acquire(ctx, r, l, name, time.Second, time.Second); h != nil {
+					h.writeGuarded()
+					h.unlock()
 				}
 			}
 		case n < 8:
@@ -267,13 +273,13 @@ func (c *cycle) disturb(r *rand.Rand) {
 			deleted, _ := l.Purge(ctx, idle)
 			c.add("rows purged", deleted)
 		default:
-			c.look(ctx, r, l)
+			c.inspect(ctx, r, l)
 		}
 		cancel()
 	}
 }
 
-// exhaust takes the connections of the pool, as an application may.
+// exhaust uses all connections of the pool, as an application may, for d.
 func (c *cycle) exhaust(d time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
@@ -290,13 +296,14 @@ func (c *cycle) exhaust(d time.Duration) {
 	}
 }
 
-// end closes everything and looks for goroutines that are left.
-func (c *cycle) end(idle int) {
-	c.turns.Wait()
-	c.app.Wait()
+// close closes the Locker and the pool, and reports leaked goroutines. idle is the number of
+// goroutines before the cycle.
+func (c *cycle) close(idle int) {
+	c.clients.Wait()
+	c.others.Wait()
 	l := c.locker.Load()
 	if err := l.Close(); err != nil {
-		c.wrong(l.holder, "", "Close, with the database well: "+err.Error())
+		c.recordWrong(l.holder, "", "Close, without a fault: "+err.Error())
 	}
 	c.db.Close()
 	deadline := now().add(3 * time.Second)
@@ -306,15 +313,35 @@ func (c *cycle) end(idle int) {
 	if n := runtime.NumGoroutine(); n > idle {
 		var stacks strings.Builder
 		pprof.Lookup("goroutine").WriteTo(&stacks, 1)
-		c.wrong(l.holder, "", fmt.Sprintf("%d goroutines before, %d after:\n%s", idle, n, &stacks))
+		c.recordWrong(l.holder, "", fmt.Sprintf("%d goroutines before, %d after:\n%s", idle, n, &stacks))
 	}
-	c.tell(event{Kind: "ended", Holder: c.w.Worker, Counts: c.counts})
+	c.record(event{Kind: "closed", Holder: c.w.Worker, Counts: c.counts})
 }
 
-func (c *cycle) tell(e event) { c.w.events <- e }
+// inspect reads what operators read, and checks the result of Holders.
+func (c *cycle) inspect(ctx context.Context, r *rand.Rand, l *identifiedLocker) {
+	name := c.order.Names.pick(r)
+	l.Inspect(ctx, name)
+	l.List(ctx)
+	if !isSemaphore(name) {
+		return
+	}
+	infos, err := l.Semaphore(name, limitOf(name)).Holders(ctx)
+	slots := map[int]bool{}
+	for _, i := range infos {
+		if err == nil && (slots[i.Slot] || i.Slot < 1 || i.Slot > maxLimit || i.Name != name || !i.Held) {
+			c.recordWrong(l.holder, name, fmt.Sprintf("Holders: %+v", infos))
+			return
+		}
+		slots[i.Slot] = true
+	}
+}
 
-func (c *cycle) wrong(holder, name, what string) {
-	c.tell(event{Kind: "wrong", Holder: holder, Name: name, Outcome: what})
+func (c *cycle) record(e event) { c.w.events <- e }
+
+// recordWrong records a wrong result of the library.
+func (c *cycle) recordWrong(holder, name, what string) {
+	c.record(event{Kind: "wrong", Holder: holder, Name: name, Outcome: what})
 }
 
 func (c *cycle) count(what string) { c.add(what, 1) }
@@ -325,7 +352,7 @@ func (c *cycle) add(what string, n int64) {
 	c.counts[what] += n
 }
 
-// sleep sleeps until ctx ends.
+// sleep sleeps for d, or until ctx ends.
 func (c *cycle) sleep(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return
@@ -338,7 +365,7 @@ func (c *cycle) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// exponential is a random time of a mean.
+// exponential returns a random, exponentially distributed duration.
 func exponential(r *rand.Rand, mean time.Duration) time.Duration {
 	return time.Duration(r.ExpFloat64() * float64(mean))
 }

@@ -2,23 +2,23 @@ package main
 
 import "fmt"
 
-// A write is one line of a log that a transaction wrote with what it changed:
-// the order of the lines is the order of the commits.
+// A write is a line of a log table, which a transaction writes together with its change. The lines
+// are in the order of the commits.
 type write struct {
 	name  string
 	token uint64
-	value uint64 // what it made of the guarded row, or has read there
-	read  bool
+	value uint64 // that the transaction wrote to the guarded row, or read there
+	read  bool   // whether it only read
 }
 
-// A written is what the last write to a row left.
+// A written is the state of a row after the writes so far.
 type written struct {
-	token, value uint64
+	token, value uint64 // of the last write
 	read         uint64 // the highest token of a reader
 }
 
-// checkRegister finds writes to the fenced register with a token below one that
-// it had seen. It brings state up to date.
+// checkRegister reports writes to the fenced register with a token below one that the register had
+// seen. It updates state.
 func checkRegister(log []write, state map[string]written) (found []violation) {
 	for _, w := range log {
 		if last := state[w.name]; w.token < last.token {
@@ -29,8 +29,9 @@ func checkRegister(log []write, state map[string]written) (found []violation) {
 	return found
 }
 
-// checkGuarded finds guarded transactions of stale holders, and lost updates: each adds one to
-// what it has read, or, of those that hold the lock shared, reads alone.
+// checkGuarded reports guarded transactions of stale holders, and lost updates. A transaction adds
+// one to the value that it read, or only reads if its lock is shared. rows has the values at the
+// end. checkGuarded updates state.
 func checkGuarded(log []write, rows map[string]uint64, state map[string]written) (found []violation) {
 	for _, w := range log {
 		last := state[w.name]

@@ -8,43 +8,42 @@ import (
 	"time"
 )
 
-// conn is one client's connection and the one to the server that belongs to it.
+// A conn forwards one client's connection to the server.
 //
-// In each direction one goroutine reads and counts, another writes after the
-// delay; between them is a queue, so that a delay of one piece does not delay
-// the reading of the next.
+// In each direction, one goroutine reads and counts, and another writes after the delay. A queue
+// between them lets the reader go on while a chunk is delayed.
 type conn struct {
 	proxy  *Proxy
 	client *net.TCPConn
 	server *net.TCPConn // nil until run has dialled
 
 	once sync.Once
-	done chan struct{} // closed by end
+	done chan struct{} // closed when the connection is closed or cut
 
-	// Guarded by proxy.mu.
-	waiting   bool   // for the reply to a command
-	reads     bool   // a SELECT was prepared, so the replies to prepared statements may be rows
-	cutReply  bool   // instead of passing it on
-	dropped   int    // replies that are not passed on: the first of those to a repeated command
-	failReply []byte // the error that replaces the reply after those
+	// proxy.mu protects following fields
+	waiting        bool   // a command was sent, and its reply has not begun
+	selectPrepared bool   // replies to prepared statements may be rows
+	cutReply       bool   // cut the connection when the next reply arrives
+	dropReplies    int    // how many replies to drop: the first one to each repeated command
+	failReply      []byte // the error that replaces the reply after those; nil if none does
 }
 
-// A piece is some bytes in transit, or none for the end of the connection.
-type piece struct {
+// A chunk is some bytes in transit. A chunk without bytes is the end of the connection.
+type chunk struct {
 	bytes []byte
 	due   time.Time
-	cut   bool // the connection, when they have arrived
+	cut   bool // cut the connection when the bytes have been written
 }
 
-// queueLength limits how much is in transit; the sender waits with the rest.
+// queueLength limits the number of chunks in transit. If the queue is full, its reader waits.
 const queueLength = 1024
 
 func (c *conn) run() {
-	defer c.end()
+	defer c.close()
 	c.proxy.mu.Lock()
-	hole, backend := c.proxy.hole, c.proxy.backend
+	blackHole, backend := c.proxy.blackHole, c.proxy.backend
 	c.proxy.mu.Unlock()
-	if hole {
+	if blackHole {
 		<-c.done
 		return
 	}
@@ -54,39 +53,39 @@ func (c *conn) run() {
 		return
 	}
 	c.server = server.(*net.TCPConn)
-	up, down := make(chan piece, queueLength), make(chan piece, queueLength)
+	up, down := make(chan chunk, queueLength), make(chan chunk, queueLength)
 	var wg sync.WaitGroup
 	wg.Go(func() { c.readClient(up) })
 	wg.Go(func() { c.write(c.server, up) })
 	wg.Go(func() { c.readServer(down) })
 	wg.Go(func() { c.write(c.client, down) })
 	<-c.done
-	c.server.Close() // an orderly end: the server executes what it was sent
+	c.server.Close() // not a reset: the server executes what it was sent
 	wg.Wait()
 }
 
-// end closes the connection and takes it off the proxy's list.
-func (c *conn) end() { c.once.Do(func() { c.leave((*net.TCPConn).Close) }) }
+// close closes the connection and removes it from the proxy.
+func (c *conn) close() { c.once.Do(func() { c.closeBy((*net.TCPConn).Close) }) }
 
-// cut ends the connection in a way that the client sees as an error.
-func (c *conn) cut() { c.once.Do(func() { c.leave(reset) }) }
+// cut does the same, but by a reset, which the client sees as an error.
+func (c *conn) cut() { c.once.Do(func() { c.closeBy(reset) }) }
 
-func (c *conn) leave(shut func(*net.TCPConn) error) {
+func (c *conn) closeBy(closeClient func(*net.TCPConn) error) {
 	c.proxy.mu.Lock()
 	delete(c.proxy.conns, c)
 	c.proxy.mu.Unlock()
 	close(c.done)
-	shut(c.client)
+	closeClient(c.client)
 }
 
-// reset closes a connection by a reset, and drops what was not sent yet.
+// reset closes a connection by a reset, and discards unsent bytes.
 func reset(conn *net.TCPConn) error {
 	conn.SetLinger(0)
 	return conn.Close()
 }
 
-// readClient reads packets, counts the commands among them and queues them all. It closes the queue.
-func (c *conn) readClient(queue chan<- piece) {
+// readClient reads the client's packets and queues them. It closes the queue.
+func (c *conn) readClient(queue chan<- chunk) {
 	defer close(queue)
 	packets := packetReader{r: bufio.NewReader(c.client)}
 	for {
@@ -95,16 +94,16 @@ func (c *conn) readClient(queue chan<- piece) {
 			c.enqueue(queue, nil, false)
 			return
 		}
-		cut, again := c.count(&packet)
-		if again && !c.enqueue(queue, packet.bytes, false) || !c.enqueue(queue, packet.bytes, cut) {
+		cut, repeat := c.handle(&packet)
+		if repeat && !c.enqueue(queue, packet.bytes, false) || !c.enqueue(queue, packet.bytes, cut) {
 			return
 		}
 	}
 }
 
-// count counts a client's packet, and reports whether the connection must be cut when it has arrived, and
-// whether it must be sent twice.
-func (c *conn) count(packet *packet) (cut, again bool) {
+// handle counts a client's packet and applies the faults that concern it. It reports whether to
+// cut the connection when the server has the packet, and whether to send the packet twice.
+func (c *conn) handle(packet *packet) (cut, repeat bool) {
 	if !packet.command || packet.name == comQuit {
 		return false, false
 	}
@@ -116,32 +115,33 @@ func (c *conn) count(packet *packet) (cut, again bool) {
 		p.queries = append(p.queries, string(packet.args))
 	}
 	if packet.name == comStmtExecute && p.forget {
-		copy(packet.args, "\xff\xff\xff\x00") // the id
+		copy(packet.args, "\xff\xff\xff\x00") // an unknown statement id
 	}
 	if packet.name == comStmtClose || packet.name == comStmtSendLongData {
-		return false, false // nothing is replied
+		return false, false // they have no reply
 	}
 	if !c.waiting {
 		c.waiting = true
 		p.roundTrips++
 	}
 	cut, p.cutCommand = p.cutCommand, false
-	c.cutReply, p.cutReply = c.cutReply || p.cutReply || cut, false // a reply can be quicker than the cut
-	rows := packet.name == comStmtExecute && c.reads
+	// If cut is set, cut the reply as well: it may arrive before the connection is cut.
+	c.cutReply, p.cutReply = c.cutReply || p.cutReply || cut, false
+	rows := packet.name == comStmtExecute && c.selectPrepared // the reply may have several packets
 	switch packet.name {
 	case comQuery:
 		rows = selects.Match(packet.args)
 	case comStmtPrepare:
-		c.reads, rows = c.reads || selects.Match(packet.args), true // its reply has several packets, too
+		c.selectPrepared, rows = c.selectPrepared || selects.Match(packet.args), true
 	}
-	again = p.repeat && !rows
+	repeat = p.repeat && !rows
 	if p.interfere != nil && (packet.name == comQuery || packet.name == comStmtExecute && !rows) {
 		query := ""
 		if packet.name == comQuery {
 			query = string(packet.args)
 		}
 		i := p.interfere(query)
-		again = again || i.Repeat
+		repeat = repeat || i.Repeat
 		if i.Error != 0 {
 			c.failReply = errorPacket(i.Error, "an error of the proxy")
 			if i.NotSent {
@@ -149,22 +149,22 @@ func (c *conn) count(packet *packet) (cut, again bool) {
 			}
 		}
 	}
-	if again {
-		c.dropped++
+	if repeat {
+		c.dropReplies++
 	}
 	if p.failReply != nil {
 		c.failReply, p.failReply = p.failReply, nil
 	}
-	return cut, again
+	return cut, repeat
 }
 
-// selects matches statements whose reply is rows.
+// selects matches the statements that return rows.
 var selects = regexp.MustCompile(`^(/\*.*?\*/\s*)*SELECT`)
 
-// readServer reads and queues replies. It closes the queue.
-func (c *conn) readServer(queue chan<- piece) {
+// readServer reads the server's replies and queues them. It closes the queue.
+func (c *conn) readServer(queue chan<- chunk) {
 	defer close(queue)
-	var held []byte // of a reply that is not passed on as it is
+	var held []byte // the beginning of a reply that will be dropped or replaced
 	for {
 		buf := make([]byte, 16<<10)
 		n, err := c.server.Read(buf)
@@ -175,9 +175,9 @@ func (c *conn) readServer(queue chan<- piece) {
 		c.proxy.mu.Lock()
 		c.waiting = false
 		cut := c.cutReply
-		held = c.replace(append(held, buf[:n]...))
+		held = c.replaceReplies(append(held, buf[:n]...))
 		var reply []byte
-		if c.dropped == 0 && c.failReply == nil {
+		if c.dropReplies == 0 && c.failReply == nil {
 			reply, held = held, nil
 		}
 		c.proxy.mu.Unlock()
@@ -191,13 +191,13 @@ func (c *conn) readServer(queue chan<- piece) {
 	}
 }
 
-// replace drops and replaces the replies at the beginning of what the server has sent, as far as they are
-// complete. The caller holds proxy.mu.
-func (c *conn) replace(sent []byte) []byte {
-	for (c.dropped > 0 || c.failReply != nil) && len(sent) >= 4 && len(sent) >= 4+uint24(sent) {
+// replaceReplies drops and replaces the complete replies at the beginning of sent, and returns the
+// result. The caller holds proxy.mu.
+func (c *conn) replaceReplies(sent []byte) []byte {
+	for (c.dropReplies > 0 || c.failReply != nil) && len(sent) >= 4 && len(sent) >= 4+uint24(sent) {
 		rest := sent[4+uint24(sent):]
-		if c.dropped > 0 {
-			c.dropped--
+		if c.dropReplies > 0 {
+			c.dropReplies--
 			sent = rest
 			continue
 		}
@@ -206,37 +206,41 @@ func (c *conn) replace(sent []byte) []byte {
 	return sent
 }
 
-func (c *conn) enqueue(queue chan<- piece, bytes []byte, cut bool) bool {
+// enqueue queues bytes, or the end of the connection if bytes is nil. It reports false if the
+// connection has been closed.
+func (c *conn) enqueue(queue chan<- chunk, bytes []byte, cut bool) bool {
 	c.proxy.mu.Lock()
 	due := time.Now().Add(c.proxy.delay)
 	c.proxy.mu.Unlock()
 	select {
-	case queue <- piece{bytes, due, cut}:
+	case queue <- chunk{bytes, due, cut}:
 		return true
 	case <-c.done:
 		return false
 	}
 }
 
-// write passes the pieces of a queue on. When one side has ended, so does the whole connection.
-func (c *conn) write(to *net.TCPConn, queue <-chan piece) {
-	defer c.end()
-	for piece := range queue {
-		if !c.pass(piece.due) || piece.bytes == nil {
+// write writes the chunks of a queue. It closes the connection when the other side has closed its
+// own.
+func (c *conn) write(to *net.TCPConn, queue <-chan chunk) {
+	defer c.close()
+	for chunk := range queue {
+		if !c.waitToWrite(chunk.due) || chunk.bytes == nil {
 			return
 		}
-		if _, err := to.Write(piece.bytes); err != nil {
+		if _, err := to.Write(chunk.bytes); err != nil {
 			return
 		}
-		if piece.cut {
+		if chunk.cut {
 			c.cut()
 			return
 		}
 	}
 }
 
-// pass waits until what is due at a time may go on, and reports false if the connection is over before.
-func (c *conn) pass(due time.Time) bool {
+// waitToWrite waits until due, and until the proxy is not frozen. It reports false if the
+// connection is closed first; in a black hole, it waits for that.
+func (c *conn) waitToWrite(due time.Time) bool {
 	if wait := time.Until(due); wait > 0 {
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
@@ -248,17 +252,17 @@ func (c *conn) pass(due time.Time) bool {
 	}
 	for {
 		c.proxy.mu.Lock()
-		hole, thaw := c.proxy.hole, c.proxy.thaw
+		blackHole, unfrozen := c.proxy.blackHole, c.proxy.unfrozen
 		c.proxy.mu.Unlock()
 		switch {
-		case hole:
+		case blackHole:
 			<-c.done
 			return false
-		case thaw == nil:
+		case unfrozen == nil:
 			return true
 		}
 		select {
-		case <-thaw:
+		case <-unfrozen:
 		case <-c.done:
 			return false
 		}

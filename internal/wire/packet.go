@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// Commands that are treated specially.
+// The commands that the proxy distinguishes.
 const (
 	comQuit             = 0x01
 	comQuery            = 0x03
@@ -21,27 +21,26 @@ const (
 // clientCompress is the capability flag in the client's first packet.
 const clientCompress = 0x20
 
-// packet is one packet as the client sent it.
+// A packet is one packet as the client sent it.
 type packet struct {
 	bytes   []byte
-	command bool // the first packet of a command, then with:
-	name    byte
-	args    []byte
+	command bool   // whether it is the first packet of a command
+	name    byte   // the command, such as comQuery
+	args    []byte // what follows the name
 }
 
-// packetReader splits what a client sends into packets.
+// A packetReader splits what a client sends into packets.
 //
-// A packet has a header of 4 bytes: 3 for its length, 1 for its number within
-// the exchange. What the client says first has number 0 only when it begins
-// the exchange, with a command: in the handshake the server begins. If
-// compression was agreed upon, it starts after the handshake; then packets are
-// in packets, whose header begins alike, and has 3 more bytes for the
-// uncompressed length, or 0 if the content is too short to be compressed.
+// A packet has a header of 4 bytes: 3 for its length, and 1 for its sequence number within the
+// exchange. A client's packet has number 0 only if it begins an exchange, that is, a command; the
+// handshake is begun by the server. Compression, if negotiated, starts after the handshake. From
+// then on, packets are wrapped in compressed packets, whose header has the same 4 bytes, and 3 more
+// for the uncompressed length, which is 0 if the content is too short to be compressed.
 type packetReader struct {
-	r          *bufio.Reader
-	greeted    bool // the client's first packet was read
-	compress   bool // agreed upon
-	compressed bool // in force
+	r             *bufio.Reader
+	handshakeRead bool // the client's first packet was read
+	compress      bool // compression was negotiated
+	compressed    bool // compression has started
 }
 
 func (p *packetReader) next() (packet, error) {
@@ -59,8 +58,8 @@ func (p *packetReader) next() (packet, error) {
 	if _, err := io.ReadFull(p.r, raw); err != nil {
 		return packet{}, err
 	}
-	if !p.greeted {
-		p.greeted = true
+	if !p.handshakeRead {
+		p.handshakeRead = true
 		p.compress = len(raw) > 4 && raw[4]&clientCompress != 0
 	}
 	if !command {
@@ -79,7 +78,7 @@ func (p *packetReader) next() (packet, error) {
 	return packet{bytes: raw, command: true, name: content[4], args: content[5:]}, nil
 }
 
-// uncompress returns what is in a compressed packet: plain ones.
+// uncompress returns the plain packets in a compressed one.
 func uncompress(raw []byte) ([]byte, error) {
 	if uint24(raw[4:]) == 0 {
 		return raw[7:], nil
@@ -91,10 +90,10 @@ func uncompress(raw []byte) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// ping is a command that changes nothing and has a reply of one packet.
+// ping is a packet with a command that changes nothing and has a reply of one packet.
 var ping = []byte{1, 0, 0, 0, comPing}
 
-// errorPacket is a reply that reports an error.
+// errorPacket returns the packet of a reply that reports an error.
 func errorPacket(number uint16, message string) []byte {
 	content := append([]byte{0xff, byte(number), byte(number >> 8)}, "#HY000"+message...)
 	return append([]byte{byte(len(content)), byte(len(content) >> 8), 0, 1}, content...)

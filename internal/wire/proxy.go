@@ -1,5 +1,5 @@
-// Package wire is a TCP proxy in front of a MySQL server. It counts what goes
-// over the wire and injects the faults that a network can have. It does not know TLS.
+// Package wire provides a TCP proxy in front of a MySQL server. The proxy counts commands and round
+// trips, and injects faults of networks and of proxies. It does not support TLS.
 package wire
 
 import (
@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// Proxy forwards the connections that it accepts to a server. Its methods may
-// be called from several goroutines, and take effect on all its connections.
+// A Proxy forwards the connections that it accepts to a server. Its methods are safe for concurrent
+// use and affect all its connections.
 type Proxy struct {
 	listener net.Listener
-	running  sync.WaitGroup // every goroutine
+	running  sync.WaitGroup // all goroutines of the proxy
 
-	mu      sync.Mutex // guards the following fields, not held during I/O
+	mu      sync.Mutex // protects following fields; not held during I/O
 	backend string
 	conns   map[*conn]struct{}
 	closed  bool
@@ -28,16 +28,17 @@ type Proxy struct {
 
 	// Faults.
 	delay                time.Duration
-	refuse, hole         bool
-	thaw                 chan struct{} // nil if not frozen, else closed when that ends
-	cutCommand, cutReply bool          // asked for, not done yet
+	refuse, blackHole    bool
+	unfrozen             chan struct{} // closed when the freeze ends; nil if the proxy is not frozen
+	cutCommand, cutReply bool          // cut at the next command, or before the next reply
 	failReply            []byte        // the error that replaces the next reply; nil if none does
 	repeat               bool          // send commands twice
-	forget               bool          // the prepared statements
+	forget               bool          // fail executions of prepared statements
 	interfere            func(query string) Interference
 }
 
-// New returns a proxy in front of the server at a TCP address, for one test.
+// New returns a proxy in front of the server at a TCP address. It closes the proxy when the test
+// ends.
 func New(tb testing.TB, backend string) *Proxy {
 	tb.Helper()
 	p, err := Listen(backend)
@@ -59,7 +60,7 @@ func Listen(backend string) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr is the TCP address for clients.
+// Addr returns the TCP address for clients.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 func (p *Proxy) accept() {
@@ -72,7 +73,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// serve lets a new connection run by itself.
+// serve starts a goroutine that forwards a new connection.
 func (p *Proxy) serve(client *net.TCPConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,70 +87,70 @@ func (p *Proxy) serve(client *net.TCPConn) {
 	p.running.Go(c.run)
 }
 
-// Close ends the proxy and its connections, and returns when nothing of it runs any more.
+// Close closes the proxy and cuts its connections. It returns when all goroutines have ended.
 func (p *Proxy) Close() {
 	p.listener.Close()
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
-	p.Cut() // what serve lets in is seen here, or it sees closed
+	p.Cut() // serve added a concurrent connection before this, or sees that the proxy is closed
 	p.running.Wait()
 }
 
-// Connections is how many connections clients have opened, the refused ones too.
+// Connections returns how many connections clients have opened, including refused ones.
 func (p *Proxy) Connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.connections
 }
 
-// Open is how many connections are open now.
+// Open returns how many connections are open now.
 func (p *Proxy) Open() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.conns)
 }
 
-// Commands is how many commands clients have sent (COM_QUERY, COM_STMT_PREPARE
-// …; not COM_QUIT, and nothing of the handshake). A command that has no reply,
-// as COM_STMT_CLOSE, may arrive here after the client's call has returned.
+// Commands returns how many commands clients have sent, such as COM_QUERY and COM_STMT_PREPARE. It
+// counts neither COM_QUIT nor the handshake. A command without a reply, such as COM_STMT_CLOSE, may
+// be counted only after the client's call has returned.
 func (p *Proxy) Commands() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.commands
 }
 
-// RoundTrips is how many times a client has sent a command, or several without
-// waiting between them, and needed a reply.
+// RoundTrips returns how many times a client has sent a command that has a reply, where several
+// commands that are sent without waiting for replies count once.
 func (p *Proxy) RoundTrips() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.roundTrips
 }
 
-// Queries are the texts of all COM_QUERY, in the order of their arrival.
+// Queries returns the texts of all COM_QUERY commands in order of arrival.
 func (p *Proxy) Queries() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.queries)
 }
 
-// Reset sets all counters to zero; Open is none.
+// Reset sets all counters to zero, and forgets the queries. It does not affect Open.
 func (p *Proxy) Reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.connections, p.commands, p.roundTrips, p.queries = 0, 0, 0, nil
 }
 
-// SetDelay makes all that arrives from now on arrive d later, in each
-// direction. It is latency: the throughput remains.
+// SetDelay delays everything that is sent from now on by d, in each direction. It adds latency, but
+// does not limit the throughput.
 func (p *Proxy) SetDelay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
 }
 
-// Cut breaks all connections.
+// Cut cuts all connections: their clients see an error.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	conns := slices.Collect(maps.Keys(p.conns))
@@ -159,103 +160,107 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// CutAfterNextCommand breaks the connection on which the next command comes as
-// soon as the server has it. The server executes it, maybe after the client has its error.
+// CutAfterNextCommand cuts the connection of the next command as soon as the server has received
+// the command. The server executes it, maybe after the client has seen the error.
 func (p *Proxy) CutAfterNextCommand() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cutCommand = true
 }
 
-// CutBeforeNextReply breaks the connection on which the next command comes as
-// soon as the server replies. The client gets its error after the execution.
+// CutBeforeNextReply cuts the connection of the next command when the server replies. The server
+// has executed the command before the client sees the error.
 func (p *Proxy) CutBeforeNextReply() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cutReply = true
 }
 
-// FailNextReply lets the server execute the next command and passes on an error in
-// place of its reply, as a proxy does that has lost its backend. It is for commands
-// with a reply of one packet (no rows), without compression.
+// FailNextReply lets the server execute the next command and replaces its reply by an error, as a
+// proxy does when it loses its backend. The reply must be a single packet (no rows), and the
+// connection must not be compressed.
 func (p *Proxy) FailNextReply(number uint16, message string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.failReply = errorPacket(number, message)
 }
 
-// Repeat sends each command but SELECT twice while it is on, and passes on the
-// second reply alone, as a proxy does that has lost the first one. It is for
-// commands with a reply of one packet (no rows), without compression.
+// Repeat makes the proxy send each command twice while it is on, and forward only the second reply,
+// as a proxy does that has lost the first. It does not repeat SELECT, COM_STMT_PREPARE, and
+// executions on a connection on which a SELECT was prepared. All other replies must be single
+// packets, and connections must not be compressed.
 func (p *Proxy) Repeat(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.repeat = on
 }
 
-// Forget makes each execution of a prepared statement fail while it is on, as by a proxy that has
-// changed the connection to the server. It works without compression.
+// Forget makes each execution of a prepared statement fail while it is on, as behind a proxy that
+// has switched to another connection to the server. Connections must not be compressed.
 func (p *Proxy) Forget(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget = on
 }
 
-// Interference is what a proxy that knows the protocol does to one statement.
+// An Interference is what the proxy does to one statement.
 type Interference struct {
-	Repeat  bool   // send it twice and pass on the second reply alone
+	Repeat  bool   // send it twice, and forward only the second reply
 	Error   uint16 // the error that replaces the reply; 0 if none does
-	NotSent bool   // answer with Error and do not send it
+	NotSent bool   // reply with Error without sending the statement
 }
 
-// Interfere calls choose for each statement and does what it returns; nil ends that.
-// The query of a prepared statement is ""; none is a statement of a connection on which a SELECT was
-// prepared. Interference is for statements with a reply of one packet (no rows), without
-// compression. choose must not call methods of the proxy.
+// Interfere makes the proxy call choose for each COM_QUERY, with its text, and for each execution
+// of a prepared statement, with "", and do what it returns. It does not call choose for executions
+// on a connection on which a SELECT was prepared. If choose is nil, interference ends.
+//
+// The replies to the chosen statements must be single packets (no rows), and connections must not
+// be compressed. choose must not call methods of the proxy.
 func (p *Proxy) Interfere(choose func(query string) Interference) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.interfere = choose
 }
 
-// Freeze holds all bytes in both directions while it is on; afterwards they are forwarded.
+// Freeze makes the proxy hold all bytes back, in both directions, while it is on, and forward them
+// afterwards.
 func (p *Proxy) Freeze(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case on && p.thaw == nil:
-		p.thaw = make(chan struct{})
-	case !on && p.thaw != nil:
-		close(p.thaw)
-		p.thaw = nil
+	case on && p.unfrozen == nil:
+		p.unfrozen = make(chan struct{})
+	case !on && p.unfrozen != nil:
+		close(p.unfrozen)
+		p.unfrozen = nil
 	}
 }
 
-// BlackHole drops all bytes in both directions while it is on, and neither side
-// notices; new connections are accepted and not served. When it is switched
-// off, the connections that existed meanwhile break.
+// BlackHole makes the proxy drop all bytes, in both directions, while it is on, without an error on
+// either side; it accepts new connections but does not forward them. When BlackHole is switched
+// off, it cuts all connections that are open.
 func (p *Proxy) BlackHole(on bool) {
 	p.mu.Lock()
 	var conns []*conn
-	if p.hole && !on {
+	if p.blackHole && !on {
 		conns = slices.Collect(maps.Keys(p.conns))
 	}
-	p.hole = on
+	p.blackHole = on
 	p.mu.Unlock()
 	for _, c := range conns {
 		c.cut()
 	}
 }
 
-// Redirect makes new connections go to another server, as an address that moves
-// with the primary does. Open ones stay where they are, until Cut.
+// Redirect forwards new connections to another server, as a virtual IP address does after a
+// failover. Open connections are not affected.
 func (p *Proxy) Redirect(backend string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.backend = backend
 }
 
-// Refuse breaks new connections at once while it is on.
+// Refuse makes the proxy reset new connections while it is on.
 func (p *Proxy) Refuse(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { mysqltest.Main(m) }
 
-// eachKind runs a test for every kind of server, with a proxy in front of it
-// and a pool of one connection through it, which is open.
+// eachKind runs a test on every kind of server, with a proxy in front of it and a pool of one
+// connection through the proxy. The connection is open already.
 func eachKind(t *testing.T, params string, test func(t *testing.T, p *wire.Proxy, db *sql.DB)) {
 	for _, kind := range mysqltest.Kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -35,7 +35,7 @@ func eachKind(t *testing.T, params string, test func(t *testing.T, p *wire.Proxy
 	}
 }
 
-// open opens a server's DSN, but through the proxy.
+// open opens a database through the proxy. dsn and addr are the server's.
 func open(t *testing.T, p *wire.Proxy, dsn, addr string) *sql.DB {
 	db, err := sql.Open("mysql", strings.Replace(dsn, addr, p.Addr(), 1))
 	require.NoError(t, err)
@@ -43,7 +43,8 @@ func open(t *testing.T, p *wire.Proxy, dsn, addr string) *sql.DB {
 	return db
 }
 
-// requireCounts waits for the commands that have no reply, as COM_STMT_CLOSE.
+// requireCounts requires the numbers of commands and round trips since the last Reset. It waits
+// for the commands, because those without a reply, such as COM_STMT_CLOSE, may arrive late.
 func requireCounts(t *testing.T, p *wire.Proxy, commands, roundTrips int) {
 	t.Helper()
 	require.Eventually(t, func() bool { return p.Commands() >= commands }, 10*time.Second, time.Millisecond)
@@ -51,8 +52,8 @@ func requireCounts(t *testing.T, p *wire.Proxy, commands, roundTrips int) {
 	require.Equal(t, roundTrips, p.RoundTrips(), "round trips")
 }
 
-// blocked requires that a statement gets no answer for a while.
-func blocked(t *testing.T, db *sql.DB) {
+// requireNoReply requires that a statement gets no reply within 100 ms.
+func requireNoReply(t *testing.T, db *sql.DB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -71,7 +72,7 @@ func testCounts(t *testing.T, p *wire.Proxy, db *sql.DB) {
 	requireCounts(t, p, 1, 1)
 	require.Equal(t, []string{"SELECT 1"}, p.Queries())
 
-	// prepare, execute, close; the last has no reply
+	// The driver prepares, executes and closes the statement. Only the close has no reply.
 	require.NoError(t, db.QueryRow("SELECT ?", 2).Scan(&n))
 	require.Equal(t, 2, n)
 	requireCounts(t, p, 4, 3)
@@ -106,8 +107,8 @@ func testCounts(t *testing.T, p *wire.Proxy, db *sql.DB) {
 	require.Empty(t, p.Queries())
 }
 
-// A large statement and a large result are one command and one round trip.
-func TestCountsOfLarge(t *testing.T) {
+// A large statement with a large result counts as one command and one round trip.
+func TestCountsOfLargeStatements(t *testing.T) {
 	for _, params := range []string{"", "compress=true"} {
 		eachKind(t, params, func(t *testing.T, p *wire.Proxy, db *sql.DB) {
 			const size = 300_000
@@ -147,14 +148,14 @@ func TestConnections(t *testing.T) {
 			require.NoError(t, err)
 			conns = append(conns, conn)
 		}
-		require.Equal(t, 2, p.Connections(), "one was open already")
+		require.Equal(t, 2, p.Connections(), "the first connection was open already")
 		require.Equal(t, 3, p.Open())
 		for _, conn := range conns {
 			require.NoError(t, conn.Close())
 		}
 		require.NoError(t, db.Close())
 		require.Eventually(t, func() bool { return p.Open() == 0 }, 10*time.Second, time.Millisecond)
-		requireCounts(t, p, 0, 0) // neither the handshakes nor COM_QUIT
+		requireCounts(t, p, 0, 0) // handshakes and COM_QUIT do not count
 	})
 }
 
@@ -167,7 +168,7 @@ func TestDelay(t *testing.T) {
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, time.Since(start), 2*delay)
 
-		// 8 MiB arrive in hundreds of pieces, which must not wait for each other.
+		// 8 MiB arrive in hundreds of chunks, whose delays must not add up.
 		start = time.Now()
 		var s string
 		require.NoError(t, db.QueryRow("SELECT REPEAT('x', 8 << 20)").Scan(&s))
@@ -210,7 +211,7 @@ func testCutAfterNextCommand(t *testing.T, p *wire.Proxy, db *sql.DB) {
 	_, err = tx.Exec("INSERT INTO t VALUES (1)")
 	require.NoError(t, err)
 
-	// The client has its error while the statement still waits for the row.
+	// The client gets its error while the statement still waits for the locked row.
 	p.CutAfterNextCommand()
 	_, err = db.Exec("INSERT INTO t VALUES (1)")
 	require.Error(t, err)
@@ -237,8 +238,8 @@ func TestCutBeforeNextReply(t *testing.T) {
 	})
 }
 
-// The client gets the error, the server has executed the command, and the
-// connection goes on.
+// FailNextReply replaces the reply to an executed command by an error, and the connection remains
+// usable.
 func TestFailNextReply(t *testing.T) {
 	eachKind(t, "", func(t *testing.T, p *wire.Proxy, db *sql.DB) {
 		_, err := db.Exec("CREATE TABLE t (id INT PRIMARY KEY)")
@@ -315,7 +316,7 @@ func TestFreeze(t *testing.T) {
 		require.NoError(t, <-inserted)
 		require.Equal(t, 0, p.Connections(), "on the same connection")
 
-		// A statement that was given up is executed nevertheless.
+		// A statement is executed even if its caller gave up while the proxy was frozen.
 		p.Freeze(true)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
@@ -343,21 +344,21 @@ func TestBlackHole(t *testing.T) {
 			failed <- err
 		}()
 		require.Eventually(t, func() bool { return p.Commands() == 2 }, 10*time.Second, time.Millisecond)
-		blocked(t, db) // a new connection
+		requireNoReply(t, db) // on a new connection
 		require.Eventually(t, func() bool { return p.Open() == 2 }, 10*time.Second, time.Millisecond)
 		p.BlackHole(false)
 		require.Error(t, <-failed)
 
 		var rows int
 		require.NoError(t, db.QueryRow("SELECT COUNT(*) FROM t").Scan(&rows))
-		require.Equal(t, 0, rows, "the statement was swallowed")
+		require.Equal(t, 0, rows, "the statement was dropped")
 	})
 }
 
 func TestRefuse(t *testing.T) {
 	eachKind(t, "", func(t *testing.T, p *wire.Proxy, db *sql.DB) {
 		p.Refuse(true)
-		require.NoError(t, db.Ping(), "the open connection remains")
+		require.NoError(t, db.Ping(), "the open connection still works")
 		p.Cut()
 		require.Error(t, db.Ping())
 		p.Refuse(false)
@@ -379,12 +380,12 @@ func TestRedirect(t *testing.T) {
 	}
 	requireVersion(mysqlServer.Version)
 	p.Redirect(mariadb.Addr())
-	requireVersion(mysqlServer.Version) // the open connection remains
+	requireVersion(mysqlServer.Version) // on the open connection
 	p.Cut()
 	requireVersion(mariadb.Version)
 }
 
-// What the server says before it closes the connection arrives.
+// The client receives what the server sends before it closes the connection.
 func TestServerCloses(t *testing.T) {
 	eachKind(t, "", func(t *testing.T, p *wire.Proxy, db *sql.DB) {
 		conn, err := net.Dial("tcp", p.Addr())
@@ -392,16 +393,16 @@ func TestServerCloses(t *testing.T) {
 		defer conn.Close()
 		_, err = conn.Write([]byte{1, 0, 0, 1, 0}) // no handshake response
 		require.NoError(t, err)
-		said := make([]byte, 0, 1024)
+		received := make([]byte, 0, 1024)
 		for {
 			buf := make([]byte, 1024)
 			n, err := conn.Read(buf)
-			said = append(said, buf[:n]...)
+			received = append(received, buf[:n]...)
 			if err != nil {
 				break
 			}
 		}
-		require.Contains(t, strings.ToLower(string(said)), "handshake")
+		require.Contains(t, strings.ToLower(string(received)), "handshake")
 		require.Eventually(t, func() bool { return p.Open() == 1 }, 10*time.Second, time.Millisecond)
 	})
 }
@@ -415,7 +416,7 @@ func TestNoServer(t *testing.T) {
 	require.Equal(t, 0, p.Open())
 }
 
-// Close ends everything, whatever it was doing.
+// Close ends all connections, whatever state they are in.
 func TestClose(t *testing.T) {
 	for name, fault := range map[string]func(p *wire.Proxy){
 		"idle":       func(p *wire.Proxy) {},
@@ -427,7 +428,7 @@ func TestClose(t *testing.T) {
 			eachKind(t, "", func(t *testing.T, p *wire.Proxy, db *sql.DB) {
 				fault(p)
 				if name != "idle" {
-					blocked(t, db)
+					requireNoReply(t, db)
 				}
 				p.Close()
 				require.Equal(t, 0, p.Open())

@@ -1,8 +1,9 @@
 /*
- * Moves the wall clock of a server: preloaded (LD_PRELOAD), it adds to
- * CLOCK_REALTIME the seconds that stand in the file TORTURE_CLOCK, 8 bytes that
- * are mapped and may change at any time. Other clocks are left alone. The time
- * at which a wait ends is moved back, so that no wait becomes an hour long.
+ * A library for LD_PRELOAD that sets the wall clock of a server. It adds to
+ * CLOCK_REALTIME the number of seconds in the file that the environment variable
+ * TORTURE_CLOCK names: 8 bytes, which are mapped into memory and may change at any
+ * time. Other clocks are not affected. The functions that wait until a given time
+ * subtract the same number, so that waits take no longer.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -59,7 +60,7 @@ time_t time(time_t *seconds)
 	return ts.tv_sec;
 }
 
-/* A time since the epoch is of the wall clock, one since boot is small. */
+/* Converts a time of the changed wall clock to real time. A small number of seconds is a monotonic time. */
 static struct timespec real(const struct timespec *until)
 {
 	struct timespec ts = *until;
@@ -72,7 +73,7 @@ int pthread_cond_timedwait(pthread_cond_t *restrict cond, pthread_mutex_t *restr
 {
 	static int (*next)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
 	if (!next) {
-		/* On x86-64 there is an older one, of another pthread_cond_t. */
+		/* On x86-64, there is an older version, for another pthread_cond_t. */
 		void *found = dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2");
 		next = found ? found : dlsym(RTLD_NEXT, "pthread_cond_timedwait");
 	}

@@ -9,16 +9,15 @@ import (
 	"strings"
 )
 
-// The wall clock of a worker cannot be moved from outside: Go reads it without
-// the C library, and no namespace of the kernel has one of its own. So workers
-// are built with a time.Now whose wall clock jumps by hours, forward and back,
-// each few seconds. Its monotonic reading remains.
+// The wall clock of a worker cannot be set from outside: Go reads it without the C library, and Linux
+// has no namespace for it. So workers are built with a time.Now whose wall clock reading jumps every
+// 3 s, by up to a day, forward and back. The monotonic reading is unchanged.
 const (
 	wallRead = "sec, nsec, mono := runtimeNow()\n"
 	wallJump = wallRead + "\tsec += [...]int64{0, 3600, -86400, 5, -5}[mono/3e9%5]\n"
 )
 
-// buildWorker builds this program with such a clock, and returns its path.
+// buildWorker builds this program with such a time.Now in dir, and returns the path of the program.
 func buildWorker(dir string) (string, error) {
 	out, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// several acquires a few locks by TryLockAll.
-func (c *cycle) several(r *rand.Rand, l *identified) {
+// lockSet acquires a few locks by TryLockAll, uses one of them, and unlocks all.
+func (c *cycle) lockSet(r *rand.Rand, l *identifiedLocker) {
 	var names []string
 	for range 2 + r.IntN(3) {
-		names = append(names, c.order.Names.pickLock(r)) // in any order, perhaps one twice
+		names = append(names, c.order.Names.pickLock(r)) // in any order; one may occur twice
 	}
 	wait := []time.Duration{0, rand.N(50 * time.Millisecond), rand.N(2 * time.Second), mysqllock.WaitForever}[r.IntN(4)]
 	lease := mysqllock.AutoRenew
@@ -27,7 +27,7 @@ func (c *cycle) several(r *rand.Rand, l *identified) {
 	set, err := l.TryLockAll(ctx, names, wait, lease)
 	e.Ret = now()
 	if err != nil {
-		c.failed("TryLockAll", err)
+		c.countError("TryLockAll", err)
 		return
 	}
 	c.count("sets acquired")
@@ -38,46 +38,46 @@ func (c *cycle) several(r *rand.Rand, l *identified) {
 			continue
 		}
 		seen[name] = true
-		k := set.Lock(name)
-		if k == nil {
-			c.wrong(l.holder, name, "not in the set")
+		lock := set.Lock(name)
+		if lock == nil {
+			c.recordWrong(l.holder, name, "not in the set")
 			continue
 		}
 		e.Name = name
-		holds = append(holds, c.granted(r, l, k, e, lease))
+		holds = append(holds, c.beginHold(r, l, lock, e, lease))
 	}
 	if at := now(); set.Err() == nil {
 		for _, h := range holds {
-			h.trusted(at)
+			h.recordTrust(at)
 		}
 	}
 	one := holds[r.IntN(len(holds))]
 	switch r.IntN(4) {
 	case 0:
-		one.guarded()
+		one.writeGuarded()
 	case 1:
 		one.keep(rand.N(50 * time.Millisecond))
 	}
 	for len(holds) > 0 && r.IntN(4) == 0 {
-		holds[0].giveBack()
+		holds[0].unlock()
 		holds = holds[1:]
 	}
 	ends := make([]event, len(holds))
 	for i, h := range holds {
-		ends[i] = h.ending()
+		ends[i] = h.endEvent()
 	}
 	err = set.Unlock()
 	if errors.Is(err, mysqllock.ErrNotHeld) {
-		c.wrong(l.holder, names[0], fmt.Sprintf("the first Unlock of a set: %v", err))
+		c.recordWrong(l.holder, names[0], fmt.Sprintf("the first Unlock of a set: %v", err))
 	}
 	for i, h := range holds {
 		ends[i].Ret = now()
 		switch {
 		case err == nil:
-			h.ended(ends[i], nil)
-		default: // of one of them; of which is unknown here
+			h.recordEnd(ends[i], nil)
+		default: // the error does not report which locks it concerns
 			ends[i].Outcome = "closed"
-			c.tell(ends[i])
+			c.record(ends[i])
 		}
 	}
 }
