@@ -1,6 +1,6 @@
 package main
 
-// combined are the conditions of requests that share a statement.
+// combined has mutations of requests that share a statement.
 var combined = []mutation{
 	{
 		"requests that are pending together share a statement", "internal/store/combine.go",

@@ -1,6 +1,6 @@
 package main
 
-// Releases that grant the row to the next process.
+// directHandoffs has mutations of releases that grant the row to the next process.
 var directHandoffs = []mutation{
 	{
 		"a grant is read although its prepared read was forgotten", "internal/store/listen.go",

@@ -1,6 +1,6 @@
 package main
 
-// Shared locks: admit and join, claim and promote, downgrade.
+// shared has mutations of shared locks: admit and join, claim and promote, downgrade.
 var shared = []mutation{
 	{
 		"a phase has tokens above those of the exclusive holds before it", "internal/store/sql/admit.sql",
@@ -624,7 +624,7 @@ var shared = []mutation{
 	},
 }
 
-// Semaphores.
+// permits has mutations of semaphores.
 var permits = []mutation{
 	{
 		"no permit beyond the limit", "internal/store/permit.go",
@@ -793,7 +793,7 @@ var permits = []mutation{
 	},
 }
 
-// Batches of TryLockAll.
+// batches has mutations of TryLockAll.
 var batches = []mutation{
 	{
 		"expiry check in a batch", "internal/store/sql/fragments/plain.sql",
@@ -1027,7 +1027,7 @@ var batches = []mutation{
 	},
 }
 
-// The wait queue within a process, beside shared holds.
+// waitQueues has mutations of the wait queue within a process that concern shared waiters.
 var waitQueues = []mutation{
 	{
 		"a shared waiter takes no offer", "internal/queue/queue.go",
@@ -1081,7 +1081,7 @@ var waitQueues = []mutation{
 	},
 }
 
-// UnlockAfter, Detach and Attach.
+// handovers has mutations of UnlockAfter, Detach and Attach.
 var handovers = []mutation{
 	{
 		"an UnlockAfter that is sent twice recognizes the row", "internal/store/sql/release_after.sql",

@@ -4,10 +4,10 @@ import "slices"
 
 // A mutation removes one condition from the source of the library.
 type mutation struct {
-	what     string // the condition that is removed
+	what     string // describes the condition
 	file     string
-	old, new string // text of the source; old occurs in it once
-	tests    string // a pattern of tests of which one must then fail
+	old, new string // new replaces old, which occurs once in the file
+	tests    string // a pattern for go test -run; one of these tests must fail
 }
 
 var mutations = slices.Concat(general, shared, permits, batches, combined, waitQueues, directHandoffs, handovers)
