@@ -160,7 +160,7 @@ proctype Process_(byte q) {
 	do
 	/* a call begins */
 	:: d_step { p[q].at == AWAY && p[q].acquires > 0 && p[q].releasing == 0 -> p[q].at = REQUESTED; p[q].sent = now; p[q].wake = false }
-	/* sqlTakeOrEnlist */
+	/* take_or_enlist.sql */
 	:: d_step { p[q].at == REQUESTED ->
 		if
 		:: FREE -> owner = q; granted = false; until = now + LEASE; newToken(); dequeue(q);
@@ -175,7 +175,7 @@ proctype Process_(byte q) {
 	:: d_step { p[q].at == OWN && !p[q].canceled && seen[p[q].id] && p[q].ready != p[q].id -> p[q].at = WATCHING; p[q].id = 0 }
 	:: d_step { (p[q].at == OWN || p[q].at == REFUSED) && p[q].canceled -> finish(q); p[q].removal = 1 }
 	:: d_step { p[q].at == REFUSED && !p[q].canceled -> p[q].at = WATCHING; p[q].listening = true }
-	/* sqlReplace */
+	/* replace.sql */
 	:: d_step { p[q].at == REPLACING ->
 		if
 		:: owner == q && id == p[q].id -> granted = false; until = now + LEASE; newToken(); p[q].at = REPLACED; p[q].id = id; p[q].token = token
@@ -234,7 +234,7 @@ proctype Process_(byte q) {
 		until = now + LEASE; granted = false; p[q].trust = now + LEASE }
 	/* loss: the row may still show the id */
 	:: d_step { p[q].at == HOLDS && now >= p[q].trust && p[q].releasing == 0 -> p[q].releasing = p[q].id; finish(q) }
-	/* sqlReleaseToNext, with a reply or without; a copy of it that is executed late, or never */
+	/* release_to_next.sql, with a reply or without; a copy of it that is executed late, or never */
 	:: d_step { p[q].releasing > 0 && p[q].at != DEAD -> release(q, p[q].releasing, true); p[q].releasing = 0; CHECK_TRUST }
 	:: d_step { p[q].releasing > 0 && losses > 0 -> losses--; release(q, p[q].releasing, false); p[q].releasing = 0; CHECK_TRUST }
 	:: d_step { p[q].copy > 0 && p[q].releasing == 0 -> release(q, p[q].copy, false); p[q].copy = 0; CHECK_TRUST }
@@ -243,7 +243,7 @@ proctype Process_(byte q) {
 	:: d_step { p[q].at == WATCHING && cancels > 0 -> cancels--; finish(q); p[q].removal = 1 }
 	:: d_step { (p[q].at == REQUESTED || p[q].at == TAKEN || p[q].at == REFUSED || p[q].at == OWN || p[q].at == REPLACING || p[q].at == REPLACED) && !p[q].canceled && cancels > 0 ->
 		cancels--; p[q].canceled = true }
-	/* sqlRemoveWaiter, and the read after it */
+	/* remove_waiter.sql, and the read after it */
 	:: d_step { p[q].removal == 1 && p[q].at == AWAY && p[q].releasing == 0 ->
 		if
 		:: waiters[0] == q || waiters[1] == q || waiters[N-1] == q ->

@@ -166,9 +166,9 @@ inline handOff(q) {
 
 proctype Process_(byte q) {
 	do
-	/* sqlTake, sqlTakeOrEnlist */
+	/* take.sql, take_or_enlist.sql */
 	:: d_step { p[q].at == IDLE && exists && !held && MAY_GRANT && !GUARDED(token) -> new = NEXT(token, now); grant(q) }
-	/* sqlInsert reads the high-water row, and then finds a row or adds one */
+	/* insert.sql reads the high-water row, and then finds a row or adds one */
 	:: d_step { p[q].at == IDLE && !exists && MAY_GRANT ->
 		p[q].at = INSERTING; p[q].read = highWater; p[q].began = now;
 #ifndef BUG_HIGH_WATER_NOT_LOCKED
@@ -203,10 +203,10 @@ proctype Process_(byte q) {
 #else
 	:: d_step { p[q].at == HOLDING && CAN_HAND_OFF(q) && !p[q].guarded -> handOff(q) }
 #endif
-	/* sqlReplace */
+	/* replace.sql */
 	:: d_step { p[q].at == HOLDING && owner == p[q].row && exists && MAY_GRANT && !GUARDED(token) -> new = NEXT(token, now); grant(q) }
 	:: d_step { p[q].at == HOLDING && CAN_CONTINUE(q) && exists && MAY_GRANT && !GUARDED(token) -> continueRange(q) }
-	/* sqlRelease */
+	/* release.sql */
 	:: d_step { p[q].at == HOLDING ->
 		if
 		:: exists && owner == p[q].row -> owner = 0; held = false
@@ -224,7 +224,7 @@ proctype Process_(byte q) {
 proctype Transaction_(byte x) {
 	byte q = 0;
 	do
-	/* sqlGuard */
+	/* guard.sql */
 #ifdef BUG_GUARD_WITHOUT_TOKEN
 	:: d_step { t[x].at == SENT && exists -> t[x].at = OPEN; t[x].base = token }
 #else
@@ -272,7 +272,7 @@ proctype Database() {
 	:: now = 3
 	:: now = 7
 #endif
-	/* sqlForce */
+	/* force.sql */
 	:: d_step { exists && held && MAY_GRANT && !GUARDED(token) && MAY_FORCE ->
 		token = token + RANGE; owner = 0; held = false; grants++; granted = now }
 	/* Purge */

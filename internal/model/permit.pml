@@ -155,7 +155,7 @@ proctype Process_(byte q) {
 	do
 	:: d_step { p[q].at == AWAY && p[q].acquires > 0 -> p[q].at = READ }
 
-	/* sqlSemaphore */
+	/* semaphore.sql */
 	:: atomic { p[q].at == READ -> read(); p[q].wake = false;
 		p[q].others = (LIMIT(q) < SLOTS && used[SLOTS-1]); p[q].next = waiters[0];
 		if
@@ -164,7 +164,7 @@ proctype Process_(byte q) {
 		:: n < LIMIT(q) && OPEN(q, SLOTS-1) -> p[q].slot = SLOTS-1; p[q].at = TAKE
 		:: else -> refused(q)
 		fi; n = 0 }
-	/* sqlTake */
+	/* take.sql */
 	:: d_step { p[q].at == TAKE ->
 		if
 #ifdef BUG_TAKE_ANY
@@ -190,7 +190,7 @@ proctype Process_(byte q) {
 		:: else -> p[q].within = true; grant(q)
 		fi; n = 0 }
 
-	/* sqlLeaveSemaphore, then sqlSemaphore once more */
+	/* leave_semaphore.sql, then semaphore.sql once more */
 #ifdef BUG_NEXT_IS_NOT_SIGNALLED
 	:: d_step { p[q].at == LEAVE && !QUEUE_LOCKED -> dequeue(q); p[q].next = NOBODY; p[q].at = HOLDS }
 #elif defined(BUG_READ_BEFORE_LEAVING)
@@ -214,7 +214,7 @@ proctype Process_(byte q) {
 		:: else -> signalNext(q)
 		fi; n = 0; p[q].at = HOLDS }
 
-	/* sqlReleasePart locks the row of the queue, if there is one, until its commit */
+	/* release_part.sql locks the row of the queue, if there is one, until its commit */
 	:: d_step { p[q].at == HOLDS && releases > 0 -> releases--; p[q].at = RELEASE }
 	:: d_step { p[q].at == GIVE_BACK -> p[q].gaveBack = true; p[q].at = RELEASE }
 	:: d_step { p[q].at == RELEASE -> p[q].next = waiters[0]; p[q].at = RELEASING;
@@ -243,7 +243,7 @@ proctype Process_(byte q) {
 		:: else -> end(q)
 		fi }
 
-	/* sqlJoinSemaphore */
+	/* join_semaphore.sql */
 #ifdef BUG_SLEEPS_WITHOUT_LOOK
 	:: d_step { p[q].at == JOIN && !QUEUE_LOCKED -> enqueue(q); p[q].joined = true; p[q].at = SLEEP }
 #else
@@ -262,7 +262,7 @@ proctype Process_(byte q) {
 	:: d_step { p[q].at == SLEEP && p[q].again && unlocked == 0 -> p[q].again = false; p[q].at = READ }
 #endif
 
-	/* the caller gives up: sqlRemoveWaiter */
+	/* the caller gives up: remove_waiter.sql */
 	:: d_step { p[q].at == SLEEP && cancels > 0 -> cancels--; p[q].at = REMOVE }
 	:: d_step { p[q].at == REMOVE && !QUEUE_LOCKED ->
 		if

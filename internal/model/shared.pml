@@ -388,9 +388,9 @@ proctype Process_(byte q) {
 	:: d_step { p[q].at == IDLE && requests < REQUESTS -> requests++; p[q].id = requests; p[q].part = requests; p[q].at = ADMIT }
 	:: d_step { p[q].at == IDLE && requests < REQUESTS -> requests++; p[q].id = requests; p[q].part = requests; p[q].at = TAKE }
 
-	/* sqlAdmit */
+	/* admit.sql */
 	:: d_step { p[q].at == ADMIT && !held && (mode == 1 || !GUARDED) -> admit(); p[q].at = JOIN; check() }
-	/* sqlJoin */
+	/* join.sql */
 #ifdef BUG_JOIN_READS_FIRST
 	:: d_step { p[q].at == JOIN && !p[q].alone && MAY_JOIN -> p[q].alone = true; p[q].token = token }
 	:: d_step { p[q].at == JOIN && p[q].alone -> p[q].alone = false; join(q, p[q].id, p[q].token, true);
@@ -407,13 +407,13 @@ proctype Process_(byte q) {
 	:: d_step { p[q].at == JOIN && !(MAY_JOIN) && !p[q].alone -> p[q].at = ADMIT }
 	:: d_step { p[q].at == JOINED -> p[q].at = READS; check() }	/* the reply */
 
-	/* sqlTake, sqlTakeOrEnlist, sqlClaim */
+	/* take.sql, take_or_enlist.sql, claim.sql */
 	:: d_step { p[q].at == TAKE && (!held && (mode != 0 || !GUARDED) || held && owner == p[q].id) -> take(p[q].id);
 		if
 		:: yes -> granted(q, false)
 		:: else -> p[q].at = PROMOTE
 		fi; check() }
-	/* sqlPromote */
+	/* promote.sql */
 #ifdef BUG_PROMOTE_READS_FIRST
 	:: d_step { p[q].at == PROMOTE && !p[q].alone && ALONE -> p[q].alone = true }
 #endif
@@ -431,7 +431,7 @@ proctype Process_(byte q) {
 		:: else
 		fi; check() }
 	:: d_step { p[q].at == PROMOTE && owner != p[q].id -> p[q].at = TAKE; p[q].alone = false }
-	/* sqlEndShared, after the contender has marked the session dead */
+	/* end_shared.sql, after the contender has marked the session dead */
 #ifndef BUG_DEAD_ROWS_ARE_KEPT
 	:: d_step { p[q].at == PROMOTE && r[0].owner != NOBODY && !r[0].held ->
 		if
@@ -444,7 +444,7 @@ proctype Process_(byte q) {
 #endif
 	:: d_step { p[q].at == TAKEN -> p[q].at = WRITES; check() }	/* the reply */
 
-	/* sqlReplace, after the hold was lost or unlocked */
+	/* replace.sql, after the hold was lost or unlocked */
 	:: d_step { p[q].at == WRITES && requests < REQUESTS -> requests++; p[q].part = requests; p[q].at = REPLACE; p[q].forced = false }
 	:: d_step { p[q].at == REPLACE && !GUARDED && (REPLACEABLE(p[q].id) || owner == p[q].part && mode != 1) ->
 		replace(p[q].id, p[q].part); p[q].id = p[q].part; p[q].guarded = false; granted(q, false); check() }
@@ -538,7 +538,7 @@ inline endTransaction() {
 proctype Transaction_() {
 end:
 	do
-	/* sqlGuard; for a shared hold, it also reads the row of that hold */
+	/* guard.sql; for a shared hold, it also reads the row of that hold */
 	:: d_step { t.at == SENT ->
 		if
 #ifdef BUG_GUARD_OF_OWN_ROW
@@ -625,10 +625,10 @@ end:
 	:: d_step { locked[0] -> locked[0] = false }
 #endif
 #ifdef FORCE
-	/* sqlHolders */
+	/* holders.sql */
 	:: d_step { !force && !forceEnded && (held || mode != 0) -> force = true; foundToken = token;
 		found[0] = r[0].owner; found[ROWS/2] = r[ROWS/2].owner; found[ROWS-1] = r[ROWS-1].owner }
-	/* sqlSeize, sqlForce */
+	/* seize.sql, force.sql */
 	:: d_step { force && !forceEnded && !GUARDED && token == foundToken ->
 #ifndef BUG_FORCE_KEEPS_TOKEN
 		token++;
@@ -641,7 +641,7 @@ end:
 		od;
 		i = 0; check() }
 	:: d_step { force && !forceEnded && token != foundToken -> force = false; forceEnded = true }
-	/* sqlForceShared */
+	/* force_shared.sql */
 	:: d_step { force && forceEnded ->
 		if
 #ifdef BUG_FORCE_ANY_OWNER
@@ -673,7 +673,7 @@ end:
 		i = 0; force = false; found[0] = 0; found[ROWS/2] = 0; found[ROWS-1] = 0; foundToken = 0; check() }
 #endif
 #ifdef PURGE
-	/* sqlEndPhase */
+	/* end_phase.sql */
 #ifdef BUG_PURGE_IGNORES_SHARED
 	:: d_step { mode != 0 && !held && purges < PURGE ->
 #else

@@ -89,7 +89,7 @@ active proctype Releaser() {
 	do
 	:: d_step { pending && undo == NONE && pause == 0 -> undo = SENT;
 		pause = AGAIN }
-	/* sqlReleaseAll skips a locked row, and has a reply nevertheless */
+	/* release_all.sql skips a locked row, and has a reply nevertheless */
 	:: d_step { undo == SENT && !down ->
 		if
 #ifdef BUG_UNDO_ANY_OWNER

@@ -117,12 +117,12 @@ proctype Process_(byte q) {
 	/* the same while it is being removed from the queue */
 	:: d_step { p[q].at == AWAY && p[q].acquires > 0 && p[q].removal > 0 -> p[q].at = REQUESTED; p[q].wake = false;
 		p[q].enqueues = true; p[q].queued = true }
-	/* sqlTakeOrEnlist */
+	/* take_or_enlist.sql */
 	:: d_step { p[q].at == REQUESTED ->
 		if
 		:: AVAILABLE_TO(q) ->
 			owner = q; p[q].at = GRANTED;
-			if	/* sqlWaitersAfterTake also removes a first waiter that was too late */
+			if	/* waiters_after_take.sql also removes a first waiter that was too late */
 			:: waiters[0] != q && waiters[0] != NOBODY -> first = waiters[0]; dequeue(first); first = 0
 			:: else
 			fi;
@@ -159,7 +159,7 @@ proctype Process_(byte q) {
 #endif
 		fi }
 	:: d_step { p[q].at == WATCHING && p[q].wake -> p[q].wake = false; p[q].at = REQUESTED; p[q].enqueues = true; p[q].queued = true }
-	/* sqlListen reads the row and sleeps in one statement */
+	/* listen.sql reads the row and sleeps in one statement */
 	:: d_step { p[q].at == WATCHING && !p[q].asleep && !p[q].wake ->
 		p[q].listening = true;
 		if
@@ -203,7 +203,7 @@ proctype Process_(byte q) {
 	:: d_step { (p[q].at == REQUESTED || p[q].at == REFUSED || p[q].at == GRANTED) && !p[q].canceled && cancels > 0 -> cancels--; p[q].canceled = true }
 	/* the poller closes the listener when no call waits */
 	:: d_step { p[q].at == AWAY && p[q].listening -> p[q].listening = false; p[q].asleep = false }
-	/* sqlRemoveWaiter; it may remove a waiter that has joined meanwhile */
+	/* remove_waiter.sql; it may remove a waiter that has joined meanwhile */
 	:: d_step { p[q].removal == 1 && p[q].at == AWAY ->
 		if
 		:: waiters[0] == q && owner == NOBODY -> first = waiters[1]; dequeue(q);
