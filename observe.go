@@ -38,13 +38,13 @@ type Observer struct {
 
 // AcquireInfo describes how a TryLock, TryRLock, TryAcquire or Attach ended.
 type AcquireInfo struct {
-	Name      string        // of the lock or semaphore
-	Mode      string        // what was requested: "exclusive", "shared" or "permit"
-	Err       error         // what the call returned
-	Waited    time.Duration // the duration of the call
-	Token     uint64        // zero if Err is not nil
-	Reentered bool          // the owner held the lock already
-	PassedOn  bool          // handed over by another goroutine of this process, without a statement
+	Name       string        // of the lock or semaphore
+	Mode       string        // what was requested: "exclusive", "shared" or "permit"
+	Err        error         // what the call returned
+	Waited     time.Duration // the duration of the call
+	Token      uint64        // zero if Err is not nil
+	Reentered  bool          // the owner held the lock already
+	HandedOver bool          // by another goroutine of this process, without a statement
 }
 
 // Outcome is "acquired", "reentered", "not_acquired" ([ErrNotAcquired]), "unavailable"
@@ -153,7 +153,7 @@ func (all observers) acquireEnd(call *observation, name string, k *Lock, err err
 	info := AcquireInfo{Name: name, Mode: call.mode.String(), Err: err, Waited: time.Since(call.began)}
 	if k != nil {
 		info.Token, info.Reentered = k.Token(), k.reentered
-		info.PassedOn = call.mode == store.Exclusive && !k.reentered && k.hold.handedOver
+		info.HandedOver = call.mode == store.Exclusive && !k.reentered && k.hold.handedOver
 	}
 	for _, o := range all {
 		if o.AcquireEnd != nil {

@@ -73,7 +73,7 @@ func (s *witness) observer(id string) Observer {
 			return context.WithValue(ctx, seenKey{id}, "in "+name)
 		},
 		AcquireEnd: func(ctx context.Context, i AcquireInfo) {
-			s.note("%s %s %s %v after %v, token %d, handed over %v", id, i.Name, i.Outcome(), ctx.Value(seenKey{id}), i.Waited, i.Token, i.PassedOn)
+			s.note("%s %s %s %v after %v, token %d, handed over %v", id, i.Name, i.Outcome(), ctx.Value(seenKey{id}), i.Waited, i.Token, i.HandedOver)
 		},
 		HoldEnd: func(ctx context.Context, i HoldInfo) {
 			s.note("%s %s %s %v after %v, token %d", id, i.Name, i.Outcome(), ctx.Value(seenKey{id}), i.Held, i.Token)

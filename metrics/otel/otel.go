@@ -28,14 +28,14 @@ const scope = "github.com/mysqllock/mysqllock/metrics/otel"
 
 // The attributes of spans; metrics have mode and outcome alone.
 const (
-	modeKey     = attribute.Key("mysqllock.mode")
-	outcomeKey  = attribute.Key("mysqllock.outcome")
-	nameKey     = attribute.Key("mysqllock.name")
-	tokenKey    = attribute.Key("mysqllock.token")
-	waitedKey   = attribute.Key("mysqllock.waited") // seconds
-	heldKey     = attribute.Key("mysqllock.held")   // seconds
-	passedOnKey = attribute.Key("mysqllock.passed_on")
-	errorKey    = attribute.Key("error.type") // of the semantic conventions
+	modeKey       = attribute.Key("mysqllock.mode")
+	outcomeKey    = attribute.Key("mysqllock.outcome")
+	nameKey       = attribute.Key("mysqllock.name")
+	tokenKey      = attribute.Key("mysqllock.token")
+	waitedKey     = attribute.Key("mysqllock.waited") // seconds
+	heldKey       = attribute.Key("mysqllock.held")   // seconds
+	handedOverKey = attribute.Key("mysqllock.handed_over")
+	errorKey      = attribute.Key("error.type") // of the semantic conventions
 )
 
 // Option changes a default of [NewObserver] and [RegisterStats].
@@ -137,7 +137,7 @@ func (o *observer) acquireEnd(ctx context.Context, info mysqllock.AcquireInfo) {
 	span.SetAttributes(modeKey.String(info.Mode), outcomeKey.String(info.Outcome()), waitedKey.Float64(info.Waited.Seconds()))
 	switch info.Outcome() {
 	case "acquired", "reentered":
-		span.SetAttributes(tokenKey.Int64(int64(info.Token)), passedOnKey.Bool(info.PassedOn))
+		span.SetAttributes(tokenKey.Int64(int64(info.Token)), handedOverKey.Bool(info.HandedOver))
 	case "error", "unavailable":
 		span.SetAttributes(errorKey.String(errorType(info.Err)))
 		err := info.Err
@@ -201,7 +201,7 @@ func RegisterStats(locker *mysqllock.Locker, opts ...Option) (metric.Registratio
 	i.counter("mysqllock.not_acquired", "{call}", "Calls that ended while another owner held the lock.", func(s mysqllock.Stats) int64 { return s.NotAcquired })
 	i.counter("mysqllock.unavailable", "{call}", "Calls that ended while the database could not be asked or did not answer.", func(s mysqllock.Stats) int64 { return s.Unavailable })
 	i.counter("mysqllock.reentered", "{lock}", "Locks re-entered by their owner.", func(s mysqllock.Stats) int64 { return s.Reentered })
-	i.counter("mysqllock.released", "{lock}", "Locks released, or passed on inside the process.", func(s mysqllock.Stats) int64 { return s.Released })
+	i.counter("mysqllock.released", "{lock}", "Locks released, or handed over inside the process.", func(s mysqllock.Stats) int64 { return s.Released })
 	i.counter("mysqllock.lost", "{lock}", "Locks lost: the lease ended or was taken away before the release.", func(s mysqllock.Stats) int64 { return s.Lost })
 	i.counter("mysqllock.renewals", "{lease}", "Leases renewed.", func(s mysqllock.Stats) int64 { return s.Renewals })
 	i.counter("mysqllock.renewal.errors", "{statement}", "Statements that failed to renew leases.", func(s mysqllock.Stats) int64 { return s.RenewalErrors })

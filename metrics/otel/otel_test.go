@@ -142,14 +142,14 @@ func TestSpans(t *testing.T) {
 		x, err := locker.Lock(ctx, "secret", mysqllock.AutoRenew)
 		require.NoError(t, err)
 		span, got = next()
-		require.Equal(t, map[string]any{"mysqllock.mode": "exclusive", "mysqllock.outcome": "acquired", "mysqllock.token": int64(x.Token()), "mysqllock.passed_on": false}, got)
+		require.Equal(t, map[string]any{"mysqllock.mode": "exclusive", "mysqllock.outcome": "acquired", "mysqllock.token": int64(x.Token()), "mysqllock.handed_over": false}, got)
 		require.Equal(t, codes.Unset, span.Status().Code)
 
 		again, err := locker.Lock(x.Context(), "secret", mysqllock.AutoRenew)
 		require.NoError(t, err)
 		require.NoError(t, again.Unlock())
 		_, got = next()
-		require.Equal(t, map[string]any{"mysqllock.mode": "exclusive", "mysqllock.outcome": "reentered", "mysqllock.token": int64(x.Token()), "mysqllock.passed_on": false}, got)
+		require.Equal(t, map[string]any{"mysqllock.mode": "exclusive", "mysqllock.outcome": "reentered", "mysqllock.token": int64(x.Token()), "mysqllock.handed_over": false}, got)
 
 		_, err = locker.TryLock(ctx, "secret", 0, mysqllock.AutoRenew)
 		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
@@ -166,7 +166,7 @@ func TestSpans(t *testing.T) {
 		require.NoError(t, x.Unlock())
 		y := <-passed
 		_, got = next()
-		require.Equal(t, map[string]any{"mysqllock.mode": "exclusive", "mysqllock.outcome": "acquired", "mysqllock.token": int64(y.Token()), "mysqllock.passed_on": true}, got)
+		require.Equal(t, map[string]any{"mysqllock.mode": "exclusive", "mysqllock.outcome": "acquired", "mysqllock.token": int64(y.Token()), "mysqllock.handed_over": true}, got)
 
 		_, err = locker.ForceUnlock(ctx, "secret")
 		require.NoError(t, err)
@@ -233,7 +233,7 @@ func TestSeveralObservers(t *testing.T) {
 	for _, tel := range []telemetry{first, second} {
 		spans := tel.spans.Ended()
 		require.Len(t, spans, 1)
-		require.Equal(t, map[string]any{"mysqllock.mode": "exclusive", "mysqllock.outcome": "acquired", "mysqllock.token": int64(lock.Token()), "mysqllock.passed_on": false}, attributes(t, spans[0].Attributes()))
+		require.Equal(t, map[string]any{"mysqllock.mode": "exclusive", "mysqllock.outcome": "acquired", "mysqllock.token": int64(lock.Token()), "mysqllock.handed_over": false}, attributes(t, spans[0].Attributes()))
 	}
 	_, err = locker.ForceUnlock(ctx, "x")
 	require.NoError(t, err)
@@ -285,9 +285,9 @@ func TestModes(t *testing.T) {
 		spans := tel.spans.Ended()
 		require.Len(t, spans, 4)
 		for i, want := range []map[string]any{
-			{"mysqllock.mode": "shared", "mysqllock.outcome": "acquired", "mysqllock.token": int64(r.Token()), "mysqllock.passed_on": false},
+			{"mysqllock.mode": "shared", "mysqllock.outcome": "acquired", "mysqllock.token": int64(r.Token()), "mysqllock.handed_over": false},
 			{"mysqllock.mode": "exclusive", "mysqllock.outcome": "error", "error.type": "upgrade"},
-			{"mysqllock.mode": "permit", "mysqllock.outcome": "acquired", "mysqllock.token": int64(permit.Token()), "mysqllock.passed_on": false},
+			{"mysqllock.mode": "permit", "mysqllock.outcome": "acquired", "mysqllock.token": int64(permit.Token()), "mysqllock.handed_over": false},
 			{"mysqllock.mode": "permit", "mysqllock.outcome": "error", "error.type": "invalid"},
 		} {
 			require.Equal(t, want, attributes(t, spans[i].Attributes()))

@@ -37,7 +37,7 @@ var stats = []stat{
 	{"not_acquired_total", "Calls that ended while another owner held the lock.", counter, func(s mysqllock.Stats) int64 { return s.NotAcquired }},
 	{"unavailable_total", "Calls that ended while the database could not be asked or did not answer.", counter, func(s mysqllock.Stats) int64 { return s.Unavailable }},
 	{"reentered_total", "Locks re-entered by their owner.", counter, func(s mysqllock.Stats) int64 { return s.Reentered }},
-	{"released_total", "Locks released, or passed on inside the process.", counter, func(s mysqllock.Stats) int64 { return s.Released }},
+	{"released_total", "Locks released, or handed over inside the process.", counter, func(s mysqllock.Stats) int64 { return s.Released }},
 	{"lost_total", "Locks lost: the lease ended or was taken away before the release.", counter, func(s mysqllock.Stats) int64 { return s.Lost }},
 	{"renewals_total", "Leases renewed.", counter, func(s mysqllock.Stats) int64 { return s.Renewals }},
 	{"renewal_errors_total", "Statements that failed to renew leases.", counter, func(s mysqllock.Stats) int64 { return s.RenewalErrors }},
