@@ -18,13 +18,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if playRole() {
+	if runRole() {
 		return
 	}
 	os.Exit(m.Run())
 }
 
-// Every part runs and tells of every rival. How long anything took is not looked at.
+// Every part runs and reports every rival. The test checks no times.
 func TestQuick(t *testing.T) {
 	out := t.TempDir()
 	o := options{server: "mysql", parts: regexp.MustCompile(""), quick: true, dir: os.TempDir(), out: out}
@@ -38,12 +38,12 @@ func TestQuick(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(out, "README.md"))
 	require.NoError(t, err)
 	sections := strings.Split(string(text), "\n## ")
-	require.Len(t, sections, 1+1+11+1) // head, goals, parts, rivals
+	require.Len(t, sections, 1+1+11+1) // header, goals, parts, rivals
 	for _, s := range sections {
 		require.NotContains(t, s, "NaN")
 	}
 	for _, s := range sections[2 : len(sections)-1] {
-		require.Regexp(t, `\nNoise:\s+.*a flush took .* ms, a bare UPDATE .* ms, by \d+ looks`, s)
+		require.Regexp(t, `\nNoise:\s+.*a flush took .* ms, a bare UPDATE .* ms, in \d+ samples`, s)
 	}
 	for _, r := range allRivals() {
 		if missing == nil || r != redisLock && r != redSync {
@@ -52,7 +52,7 @@ func TestQuick(t *testing.T) {
 	}
 	require.Equal(t, missing != nil, strings.Contains(sections[0], "**Not measured, by `-without`: redis"), "a missing rival is named")
 
-	// What was counted does not depend on the machine.
+	// These counts do not depend on the machine.
 	require.Regexp(t, `\*\*mysqllock\*\* \|.*\| \*\*2\*\* \| \*\*2\*\* \|`, sections[2], "statements and round trips")
 	require.Regexp(t, `\| two bare UPDATEs \|.*\| 2 \| 2 \|`, sections[2])
 	require.Contains(t, sections[len(sections)-2], "0 statements", "re-entry")
@@ -71,13 +71,13 @@ func TestQuick(t *testing.T) {
 func TestNoise(t *testing.T) {
 	require.Zero(t, (&noise{}).factor())
 	n := noise{flushes: samples{2, 2, 3}, updates: samples{5, 10, 9}}
-	require.EqualValues(t, 2, n.factor(), "the worse of both")
+	require.EqualValues(t, 2, n.factor(), "the greater of both factors")
 }
 
 func TestWithout(t *testing.T) {
 	require.NoError(t, options{without: []string{"etcd", "redis"}}.checkServices())
 	require.ErrorContains(t, options{without: []string{"redis", "mysql"}}.checkServices(), "unknown")
-	require.Empty(t, new(servers).present(redisLock, redSync, etcd))
+	require.Empty(t, new(servers).available(redisLock, redSync, etcd))
 }
 
 func TestQuantile(t *testing.T) {
@@ -86,7 +86,7 @@ func TestQuantile(t *testing.T) {
 	for q, want := range map[float64]time.Duration{0: 1, 0.5: 3, 0.99: 5, 1: 5} {
 		require.Equal(t, want, s.quantile(q), q)
 	}
-	require.Equal(t, samples{5, 1, 4, 2, 3}, s, "left as it was")
+	require.Equal(t, samples{5, 1, 4, 2, 3}, s, "unchanged")
 }
 
 func TestDigits(t *testing.T) {
@@ -99,8 +99,8 @@ func TestDigits(t *testing.T) {
 	require.Equal(t, "–", digits(math.NaN()))
 }
 
-// A handoff is from a release to the next acquisition, in whatever order the
-// workers were heard.
+// A handoff lasts from a release to the next acquisition, in whatever order the events of the
+// workers arrive.
 func TestHandoffs(t *testing.T) {
 	ch := chain{acquired: samples{30, 10, 19}, released: samples{20, 25}}
 	require.Equal(t, samples{0, 5}, ch.handoffs())
@@ -108,9 +108,9 @@ func TestHandoffs(t *testing.T) {
 }
 
 func TestShares(t *testing.T) {
-	h := heat{turns: [2]int{30, 10}, time: [2]time.Duration{1, 3}}
-	turns, shared := h.shares()
-	require.Equal(t, []float64{0.25, 0.25}, []float64{turns, shared})
+	h := hotResult{acquisitions: [2]int{30, 10}, time: [2]time.Duration{1, 3}}
+	ofAcquisitions, ofTime := h.smallestShares()
+	require.Equal(t, []float64{0.25, 0.25}, []float64{ofAcquisitions, ofTime})
 }
 
 func TestScale(t *testing.T) {
@@ -129,7 +129,7 @@ func rounded(values []float64) []float64 {
 	return values
 }
 
-// A link passes bytes on, later, and counts round trips.
+// A link delays what it forwards, and counts round trips.
 func TestLink(t *testing.T) {
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

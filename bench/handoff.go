@@ -10,52 +10,53 @@ import (
 )
 
 const (
-	many      = 8  // waiting processes, where there are many
-	crewSize  = 72 // eight locks with 8 waiting processes
-	quickCrew = 9
-	maxChains = 18 // locks of a rival at the same time
-	// enoughHandoffs are how many of ours the goal for the greatest needs, in all judged rows together.
+	manyWaiting         = 8  // waiting processes in the rows with many of them
+	handoffWorkers      = 72 // enough for eight locks with a holder and 8 waiting processes each
+	quickHandoffWorkers = 9
+	maxChains           = 18 // locks of one rival that are measured at the same time
+	// enoughHandoffs is how many of our handoffs the goal for the slowest one needs, in all rows
+	// with goals together.
 	enoughHandoffs = 2000
-	judgedRows     = 4
+	rowsWithGoals  = 4
 )
 
-// holds are for how long a lock is kept before it is passed on.
-var holds = []time.Duration{5 * time.Millisecond, 100 * time.Millisecond, 2 * time.Second}
+// holdTimes are how long a lock is held before its release.
+var holdTimes = []time.Duration{5 * time.Millisecond, 100 * time.Millisecond, 2 * time.Second}
 
-// handoff measures how long a lock that is released is nobody's while other
-// processes wait for it.
+// handoff measures the time from the release of a lock in one process to its acquisition in
+// another one, which waits for it.
 func (b *bench) handoff() error {
 	s := b.report.section("Handoff to another process", fmt.Sprintf(`
-From the return of release in one process to that of acquire in another, while 1
-or %d processes wait, ms. A lock is held for the given time, more or less by up
-to a quarter at random. A process that has released waits again as soon as another
-process has the lock. Statements are all that the server got, per handoff, where
-only one of the rivals used it. Extra ones are those beyond the acquire, the
-release, and what the waiting of the processes costs by itself, which is in the
-table above.`, many))
+Time from the return of release in one process to the return of acquire in
+another, in ms, while 1 or %d processes wait. Each hold lasts the given time ± a
+random part of up to a quarter. A process that has released the lock waits for it
+again as soon as another process has acquired it. Statements are all those that the
+server received, per handoff, if no other rival used it at the same time. Extra
+statements are those besides the acquire, the release and what waiting costs
+anyway, which the table above shows.`, manyWaiting))
 	s.table = newTable("", "hold", "waiting", "p50", "p90", "p99", "max", "handoffs", "statements", "extra")
-	team, err := newCrew(b.servers.sites, pick(b, crewSize, quickCrew))
+	group, err := startWorkers(b.servers.endpoints, pick(b, handoffWorkers, quickHandoffWorkers))
 	if err != nil {
 		return err
 	}
-	defer team.dismiss()
-	rivals := b.servers.present(ourselves, polling, getLock, handmade, redisLock, redSync, etcd)
+	defer group.stop()
+	rivals := b.servers.available(ourselves, polling, getLock, handmade, redisLock, redSync, etcd)
 	for _, r := range rivals {
-		if err := team.warm(b.ctx, len(team.workers), r, 1); err != nil {
+		if err := group.warm(b.ctx, len(group.workers), r, 1); err != nil {
 			return err
 		}
 	}
 
 	var cells []*cell
-	for _, hold := range pick(b, holds, holds[:1]) {
-		for _, waiting := range []int{1, many} {
+	for _, hold := range pick(b, holdTimes, holdTimes[:1]) {
+		for _, waiting := range []int{1, manyWaiting} {
 			var row, quietest map[*rival]*cell
-			said, err := b.repeat(func() error {
+			summary, err := b.repeatWhileNoisy(func() error {
 				row = map[*rival]*cell{}
 				for _, r := range rivals {
 					row[r] = &cell{rival: r, hold: hold, waiting: waiting}
 				}
-				return b.handoffs(team, rivals, row)
+				return b.handoffs(group, rivals, row)
 			}, func() { quietest = row })
 			if err != nil {
 				return err
@@ -63,55 +64,57 @@ table above.`, many))
 			for _, r := range rivals {
 				cells = append(cells, quietest[r])
 			}
-			s.noise = append(s.noise, fmt.Sprintf("%s, %d waiting: %s", holdTitle(hold), waiting, said))
+			s.noise = append(s.noise, fmt.Sprintf("%s, %d waiting: %s", holdTitle(hold), waiting, summary))
 		}
 	}
-	b.tellHandoffs(s, cells)
+	b.reportHandoffs(s, cells)
 	return nil
 }
 
-// handoffs measures a row: all rivals with one hold and one number of waiting processes.
-func (b *bench) handoffs(team *crew, rivals []*rival, row map[*rival]*cell) error {
+// handoffs measures a row: all rivals with one hold time and one number of waiting processes.
+func (b *bench) handoffs(group *workerGroup, rivals []*rival, row map[*rival]*cell) error {
 	ours := row[ourselves]
 	if ours.hold >= time.Second {
-		// So long a hold leaves the machine idle, and several can use it at
-		// the same time, one of them with the MySQL server to itself.
-		if err := b.pass(team, 24*time.Second, b.handoffTarget, pickCells(row, ourselves, redisLock, redSync, etcd)...); err != nil {
+		// With such long holds the machine is mostly idle, so several rivals are measured at the
+		// same time. Only one of the first group uses the MySQL server.
+		if err := b.measureHandoffs(group, 24*time.Second, b.handoffTarget, pickCells(row, ourselves, redisLock, redSync, etcd)...); err != nil {
 			return err
 		}
-		return b.pass(team, 24*time.Second, 0, pickCells(row, polling, getLock, handmade)...)
+		return b.measureHandoffs(group, 24*time.Second, 0, pickCells(row, polling, getLock, handmade)...)
 	}
 	d := pick(b, 2500*time.Millisecond, 300*time.Millisecond)
-	err := b.interleave(pick(b, 2, 1), rivals, func(r *rival) error { return b.pass(team, d, 0, row[r]) })
-	if err != nil || !slices.Contains(judgedHolds, ours.hold) {
+	err := b.interleave(pick(b, 2, 1), rivals, func(r *rival) error { return b.measureHandoffs(group, d, 0, row[r]) })
+	if err != nil || !slices.Contains(holdsWithGoals, ours.hold) {
 		return err
 	}
-	judged := slices.DeleteFunc(slices.Clone(rivals), func(r *rival) bool { return r != ourselves && r != etcd })
+	inGoals := slices.DeleteFunc(slices.Clone(rivals), func(r *rival) bool { return r != ourselves && r != etcd })
 	for len(ours.took) < b.handoffTarget {
-		if err := b.interleave(1, judged, func(r *rival) error { return b.pass(team, 4*d, 0, row[r]) }); err != nil {
+		if err := b.interleave(1, inGoals, func(r *rival) error { return b.measureHandoffs(group, 4*d, 0, row[r]) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// A cell is one rival with one time of holding and one number of waiting processes.
+// A cell is one rival with one hold time and one number of waiting processes.
 type cell struct {
 	rival   *rival
 	hold    time.Duration
 	waiting int
 
-	took       samples
-	turns      int
-	waited     time.Duration // by all processes together
-	statements int64         // all that the server got meanwhile
-	mixed      bool          // others used it too
+	took samples // times of handoffs
+
+	// The server's statements are counted for a part of the time only: see measureHandoffs.
+	acquisitions int
+	waited       time.Duration // the sum of all processes
+	statements   int64         // all that the server received
+	mixed        bool          // other rivals used the server, too
 }
 
-// waiters are the key for what waiting costs.
-type waiters struct {
-	rival *rival
-	n     int // processes
+// A waitingKey is the key of report.waitingCosts.
+type waitingKey struct {
+	rival     *rival
+	processes int
 }
 
 func pickCells(row map[*rival]*cell, rivals ...*rival) (cells []*cell) {
@@ -123,34 +126,34 @@ func pickCells(row map[*rival]*cell, rivals ...*rival) (cells []*cell) {
 	return cells
 }
 
-// perTurn is the number of statements per handoff, and of the extra ones. It is
-// not known where others used the server.
-func (b *bench) perTurn(c *cell) (all, extra float64) {
-	if !c.rival.mysql || c.mixed || c.turns == 0 {
+// statementsPerHandoff returns the number of all statements per handoff, and of the extra ones, or
+// NaN if other rivals used the server.
+func (b *bench) statementsPerHandoff(c *cell) (all, extra float64) {
+	if !c.rival.mysql || c.mixed || c.acquisitions == 0 {
 		return nan, nan
 	}
-	all = float64(c.statements) / float64(c.turns)
-	waiting := b.report.waitingCosts[waiters{c.rival, c.waiting}] * c.waited.Seconds() / float64(c.turns)
+	all = float64(c.statements) / float64(c.acquisitions)
+	waiting := b.report.waitingCosts[waitingKey{c.rival, c.waiting}] * c.waited.Seconds() / float64(c.acquisitions)
 	return all, max(0, all-2-waiting)
 }
 
-// A chain is a lock that is passed on among some processes.
+// A chain is a lock that its member processes acquire one after the other.
 type chain struct {
 	cell    *cell
 	name    string
-	members []int
+	members []int // indices of workers
 
-	holder             int // -1 before the first
-	idle               int // has released and not been told to wait again, -1 if nobody
-	running            int // members with a turn that is not over
+	holder             int // the last member that acquired the lock, -1 at first
+	idle               int // the member that has released the lock and does not wait for it yet, or -1
+	running            int // members in a cycle
 	stopped            bool
-	acquired, released samples // instants
+	acquired, released samples // by now()
 }
 
-var chains int // made in this run: each has a name of its own
+var chains int // how many this process has made, for unique names
 
-// newChains has as many as the workers suffice for, but only so many that one
-// rarely works while another does.
+// newChains makes as many chains as there are workers for, but only so many that two of them are
+// rarely active at the same time.
 func newChains(c *cell, workers int) []*chain {
 	size := c.waiting + 1
 	n := min(workers/size, maxChains)
@@ -169,72 +172,72 @@ func newChains(c *cell, workers int) []*chain {
 	return result
 }
 
-// pass passes the locks of cells on for a time, or for longer, until there are so many
-// handoffs of the first cell, and adds what it saw to them. A handoff that is under
-// way at the end counts, however long it takes.
-func (b *bench) pass(team *crew, d time.Duration, least int, cells ...*cell) error {
+// measureHandoffs runs the chains of cells for d, or longer, until the first cell has had least
+// handoffs, and adds the results to the cells. Handoffs that are in progress at the end are
+// counted, however long they take.
+func (b *bench) measureHandoffs(group *workerGroup, d time.Duration, least int, cells ...*cell) error {
 	byName := map[string]*chain{}
 	var onMySQL int
 	for _, c := range cells {
 		if c.rival.mysql {
 			onMySQL++
 		}
-		for _, ch := range newChains(c, len(team.workers)) {
+		for _, ch := range newChains(c, len(group.workers)) {
 			byName[ch.name] = ch
 		}
 	}
 	start := time.Now()
-	// Statements are counted from when each process has had its turn, and until
-	// they are told to stop: to begin and to end a wait costs some, once.
+	// Statements are counted after each process has acquired the lock once, and until the first
+	// stop, because beginning and ending a wait costs some statements, too.
 	var from, to tally
-	turns, warm := 0, 0
+	acquisitions, warmup := 0, 0
 	for _, ch := range byName {
 		if ch.cell.rival.mysql {
-			warm += len(ch.members) + 1
+			warmup += len(ch.members) + 1
 		}
 		for _, m := range ch.members {
-			if err := ch.start(team, m); err != nil {
+			if err := ch.start(group, m); err != nil {
 				return err
 			}
 		}
 	}
 
 	end := start.Add(d)
-	const step = 10 * time.Second // between looks at the noise
-	looked, first := start, 0
+	const noiseInterval = 10 * time.Second
+	lastNoise, first := start, 0
 	timeout := time.NewTimer(d + time.Minute)
 	defer timeout.Stop()
 	for active := len(byName); active > 0; {
-		h, err := team.hear(b.ctx, timeout.C)
+		e, err := group.receive(b.ctx, timeout.C)
 		if err != nil {
 			return err
 		}
-		if time.Since(looked) > step {
-			if err := b.look(); err != nil {
+		if time.Since(lastNoise) > noiseInterval {
+			if err := b.sampleNoise(); err != nil {
 				return err
 			}
-			looked = time.Now()
+			lastNoise = time.Now()
 		}
-		ch := byName[h.Name]
-		if h.Say == "acquired" {
+		ch := byName[e.Name]
+		if e.Kind == "acquired" {
 			if ch.cell.rival.mysql {
-				turns++
+				acquisitions++
 			}
 			if ch.cell == cells[0] {
 				first++
 			}
 			timeout.Reset(d + time.Minute)
 		}
-		over := time.Now().After(end) && first >= least+len(byName) // the first turn of a lock is no handoff
-		if turns == warm && from.at.IsZero() {
-			err = b.tally(&from, turns)
+		over := time.Now().After(end) && first >= least+len(byName) // the first acquisition of a lock is no handoff
+		if acquisitions == warmup && from.at.IsZero() {
+			err = b.tally(&from, acquisitions)
 		} else if over && to.at.IsZero() {
-			err = b.tally(&to, turns)
+			err = b.tally(&to, acquisitions)
 		}
 		if err != nil {
 			return err
 		}
-		if err := ch.hear(team, h, over); err != nil {
+		if err := ch.handle(group, e, over); err != nil {
 			return err
 		}
 		if ch.running == 0 {
@@ -245,64 +248,65 @@ func (b *bench) pass(team *crew, d time.Duration, least int, cells ...*cell) err
 	for _, ch := range byName {
 		ch.cell.took = append(ch.cell.took, ch.handoffs()...)
 	}
-	if from.at.IsZero() || to.turns <= from.turns {
-		return nil // too short to count anything
+	if from.at.IsZero() || to.acquisitions <= from.acquisitions {
+		return nil // too short to count statements
 	}
 	for _, c := range cells {
 		if !c.rival.mysql {
 			continue
 		}
 		c.statements += to.statements - from.statements
-		c.turns += to.turns - from.turns
+		c.acquisitions += to.acquisitions - from.acquisitions
 		c.waited += time.Duration(c.waiting*len(byName)/len(cells)) * to.at.Sub(from.at)
 		c.mixed = c.mixed || onMySQL > 1
 	}
 	return nil
 }
 
-// A tally is what was counted until a moment.
+// A tally has the counts up to a time.
 type tally struct {
-	at         time.Time
-	statements int64
-	turns      int
+	at           time.Time
+	statements   int64
+	acquisitions int
 }
 
-func (b *bench) tally(t *tally, turns int) (err error) {
-	t.at, t.turns = time.Now(), turns
+func (b *bench) tally(t *tally, acquisitions int) (err error) {
+	t.at, t.acquisitions = time.Now(), acquisitions
 	t.statements, err = b.servers.questions()
 	return err
 }
 
-// start tells a member to take its turn.
-func (ch *chain) start(team *crew, member int) error {
+// start makes a member begin a cycle.
+func (ch *chain) start(group *workerGroup, member int) error {
 	ch.running++
 	jitter := 0.75 + rand.Float64()/2
 	hold := time.Duration(jitter * float64(ch.cell.hold))
-	return team.tell(member, order{Do: "turn", Rival: ch.cell.rival.name, Name: ch.name, Hold: hold})
+	return group.send(member, command{Op: "cycle", Rival: ch.cell.rival.name, Name: ch.name, Hold: hold})
 }
 
-// hear goes on after a word of a member; last says that the next holder is the last.
-func (ch *chain) hear(team *crew, h heard, last bool) error {
-	switch h.Say {
+// handle processes an event of a member: once the lock has a new holder, the previous one waits for
+// it again. If last is true, an acquisition stops the chain.
+func (ch *chain) handle(group *workerGroup, e workerEvent, last bool) error {
+	switch e.Kind {
 	case "acquired":
-		ch.acquired = append(ch.acquired, h.At)
-		ch.holder = h.from
+		ch.acquired = append(ch.acquired, e.At)
+		ch.holder = e.worker
 		if last && !ch.stopped {
 			ch.stopped = true
 			for _, m := range ch.members {
 				if m == ch.idle {
 					continue
 				}
-				if err := team.tell(m, order{Do: "stop", Name: ch.name}); err != nil {
+				if err := group.send(m, command{Op: "stop", Name: ch.name}); err != nil {
 					return err
 				}
 			}
 		}
-	case "over":
+	case "done":
 		ch.running--
-		if h.At != 0 {
-			ch.released = append(ch.released, h.At)
-			ch.idle = h.from
+		if e.At != 0 {
+			ch.released = append(ch.released, e.At)
+			ch.idle = e.worker
 		}
 	}
 	if ch.stopped || ch.idle < 0 || ch.idle == ch.holder {
@@ -310,11 +314,11 @@ func (ch *chain) hear(team *crew, h heard, last bool) error {
 	}
 	member := ch.idle
 	ch.idle = -1
-	return ch.start(team, member)
+	return ch.start(group, member)
 }
 
-// handoffs are the times from each release to the acquisition after it. That
-// can have been told first, before release returned.
+// handoffs returns the times from each release to the next acquisition. A waiter may acquire the
+// lock before release returns to the last holder; that counts as 0.
 func (ch *chain) handoffs() (took samples) {
 	slices.Sort(ch.acquired)
 	slices.Sort(ch.released)
@@ -324,17 +328,17 @@ func (ch *chain) handoffs() (took samples) {
 	return took
 }
 
-func (b *bench) tellHandoffs(s *section, cells []*cell) {
+func (b *bench) reportHandoffs(s *section, cells []*cell) {
 	var worst float64
 	p := &plot{title: b.titled("Handoff to another process"), unit: "ms, p50 and p99"}
 	slices.SortStableFunc(cells, func(x, y *cell) int { return cmp.Compare(x.hold, y.hold) })
 	for _, c := range cells {
-		all, extra := b.perTurn(c)
+		all, extra := b.statementsPerHandoff(c)
 		p50, p99 := c.took.quantile(0.5), c.took.quantile(0.99)
 		s.table.add(c.rival, spaced(c.hold), fmt.Sprint(c.waiting), millis(p50), millis(c.took.quantile(0.9)),
 			millis(p99), millis(c.took.quantile(1)), fmt.Sprint(len(c.took)), digits(all), digits(extra))
 		if len(p.panels) == 0 || p.panels[len(p.panels)-1].title != holdTitle(c.hold) {
-			p.panels = append(p.panels, panel{title: holdTitle(c.hold), series: []string{"1 waiting process", fmt.Sprintf("%d waiting", many)}})
+			p.panels = append(p.panels, panel{title: holdTitle(c.hold), series: []string{"1 waiting process", fmt.Sprintf("%d waiting", manyWaiting)}})
 		}
 		p.panels[len(p.panels)-1].add(c.rival, mark{value: inMillis(p50), to: inMillis(p99)})
 		if c.rival == ourselves && !math.IsNaN(extra) {
@@ -342,14 +346,14 @@ func (b *bench) tellHandoffs(s *section, cells []*cell) {
 		}
 	}
 	b.report.goal(goalExtra, "at most "+digits(worst), worst <= 3)
-	b.judgeHandoffs(cells)
+	b.checkHandoffGoals(cells)
 	s.plot("handoff", p)
 }
 
-func (b *bench) judgeHandoffs(cells []*cell) {
+func (b *bench) checkHandoffGoals(cells []*cell) {
 	var ours samples
 	for _, c := range cells {
-		if c.rival != ourselves || !slices.Contains(judgedHolds, c.hold) {
+		if c.rival != ourselves || !slices.Contains(holdsWithGoals, c.hold) {
 			continue
 		}
 		goals := handoffGoals(c.hold, c.waiting)
@@ -377,7 +381,7 @@ func holdTitle(hold time.Duration) string {
 	return "held for " + spaced(hold)
 }
 
-// spaced is a whole number and a unit.
+// spaced formats a whole number of seconds or milliseconds with a space before the unit.
 func spaced(d time.Duration) string {
 	if d%time.Second == 0 {
 		return fmt.Sprintf("%d s", d/time.Second)

@@ -11,19 +11,19 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// holding measures what locks cost that are held and nothing else.
+// holding measures what it costs to hold locks.
 func (b *bench) holding() error {
 	lease := pick(b, mysqllock.DefaultLease, 3*time.Second)
 	s := b.report.section("Holding locks", fmt.Sprintf(`
-What the watchdog of one process costs while it keeps so many locks with a lease
-of %s, all of them bound to its session: statements, and CPU of this process and of
-the server in percent of one core, over one renewal interval, %s.`, spaced(lease), spaced(lease/3)))
+The cost of the watchdog of one process that holds so many locks with a lease of
+%s, all of them bound to its session: statements, and CPU time of this process and
+of the server in percent of one core, during one renewal interval of %s.`, spaced(lease), spaced(lease/3)))
 	s.table = newTable("locks", "statements", "client CPU, %", "server CPU, %")
-	p := &lines{title: b.titled("Holding locks"), unit: "% of one core", along: "locks held"}
+	p := &lines{title: b.titled("Holding locks"), unit: "% of one core", xTitle: "locks held"}
 	client, server := line{label: "client", ours: true}, line{label: "server"}
 	var idle usage
 	for _, n := range pick(b, []int{0, 100, 1_000, 10_000, 100_000}, []int{0, 100, 1_000}) {
-		if err := b.look(); err != nil {
+		if err := b.sampleNoise(); err != nil {
 			return err
 		}
 		used, err := b.hold(n, lease)
@@ -39,9 +39,9 @@ the server in percent of one core, over one renewal interval, %s.`, spaced(lease
 		}
 		if n == 10_000 {
 			b.report.goal(goalHolding, fmt.Sprintf("%d statements", used.statements), used.statements <= 20)
-			b.report.goal(goalHoldingCPU, fmt.Sprintf("client %s %%, server %s %% and %s %% that it needs idle",
+			b.report.goal(goalHoldingCPU, fmt.Sprintf("client %s %%, server %s %% in addition to %s %% when idle",
 				digits(used.client), digits(used.server-idle.server), digits(idle.server)),
-				used.client <= 2 && used.server-idle.server <= 2) // false if the server's is not known
+				used.client <= 2 && used.server-idle.server <= 2) // false if the server's CPU time is unknown
 		}
 	}
 	p.lines = []line{client, server}
@@ -49,13 +49,13 @@ the server in percent of one core, over one renewal interval, %s.`, spaced(lease
 	return nil
 }
 
-// usage is what something costs in a time.
+// A usage is what was used during some time.
 type usage struct {
 	statements     int64
-	client, server float64 // percent of one core; NaN if not known
+	client, server float64 // CPU time in percent of one core; NaN if unknown
 }
 
-// usage measures a time in which this process does nothing but what is measured.
+// usage measures what is used during d. This process must not do anything else meanwhile.
 func (b *bench) usage(d time.Duration) (u usage, err error) {
 	before, err := b.servers.questions()
 	if err != nil {
@@ -87,20 +87,22 @@ func (b *bench) sleep(d time.Duration) error {
 	}
 }
 
-// settle waits until all who wait have made their first attempts.
-func (b *bench) settle() error { return b.sleep(pick(b, time.Second, 200*time.Millisecond)) }
+// awaitFirstAttempts sleeps for long enough that waiters have made their first attempts.
+func (b *bench) awaitFirstAttempts() error {
+	return b.sleep(pick(b, time.Second, 200*time.Millisecond))
+}
 
 func (b *bench) hold(n int, lease time.Duration) (u usage, err error) {
-	c, err := openOurs(b.servers.sites, mysqllock.WithLease(lease))
+	c, err := openOurs(b.servers.endpoints, mysqllock.WithLease(lease))
 	if err != nil {
 		return u, err
 	}
 	defer c.close()
-	locks, err := b.take(c.locker, n)
+	locks, err := b.acquireUnflushed(c.locker, n)
 	if err != nil {
 		return u, err
 	}
-	// Each lock is bound to the session once, a third of its lease after its acquire.
+	// Wait until all locks are bound to the session, which happens after a third of their lease.
 	if err := b.sleep(lease / 2); err != nil {
 		return u, err
 	}
@@ -115,9 +117,10 @@ func (b *bench) hold(n int, lease time.Duration) (u usage, err error) {
 	return u, nil
 }
 
-// take takes many locks, without a flush for each.
-func (b *bench) take(locker *mysqllock.Locker, n int) ([]*mysqllock.Lock, error) {
-	if err := b.servers.flushing(false); err != nil {
+// acquireUnflushed acquires n locks. It is faster than usual, as the server does not flush at each
+// commit meanwhile.
+func (b *bench) acquireUnflushed(locker *mysqllock.Locker, n int) ([]*mysqllock.Lock, error) {
+	if err := b.servers.setFlushing(false); err != nil {
 		return nil, err
 	}
 	locks, errs := make([]*mysqllock.Lock, n), make([]error, poolSize)
@@ -133,15 +136,15 @@ func (b *bench) take(locker *mysqllock.Locker, n int) ([]*mysqllock.Lock, error)
 		})
 	}
 	running.Wait()
-	return locks, errors.Join(append(errs, b.servers.flushing(true))...)
+	return locks, errors.Join(append(errs, b.servers.setFlushing(true))...)
 }
 
-// waiting measures what goroutines cost that wait while nothing changes hands.
+// waiting measures what waiting goroutines cost while the lock does not change hands.
 func (b *bench) waiting() error {
 	s := b.report.section("Waiting goroutines", `
-What goroutines of one process cost that wait for locks which another holds:
-statements per second, and CPU of this process and of the server in percent of
-one core.`)
+The cost of goroutines that wait for locks which another client in this process
+holds: statements per second, and CPU time of this process and of the server in
+percent of one core.`)
 	s.table = newTable("", "waiting", "names", "statements/s", "client CPU, %", "server CPU, %")
 	for _, c := range []struct {
 		rival          *rival
@@ -156,7 +159,7 @@ one core.`)
 		{handmade, 1000, 1},
 		{handmade, 200, 200},
 	} {
-		if err := b.look(); err != nil {
+		if err := b.sampleNoise(); err != nil {
 			return err
 		}
 		d := pick(b, 5*time.Second, 300*time.Millisecond)
@@ -171,19 +174,19 @@ one core.`)
 }
 
 func (b *bench) wait(r *rival, waiters, names int, d time.Duration) (u usage, err error) {
-	holder, err := r.open(b.servers.sites)
+	holder, err := r.open(b.servers.endpoints)
 	if err != nil {
 		return u, err
 	}
 	defer holder.close()
-	waiter, err := r.open(b.servers.sites)
+	waiter, err := r.open(b.servers.endpoints)
 	if err != nil {
 		return u, err
 	}
 	defer waiter.close()
 
-	wanted := numbered(fmt.Sprintf("wanted-%d", now()), names)
-	for _, name := range wanted {
+	held := numbered(fmt.Sprintf("waited-for-%d", now()), names)
+	for _, name := range held {
 		release, err := holder.acquire(b.ctx, name)
 		if err != nil {
 			return u, err
@@ -196,12 +199,12 @@ func (b *bench) wait(r *rival, waiters, names int, d time.Duration) (u usage, er
 	defer cancel()
 	for i := range waiters {
 		running.Go(func() {
-			if release, err := waiter.acquire(ctx, wanted[i%names]); err == nil {
+			if release, err := waiter.acquire(ctx, held[i%names]); err == nil {
 				release()
 			}
 		})
 	}
-	if err := b.settle(); err != nil {
+	if err := b.awaitFirstAttempts(); err != nil {
 		return u, err
 	}
 	return b.usage(d)

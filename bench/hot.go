@@ -8,104 +8,106 @@ import (
 	"time"
 )
 
-// hot measures one lock that everybody wants all the time.
+// hot measures one lock for which all goroutines always compete.
 func (b *bench) hot() error {
 	const goroutines = 64
 	s := b.report.section("One hot lock", fmt.Sprintf(`
-%d goroutines, in one process or divided between two, have one empty turn after
-the other. A process' share of the time is what passed from each of its turns to
-the next turn of anybody.`, goroutines))
-	s.table = newTable("", "1 process, turns/s", "2 processes, turns/s", "least share of turns", "least share of time")
-	team, err := newCrew(b.servers.sites, 2)
+%d goroutines, in one process or divided between two, acquire and release one lock
+as often as they can. A process's share of the time is the sum of the times from
+each of its acquisitions to the next acquisition by any process.`, goroutines))
+	s.table = newTable("", "1 process, acquisitions/s", "2 processes, acquisitions/s", "smallest share of acquisitions", "smallest share of time")
+	group, err := startWorkers(b.servers.endpoints, 2)
 	if err != nil {
 		return err
 	}
-	defer team.dismiss()
-	rivals := b.servers.present(ourselves, alone, getLock, handmade, redisLock, redSync, etcd)
+	defer group.stop()
+	rivals := b.servers.available(ourselves, noHandoff, getLock, handmade, redisLock, redSync, etcd)
 	for _, r := range rivals {
-		if err := team.warm(b.ctx, 2, r, goroutines); err != nil {
+		if err := group.warm(b.ctx, 2, r, goroutines); err != nil {
 			return err
 		}
 	}
 
-	var results [3]map[*rival]*heat // by number of processes
+	var results [3]map[*rival]*hotResult // by number of processes
 	for _, processes := range []int{1, 2} {
-		results[processes] = map[*rival]*heat{}
+		results[processes] = map[*rival]*hotResult{}
 		for _, r := range rivals {
-			results[processes][r] = &heat{}
+			results[processes][r] = &hotResult{}
 		}
 		d := pick(b, 2*time.Second, 200*time.Millisecond)
 		err := b.interleave(pick(b, 2, 1), rivals, func(r *rival) error {
-			return b.heat(team, processes, r, goroutines/processes, d, results[processes][r])
+			return b.runHot(group, processes, r, goroutines/processes, d, results[processes][r])
 		})
 		if err != nil {
 			return err
 		}
 	}
 
-	p := &plot{title: b.titled(fmt.Sprintf("One hot lock, %d goroutines", goroutines)), unit: "turns per second"}
+	p := &plot{title: b.titled(fmt.Sprintf("One hot lock, %d goroutines", goroutines)), unit: "acquisitions per second"}
 	p.panels = []panel{{title: "in 1 process"}, {title: "in 2 processes"}}
 	for _, r := range rivals {
 		one, two := results[1][r], results[2][r]
-		turns, shared := two.shares()
-		s.table.add(r, digits(one.rate()), digits(two.rate()), percent(turns), percent(shared))
+		ofAcquisitions, ofTime := two.smallestShares()
+		s.table.add(r, digits(one.rate()), digits(two.rate()), percent(ofAcquisitions), percent(ofTime))
 		p.panels[0].add(r, mark{value: one.rate()})
 		p.panels[1].add(r, mark{value: two.rate()})
 		if r == ourselves {
 			b.report.goal(goalHot, digits(one.rate()), one.rate() >= 400_000)
-			b.report.goal(goalShare, percent(shared), shared >= 0.45)
+			b.report.goal(goalShare, percent(ofTime), ofTime >= 0.45)
 		}
 	}
 	s.plot("hot", p)
 	return nil
 }
 
-// heat is what some runs of a rival came to.
-type heat struct {
-	lasted time.Duration
-	turns  [2]int           // by process
-	time   [2]time.Duration // from a turn of the process to the next of anybody
+// A hotResult is the sum of several runs of a rival.
+type hotResult struct {
+	duration     time.Duration
+	acquisitions [2]int           // by process
+	time         [2]time.Duration // by process: from each acquisition to the next one by any process
 }
 
-func (h *heat) rate() float64 { return float64(h.turns[0]+h.turns[1]) / h.lasted.Seconds() }
-
-// shares are the least of a process, of turns and of time.
-func (h *heat) shares() (turns, time float64) {
-	turns = float64(min(h.turns[0], h.turns[1])) / float64(h.turns[0]+h.turns[1])
-	time = float64(min(h.time[0], h.time[1])) / float64(h.time[0]+h.time[1])
-	return turns, time
+func (h *hotResult) rate() float64 {
+	return float64(h.acquisitions[0]+h.acquisitions[1]) / h.duration.Seconds()
 }
 
-// heat lets a rival run once, and adds what came of it.
-func (b *bench) heat(team *crew, processes int, r *rival, goroutines int, d time.Duration, sum *heat) error {
-	o := order{Do: "hot", Rival: r.name, Name: fmt.Sprintf("hot-%d", now()), Goroutines: goroutines}
-	o.From = now() + pick(b, 300*time.Millisecond, 50*time.Millisecond)
-	o.To = o.From + d
+// smallestShares returns the share of the process that has less, of the acquisitions and of the time.
+func (h *hotResult) smallestShares() (ofAcquisitions, ofTime float64) {
+	ofAcquisitions = float64(min(h.acquisitions[0], h.acquisitions[1])) / float64(h.acquisitions[0]+h.acquisitions[1])
+	ofTime = float64(min(h.time[0], h.time[1])) / float64(h.time[0]+h.time[1])
+	return ofAcquisitions, ofTime
+}
+
+// runHot runs a rival once and adds the result to sum.
+func (b *bench) runHot(group *workerGroup, processes int, r *rival, goroutines int, d time.Duration, sum *hotResult) error {
+	cmd := command{Op: "hot", Rival: r.name, Name: fmt.Sprintf("hot-%d", now()), Goroutines: goroutines}
+	cmd.From = now() + pick(b, 300*time.Millisecond, 50*time.Millisecond)
+	cmd.To = cmd.From + d
 	for i := range processes {
-		if err := team.tell(i, o); err != nil {
+		if err := group.send(i, cmd); err != nil {
 			return err
 		}
 	}
-	sum.lasted += d
-	type owned struct {
+	sum.duration += d
+	type processSpan struct {
 		span
 		process int
 	}
-	var spans []owned
+	var spans []processSpan
 	timeout := time.After(d + time.Minute)
 	for range processes {
-		h, err := team.hear(b.ctx, timeout)
+		e, err := group.receive(b.ctx, timeout)
 		if err != nil {
 			return err
 		}
-		sum.turns[h.from] += h.Turns
-		for _, s := range h.Spans {
-			spans = append(spans, owned{s, h.from})
+		sum.acquisitions[e.worker] += e.Acquisitions
+		for _, s := range e.Spans {
+			spans = append(spans, processSpan{s, e.worker})
 		}
 	}
-	slices.SortFunc(spans, func(x, y owned) int { return cmp.Compare(x.First, y.First) })
+	slices.SortFunc(spans, func(x, y processSpan) int { return cmp.Compare(x.First, y.First) })
 	for i, s := range spans {
-		next := o.To
+		next := cmd.To
 		if i+1 < len(spans) {
 			next = spans[i+1].First
 		}
@@ -116,7 +118,7 @@ func (b *bench) heat(team *crew, processes int, r *rival, goroutines int, d time
 
 func percent(x float64) string {
 	if math.IsNaN(x) {
-		return "–" // nobody had a turn
+		return "–" // no process acquired the lock
 	}
 	return fmt.Sprintf("%.0f %%", 100*x)
 }

@@ -7,53 +7,53 @@ import (
 	"time"
 )
 
-// idle measures what processes cost that wait while nothing changes hands.
+// idle measures the statements that waiting processes send while the lock does not change hands.
 func (b *bench) idle() error {
 	s := b.report.section("Waiting processes", `
-Statements that the server got each second for each process that waits, while the
-lock is held and nothing changes hands (with the renewals of the holder).`)
-	s.table = newTable("", "1 waiting", fmt.Sprintf("%d waiting", many))
-	team, err := newCrew(b.servers.sites, many+1)
+Statements that the server received per second and waiting process while the lock
+did not change hands. They include the renewals of the holder.`)
+	s.table = newTable("", "1 waiting", fmt.Sprintf("%d waiting", manyWaiting))
+	group, err := startWorkers(b.servers.endpoints, manyWaiting+1)
 	if err != nil {
 		return err
 	}
-	defer team.dismiss()
+	defer group.stop()
 	var worst float64
 	for _, r := range []*rival{ourselves, polling, getLock, handmade} {
-		if err := team.warm(b.ctx, len(team.workers), r, 1); err != nil {
+		if err := group.warm(b.ctx, len(group.workers), r, 1); err != nil {
 			return err
 		}
-		if err := b.look(); err != nil {
+		if err := b.sampleNoise(); err != nil {
 			return err
 		}
-		var told []string
-		for _, waiting := range []int{1, many} {
-			rate, err := b.idleRate(team, r, waiting)
+		var cells []string
+		for _, waiting := range []int{1, manyWaiting} {
+			rate, err := b.idleRate(group, r, waiting)
 			if err != nil {
 				return err
 			}
-			told = append(told, digits(rate))
-			b.report.waitingCosts[waiters{r, waiting}] = rate
+			cells = append(cells, digits(rate))
+			b.report.waitingCosts[waitingKey{r, waiting}] = rate
 			if r == ourselves {
 				worst = max(worst, rate)
 			}
 		}
-		s.table.add(r, told...)
+		s.table.add(r, cells...)
 	}
 	b.report.goal(goalIdle, digits(worst), worst <= 2)
 	return nil
 }
 
-// idleRate is the number of statements per second and waiting process.
-func (b *bench) idleRate(team *crew, r *rival, waiting int) (float64, error) {
+// idleRate returns the number of statements per second and waiting process.
+func (b *bench) idleRate(group *workerGroup, r *rival, waiting int) (float64, error) {
 	name := fmt.Sprintf("idle-%d", now())
 	timeout := time.After(time.Minute)
 	for i := range waiting + 1 {
-		if err := team.tell(i, order{Do: "turn", Rival: r.name, Name: name, Hold: time.Hour}); err != nil {
+		if err := group.send(i, command{Op: "cycle", Rival: r.name, Name: name, Hold: time.Hour}); err != nil {
 			return 0, err
 		}
 		if i == 0 {
-			if h, err := team.hear(b.ctx, timeout); err != nil || h.Say != "acquired" {
+			if e, err := group.receive(b.ctx, timeout); err != nil || e.Kind != "acquired" {
 				return 0, cmp.Or(err, errors.New("a free lock was not acquired"))
 			}
 		}
@@ -62,38 +62,36 @@ func (b *bench) idleRate(team *crew, r *rival, waiting int) (float64, error) {
 	if r == ourselves {
 		d = pick(b, 10*time.Second, d)
 	}
-	rate, err := b.statementRate(d, func() error {
-		select {
-		case h := <-team.words:
-			return fmt.Errorf("%s: unexpected word %q", r.name, h.Say)
-		default:
-			return nil
-		}
-	})
+	rate, err := b.statementRate(d)
 	if err != nil {
 		return 0, err
 	}
+	select {
+	case e := <-group.events:
+		return 0, fmt.Errorf("%s: unexpected event %q", r.name, e.Kind)
+	default:
+	}
 	for i := range waiting + 1 {
-		if err := team.tell(i, order{Do: "stop", Name: name}); err != nil {
+		if err := group.send(i, command{Op: "stop", Name: name}); err != nil {
 			return 0, err
 		}
 	}
-	for over := 0; over < waiting+1; {
-		h, err := team.hear(b.ctx, timeout)
+	for done := 0; done < waiting+1; {
+		e, err := group.receive(b.ctx, timeout)
 		if err != nil {
 			return 0, err
 		}
-		if h.Say == "over" {
-			over++
+		if e.Kind == "done" {
+			done++
 		}
 	}
 	return rate / float64(waiting), nil
 }
 
-// statementRate is the number of statements that the server gets each second,
-// when all has settled; still tells at the end whether all is as it was.
-func (b *bench) statementRate(d time.Duration, still func() error) (float64, error) {
-	if err := b.settle(); err != nil {
+// statementRate returns the number of statements per second that the server receives once all
+// waiters have made their first attempts.
+func (b *bench) statementRate(d time.Duration) (float64, error) {
+	if err := b.awaitFirstAttempts(); err != nil {
 		return 0, err
 	}
 	before, err := b.servers.questions()
@@ -108,5 +106,5 @@ func (b *bench) statementRate(d time.Duration, still func() error) (float64, err
 	if err != nil {
 		return 0, err
 	}
-	return float64(after-before) / time.Since(start).Seconds(), still()
+	return float64(after-before) / time.Since(start).Seconds(), nil
 }

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// A link is a way to a server that takes time: what is sent arrives later, in
-// each direction. It is the same for all protocols, and counts round trips.
+// A link is a TCP proxy that delays what it forwards, in each direction, and counts round trips. It
+// works for all protocols.
 type link struct {
 	listener   net.Listener
 	backend    string
 	delay      time.Duration
-	roundTrips atomic.Int64 // times that a client sent something after the server had
+	roundTrips atomic.Int64 // how often a client began to send, at first or after the server had sent
 }
 
 func newLink(backend string, delay time.Duration) (*link, error) {
@@ -29,7 +29,7 @@ func newLink(backend string, delay time.Duration) (*link, error) {
 
 func (l *link) addr() string { return l.listener.Addr().String() }
 
-// close ends the link for new connections; the others end with either side.
+// close closes the listener. Connections end when either side closes them.
 func (l *link) close() { l.listener.Close() }
 
 func (l *link) accept() {
@@ -43,50 +43,53 @@ func (l *link) accept() {
 			client.Close()
 			continue
 		}
-		var asked atomic.Bool // the client was the last to send
-		go l.carry(server, client, func() {
-			if !asked.Swap(true) {
+		var clientWasLast atomic.Bool // to send something
+		go l.forward(server, client, func() {
+			if !clientWasLast.Swap(true) {
 				l.roundTrips.Add(1)
 			}
 		})
-		go l.carry(client, server, func() { asked.Store(false) })
+		go l.forward(client, server, func() { clientWasLast.Store(false) })
 	}
 }
 
-type parcel struct {
+// A chunk consists of bytes that are forwarded at a time.
+type chunk struct {
 	bytes []byte
 	due   time.Time
 }
 
-// carry takes bytes from one side to the other and closes both at the end.
-func (l *link) carry(to io.WriteCloser, from io.ReadCloser, seen func()) {
-	parcels := make(chan parcel, 1024)
+// forward copies bytes from one side to the other, calls received before each chunk, and closes both
+// sides at the end.
+func (l *link) forward(to io.WriteCloser, from io.ReadCloser, received func()) {
+	chunks := make(chan chunk, 1024)
 	var writing sync.WaitGroup
 	writing.Go(func() {
-		for p := range parcels {
-			time.Sleep(time.Until(p.due))
-			to.Write(p.bytes)
+		for c := range chunks {
+			time.Sleep(time.Until(c.due))
+			to.Write(c.bytes)
 		}
 	})
 	for {
 		buf := make([]byte, 16<<10)
 		n, err := from.Read(buf)
 		if n > 0 {
-			seen()
-			parcels <- parcel{buf[:n], time.Now().Add(l.delay)}
+			received()
+			chunks <- chunk{buf[:n], time.Now().Add(l.delay)}
 		}
 		if err != nil {
 			break
 		}
 	}
-	close(parcels)
+	close(chunks)
 	writing.Wait()
 	to.Close()
 	from.Close()
 }
 
-// linked are the sites behind links with a delay.
-func (s sites) linked(delay time.Duration) (sites, []*link, error) {
+// delayed returns endpoints that lead to the same servers through links. The caller must close the
+// links, even after an error.
+func (e endpoints) delayed(delay time.Duration) (endpoints, []*link, error) {
 	var links []*link
 	through := func(addr string) (string, error) {
 		if addr == "" {
@@ -99,14 +102,14 @@ func (s sites) linked(delay time.Duration) (sites, []*link, error) {
 		links = append(links, l)
 		return l.addr(), nil
 	}
-	addr, err := through(s.mysqlAddr())
+	addr, err := through(e.mysqlAddr())
 	if err != nil {
-		return s, links, err
+		return e, links, err
 	}
-	far := s.withMySQLAddr(addr)
-	if far.Redis, err = through(s.Redis); err != nil {
-		return s, links, err
+	far := e.withMySQLAddr(addr)
+	if far.Redis, err = through(e.Redis); err != nil {
+		return e, links, err
 	}
-	far.Etcd, err = through(s.Etcd)
+	far.Etcd, err = through(e.Etcd)
 	return far, links, err
 }

@@ -1,15 +1,15 @@
-// Bench measures mysqllock beside what else a service might use for locks, on
-// private servers, all of which flush to a disk what they acknowledge.
+// Bench compares mysqllock with other locks that a service might use. It starts
+// private servers, all of which flush to a disk before they acknowledge a write.
 //
-//	go run . -out results/mysql                  everything, half an hour, more on a noisy machine
+//	go run . -out results/mysql                  all parts: half an hour, longer on a noisy machine
 //	go run . -server mariadb -out results/mariadb
-//	go run . -run 'handoff|hot'                  some parts, printed only
-//	go run . -repeats 0                          half as long on a noisy machine, which the report shows
-//	go run . -without redis                      no rivals on Redis, for want of a redis-server
-//	go run . -quick                              whether it still works; the figures mean little
+//	go run . -run 'handoff|hot'                  some parts, only printed
+//	go run . -repeats 0                          no repetitions of noisy parts: half as long on a noisy machine
+//	go run . -without redis                      without the rivals on Redis, if there is no redis-server
+//	go run . -quick                              a smoke test; the figures mean little
 //
-// A rival whose server is missing fails the run, unless it is excluded. The report names
-// those that are.
+// If the server of a rival is missing, the run fails, unless -without excludes it. The report
+// names the excluded servers.
 package main
 
 import (
@@ -32,32 +32,32 @@ type bench struct {
 	report  *report
 
 	uncontendedPlot plot   // shared by two parts
-	noise           *noise // of what is being measured
+	noise           *noise // of the measurement in progress, or nil
 }
 
 type options struct {
 	server        string
 	parts         *regexp.Regexp
-	without       []string // services, of which no rival is measured
+	without       []string // services whose rivals are not measured
 	quick         bool
-	handoffTarget int    // of ours, where the greatest is judged
-	repeats       int    // of a part that was noisy, at most
-	dir           string // of the servers' files
-	out           string // "" prints only
+	handoffTarget int    // smallest number of our handoffs in each row with goals
+	repeats       int    // how often a noisy part is measured again, at most
+	dir           string // parent of the servers' directories
+	out           string // directory of the report; "" only prints it
 }
 
 func main() {
-	if playRole() {
+	if runRole() {
 		return
 	}
 	var o options
 	var parts, without string
 	flag.StringVar(&o.server, "server", "mysql", "`kind` of the server: mysql or mariadb")
 	flag.StringVar(&parts, "run", "", "`regexp` of the parts to run: uncontended, delayed, idle, handoff, hot, scaling, holding, waiting, memory, modes")
-	flag.StringVar(&without, "without", "", "services without which to run, separated by commas: "+strings.Join(services, ", "))
-	flag.IntVar(&o.handoffTarget, "handoffs", enoughHandoffs/judgedRows, "measure at least `n` handoffs of each row that has goals; 2,000 in all meet the goal")
+	flag.StringVar(&without, "without", "", "comma-separated `services` to run without: "+strings.Join(services, ", "))
+	flag.IntVar(&o.handoffTarget, "handoffs", enoughHandoffs/rowsWithGoals, "measure at least `n` handoffs in each row with goals; one goal requires 2,000 in total")
 	flag.IntVar(&o.repeats, "repeats", defaultRepeats, "measure a part again up to `n` times while the machine is noisy")
-	flag.BoolVar(&o.quick, "quick", false, "make everything small")
+	flag.BoolVar(&o.quick, "quick", false, "run a small version of every part")
 	flag.StringVar(&o.dir, "dir", os.TempDir(), "`directory`, on a real disk, for the servers' files")
 	flag.StringVar(&o.out, "out", "", "`directory` to write README.md and the plots to")
 	flag.Parse()
@@ -94,7 +94,7 @@ func run(ctx context.Context, o options) error {
 		{"uncontended", b.uncontended},
 		{"delayed", b.delayed},
 		{"idle", b.idle},
-		{"handoff", b.handoff}, // repeats each of its rows by itself
+		{"handoff", b.handoff}, // repeats each of its rows separately
 		{"hot", b.hot},
 		{"scaling", b.scaling},
 		{"holding", b.holding},
@@ -106,7 +106,7 @@ func run(ctx context.Context, o options) error {
 			continue
 		}
 		start := time.Now()
-		measure := b.quietly
+		measure := b.measurePart
 		if part.name == "handoff" {
 			measure = func(run func() error) error { return run() }
 		}
@@ -118,7 +118,7 @@ func run(ctx context.Context, o options) error {
 	return b.report.write(o.out)
 }
 
-// pick returns what suits the run.
+// pick returns quick in a quick run, and full otherwise.
 func pick[T any](b *bench, full, quick T) T {
 	if b.quick {
 		return quick
@@ -126,12 +126,11 @@ func pick[T any](b *bench, full, quick T) T {
 	return full
 }
 
-// interleave runs a chunk of each rival in turn, for a number of rounds, so that
-// what else the machine does hits all alike. Each round begins with another, after a look at
-// the noise.
+// interleave runs a chunk of each rival per round, so that other load on the machine affects all
+// rivals alike. Each round samples the noise, and begins with a different rival.
 func (b *bench) interleave(rounds int, rivals []*rival, chunk func(r *rival) error) error {
 	for round := range rounds {
-		if err := b.look(); err != nil {
+		if err := b.sampleNoise(); err != nil {
 			return err
 		}
 		for i := range rivals {

@@ -9,19 +9,19 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// memory measures what locks cost in this process alone.
+// memory measures what locks cost within the process.
 func (b *bench) memory() error {
 	s := b.report.section("In the process", `
-Memory that a held lock keeps, what an operation allocates, and what re-entry
-costs, which sends nothing.`)
+Memory of a held lock, allocations of acquire and release, and the cost of
+re-entry, which sends no statement.`)
 	s.table = newTable("", "")
-	c, err := openOurs(b.servers.sites)
+	c, err := openOurs(b.servers.endpoints)
 	if err != nil {
 		return err
 	}
 	defer c.close()
 
-	// The first lock makes what all have in common.
+	// The first locks allocate what all locks have in common.
 	if _, err := timePairs(b.ctx, c, 10); err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ costs, which sends nothing.`)
 		return err
 	}
 
-	if err := b.look(); err != nil {
+	if err := b.sampleNoise(); err != nil {
 		return err
 	}
 	again, err := b.reenter(c.locker)
@@ -42,7 +42,7 @@ costs, which sends nothing.`)
 	}
 	n := pick(b, 10_000, 500)
 	before := heap()
-	locks, err := b.take(c.locker, n)
+	locks, err := b.acquireUnflushed(c.locker, n)
 	if err != nil {
 		return err
 	}
@@ -58,17 +58,17 @@ costs, which sends nothing.`)
 	return nil
 }
 
-// heap is what is in use after a collection.
+// heap returns the number of bytes in use after a garbage collection.
 func heap() int64 {
 	runtime.GC()
-	runtime.GC() // what the first made free
+	runtime.GC() // frees what the first one made unreachable
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
 
-// allocated counts allocations and bytes of each call of fn, rounded down, as
-// others allocate too.
+// allocated returns the allocations and bytes per call of fn. It rounds down, because other
+// goroutines allocate, too.
 func allocated(n int, fn func() error) (allocs, bytes float64, err error) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -10,28 +10,28 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// modes measures shared locks, permits and several locks at once.
+// modes measures shared locks, permits and sets of locks.
 func (b *bench) modes() error {
 	s := b.report.section("Shared locks, permits, several locks", fmt.Sprintf(`
-Medians of one goroutine on this machine, each an acquire and a release. In the last row,
-%d Lockers with %d readers each, which hold a lock for %s, are beside one that acquires it
-exclusively.`, readingLockers, readersEach, spaced(reading)))
+Median time of an acquire and a release in one goroutine. In the last row, %d Lockers with
+%d readers each share a lock, each reader for %s at a time, while one request after the other
+acquires it exclusively.`, readingLockers, readersEach, spaced(reading)))
 	s.table = newTable("", "statements", "median, ms", "× one lock")
-	c, err := openOurs(b.servers.sites)
+	c, err := openOurs(b.servers.endpoints)
 	if err != nil {
 		return err
 	}
 	defer c.close()
 
 	rows := b.modeRows(c.locker)
-	for _, r := range rows { // each name has its row, and each statement is prepared
+	for _, r := range rows { // creates the rows of all names, and prepares the statements
 		if err := r.measure(b, c.locker, pick(b, 120, 3)); err != nil {
 			return fmt.Errorf("%s: %w", r.title, err)
 		}
 		r.took = nil
 	}
 	for range pick(b, 20, 2) {
-		if err := b.look(); err != nil {
+		if err := b.sampleNoise(); err != nil {
 			return err
 		}
 		for _, r := range rows {
@@ -63,22 +63,23 @@ exclusively.`, readingLockers, readersEach, spaced(reading)))
 
 const (
 	readingLockers, readersEach = 8, 8
-	reading                     = 100 * time.Millisecond
+	reading                     = 100 * time.Millisecond // how long a reader holds the lock
 
 	titleJoin = "a further shared hold in the process"
 	titleAll  = "100 locks at once"
 )
 
-// A modeRow is one operation.
+// A modeRow is a row of the table: one operation.
 type modeRow struct {
 	title      string
 	do         func(ctx context.Context) error
-	batch      int // operations in one measurement, which are too short for one each
+	batch      int // operations in one measurement: many if each is very short
 	took       samples
-	statements int64
+	statements int64 // of the last call of measure, which executed count operations
 	count      int
 }
 
+// measure executes n batches, and adds their times.
 func (r *modeRow) measure(b *bench, l *mysqllock.Locker, n int) error {
 	before := l.Stats().Statements
 	for range n {
@@ -106,7 +107,7 @@ func (b *bench) modeRows(l *mysqllock.Locker) []*modeRow {
 	return []*modeRow{
 		{title: "one lock", batch: 1, do: func(ctx context.Context) error { return release(l.Lock(ctx, "one", mysqllock.AutoRenew)) }},
 		{title: "a first shared hold", batch: 1, do: func(ctx context.Context) error { return release(l.RLock(ctx, "shared", mysqllock.AutoRenew)) }},
-		{title: titleJoin, batch: 1000, do: b.joins(l)},
+		{title: titleJoin, batch: 1000, do: b.joinShared(l)},
 		{title: "a permit", batch: 1, do: func(ctx context.Context) error { return release(permits.Acquire(ctx, mysqllock.AutoRenew)) }},
 		{title: titleAll, batch: 1, do: func(ctx context.Context) error {
 			return release(l.TryLockAll(ctx, names, mysqllock.WaitForever, mysqllock.AutoRenew))
@@ -114,8 +115,9 @@ func (b *bench) modeRows(l *mysqllock.Locker) []*modeRow {
 	}
 }
 
-// joins returns what joins a shared hold, which begins with the first call and is never released.
-func (b *bench) joins(l *mysqllock.Locker) func(ctx context.Context) error {
+// joinShared returns a function that joins a shared hold and leaves it again. The hold begins at its
+// first call and is never released.
+func (b *bench) joinShared(l *mysqllock.Locker) func(ctx context.Context) error {
 	begin := sync.OnceValue(func() error {
 		_, err := l.RLock(b.ctx, "joined", mysqllock.AutoRenew)
 		return err
@@ -132,7 +134,7 @@ func (b *bench) joins(l *mysqllock.Locker) func(ctx context.Context) error {
 	}
 }
 
-// writerAmongReaders returns how long exclusive requests wait while readers come all the time.
+// writerAmongReaders returns how long exclusive requests wait while readers continue to arrive.
 func (b *bench) writerAmongReaders(writer *mysqllock.Locker) (waited samples, err error) {
 	ctx, cancel := context.WithCancel(b.ctx)
 	var readers sync.WaitGroup
@@ -146,7 +148,7 @@ func (b *bench) writerAmongReaders(writer *mysqllock.Locker) (waited samples, er
 		}
 	}()
 	for range readingLockers {
-		c, err := openOurs(b.servers.sites)
+		c, err := openOurs(b.servers.endpoints)
 		if err != nil {
 			return nil, err
 		}

@@ -6,38 +6,37 @@ import (
 	"time"
 )
 
-// noiseBound is how much slower than at another time a flush or a bare UPDATE may be
-// while something is measured, or it is measured again.
+// noiseBound is the noise.factor above which a measurement is repeated.
 const noiseBound = 1.5
 
 const defaultRepeats = 2
 
-// Noise is what the rest of the machine does, by how long a flush of 512 bytes and a bare
-// UPDATE take before, during and after a measurement: medians, one a look.
+// A noise shows how much other load on the machine varied during a measurement: the times of a flush
+// of 512 bytes and of a bare UPDATE, before, during and after it. Each sample is a median.
 type noise struct{ flushes, updates samples }
 
-// factor is how much the slowest look differs from the fastest, of many looks without the
-// outermost tenths.
+// factor returns the ratio of the slowest to the fastest sample, without the outermost tenths if
+// there are many.
 func (n *noise) factor() float64 {
 	spread := func(s samples) float64 {
-		low, high := extent(s)
+		low, high := s.extent()
 		return float64(high) / float64(max(low, 1))
 	}
 	return max(spread(n.flushes), spread(n.updates))
 }
 
-func extent(s samples) (low, high time.Duration) { return s.quantile(0.1), s.quantile(0.9) }
+func (s samples) extent() (low, high time.Duration) { return s.quantile(0.1), s.quantile(0.9) }
 
 func (n *noise) String() string {
-	told := func(s samples) string {
-		low, high := extent(s)
+	format := func(s samples) string {
+		low, high := s.extent()
 		return millis(low) + " to " + millis(high) + " ms"
 	}
-	return fmt.Sprintf("a flush took %s, a bare UPDATE %s, by %d looks", told(n.flushes), told(n.updates), len(n.flushes))
+	return fmt.Sprintf("a flush took %s, a bare UPDATE %s, in %d samples", format(n.flushes), format(n.updates), len(n.flushes))
 }
 
-// look measures the noise once.
-func (b *bench) look() error {
+// sampleNoise adds a sample to the noise of the measurement in progress, if there is one.
+func (b *bench) sampleNoise() error {
 	if b.noise == nil {
 		return nil
 	}
@@ -52,7 +51,7 @@ func (b *bench) look() error {
 		if _, err := b.servers.admin.ExecContext(b.ctx, "UPDATE bare SET n = n + 1 WHERE name = ''"); err != nil {
 			return err
 		}
-		b.servers.asked++
+		b.servers.ownQuestions++
 		updates = append(updates, now()-start)
 	}
 	b.noise.flushes = append(b.noise.flushes, flush)
@@ -60,22 +59,22 @@ func (b *bench) look() error {
 	return nil
 }
 
-// repeat measures, again if the noise exceeds its bound, and calls keep after each run that was
-// the quietest so far. It returns what to say of the noise.
-func (b *bench) repeat(measure func() error, keep func()) (said string, err error) {
+// repeatWhileNoisy calls measure, and again while the noise exceeds its bound, up to b.repeats times.
+// It calls keep after each run that is the quietest so far, and returns a summary of that run's noise.
+func (b *bench) repeatWhileNoisy(measure func() error, keep func()) (summary string, err error) {
 	defer func() { b.noise = nil }()
 	var quietest *noise
 	runs := 0
 	for quietest == nil || quietest.factor() > noiseBound && runs <= pick(b, b.repeats, 0) {
 		runs++
 		b.noise = &noise{}
-		if err := b.look(); err != nil {
+		if err := b.sampleNoise(); err != nil {
 			return "", err
 		}
 		if err := measure(); err != nil {
 			return "", err
 		}
-		if err := b.look(); err != nil {
+		if err := b.sampleNoise(); err != nil {
 			return "", err
 		}
 		if quietest == nil || b.noise.factor() < quietest.factor() {
@@ -83,32 +82,32 @@ func (b *bench) repeat(measure func() error, keep func()) (said string, err erro
 			keep()
 		}
 	}
-	said = quietest.String()
+	summary = quietest.String()
 	if runs > 1 {
-		said += fmt.Sprintf("; the quietest of %d runs", runs)
+		summary += fmt.Sprintf("; the quietest of %d runs", runs)
 	}
 	if quietest.factor() > noiseBound {
-		said += fmt.Sprintf("; **noisy**: more than %s × between two looks", digits(noiseBound))
+		summary += fmt.Sprintf("; **noisy**: two samples differed by more than %s ×", digits(noiseBound))
 	}
-	return said, nil
+	return summary, nil
 }
 
-// quietly measures a part by repeat.
-func (b *bench) quietly(part func() error) error {
+// measurePart measures a part, repeats it while it is noisy, and adds its quietest run to the report.
+func (b *bench) measurePart(part func() error) error {
 	whole := b.report
 	defer func() { b.report = whole }()
 	var quietest *report
-	said, err := b.repeat(func() error {
+	summary, err := b.repeatWhileNoisy(func() error {
 		b.report = whole.fork()
 		return part()
 	}, func() { quietest = b.report })
 	if err == nil {
-		whole.join(quietest, said)
+		whole.merge(quietest, summary)
 	}
 	return err
 }
 
-// timeFlush is the median time of n writes of 512 bytes that are flushed.
+// timeFlush returns the median time of n writes of 512 bytes, each with a flush.
 func timeFlush(dir string, n int) (time.Duration, error) {
 	f, err := os.CreateTemp(dir, "mysqllock-bench-")
 	if err != nil {

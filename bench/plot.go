@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// The plots are cards with a background of their own, which is light or dark as
-// the reader's, so that they can be read on any page.
+// style gives plots their own background, light or dark as the reader prefers, so that they are
+// readable on any page.
 const style = `<style>
 text { font: 12px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #24292f }
 .title { font-size: 15px; font-weight: 600 }
@@ -43,7 +43,7 @@ const (
 	rowStep = 22.0
 )
 
-// canvas collects the elements of an SVG file.
+// A canvas collects the elements of an SVG file.
 type canvas struct{ strings.Builder }
 
 func (c *canvas) text(x, y float64, class, anchor, text string) {
@@ -58,7 +58,7 @@ func (c *canvas) dot(x, y float64, class string) {
 	fmt.Fprintf(c, `<circle cx="%.1f" cy="%.1f" r="4" stroke-width="2" class="%s"/>`+"\n", x, y, class)
 }
 
-// card is the whole file, with title and unit.
+// card returns the SVG file: a card with title, unit and the elements of c.
 func (c *canvas) card(height float64, title, unit string) string {
 	var head canvas
 	fmt.Fprintf(&head, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" role="img" aria-label="%s">`+"\n",
@@ -70,10 +70,10 @@ func (c *canvas) card(height float64, title, unit string) string {
 	return head.String() + c.String() + "</svg>\n"
 }
 
-// A scale maps values to positions by their logarithm.
+// A scale maps values to positions, logarithmically.
 type scale struct{ low, high, from, to float64 } // logarithms, positions
 
-// newScale covers the values, which are above 0, from one round value to another.
+// newScale returns a scale from one round value to another that covers the values, which must be positive.
 func newScale(values []float64, from, to float64) scale {
 	s := scale{low: 0, high: 1, from: from, to: to}
 	if len(values) > 0 {
@@ -86,7 +86,7 @@ func newScale(values []float64, from, to float64) scale {
 	return s
 }
 
-// below is the next of 1, 2, 5, 10 … at or below a value.
+// below returns the largest of …, 1, 2, 5, 10, … that is not above x.
 func below(x float64) float64 {
 	decade := math.Pow(10, math.Floor(math.Log10(x)))
 	switch {
@@ -100,10 +100,10 @@ func below(x float64) float64 {
 
 func (s scale) at(value float64) float64 {
 	share := (math.Log10(value) - s.low) / (s.high - s.low)
-	return s.from + (s.to-s.from)*min(max(share, 0), 1) // 0 is at the low end
+	return s.from + (s.to-s.from)*min(max(share, 0), 1) // 0 is placed at the low end
 }
 
-// ticks are the powers of ten, and 2 and 5 times these if there is room.
+// ticks returns the powers of ten in the scale, and 2 and 5 times these if there is room.
 func (s scale) ticks() (ticks []float64) {
 	steps := []float64{1}
 	if s.high-s.low < 2.5 {
@@ -130,18 +130,18 @@ func tickLabel(x float64) string {
 	return fmt.Sprintf("%.4g", x)
 }
 
-// plot compares rivals, a row each, in panels side by side with one scale.
+// A plot compares rivals, with a row for each, in panels side by side that have the same scale.
 type plot struct {
 	title, unit string
 	panels      []panel
 }
 
-// titled names the server in the title of a plot.
+// titled adds the server's product to the title of a plot.
 func (b *bench) titled(text string) string { return text + ", on " + products[b.server] }
 
 type panel struct {
 	title  string
-	series []string // names for the marks of a row, where it has several
+	series []string // names of the marks of a row, if it has several
 	rows   []*row
 }
 
@@ -150,7 +150,7 @@ type row struct {
 	marks []mark
 }
 
-// A mark is a value, and how far up it reaches, if that is not 0.
+// A mark is a value, with a line from it to another value, if that is not 0.
 type mark struct{ value, to float64 }
 
 // add adds a mark to the row of a rival.
@@ -165,7 +165,7 @@ func (p *panel) add(r *rival, m mark) {
 
 func (p *plot) svg() string {
 	const labels, gap, top = 160.0, 26.0, 66.0
-	const room = 44.0 // for a figure right of the last mark
+	const figureWidth = 44.0 // for the figure to the right of the last mark
 	var values []float64
 	marks := 1
 	for _, panel := range p.panels {
@@ -191,15 +191,15 @@ func (p *plot) svg() string {
 	var c canvas
 	for i, panel := range p.panels {
 		left := margin + labels + float64(i)*(wide+gap)
-		s := newScale(values, left, left+wide-room)
+		s := newScale(values, left, left+wide-figureWidth)
 		c.text(left, top-14, "panel", "start", panel.title)
-		free := left - 20 // from where on there is room for a label
+		nextLabel := left - 20 // the smallest position with room for a label
 		for _, t := range s.ticks() {
 			x := s.at(t)
 			c.line(x, top-4, x, bottom, "grid")
-			if x >= free {
+			if x >= nextLabel {
 				c.text(x, bottom+16, "soft", "middle", tickLabel(t))
-				free = x + 36
+				nextLabel = x + 36
 			}
 		}
 		for j, row := range panel.rows {
@@ -243,7 +243,7 @@ func (p *plot) svg() string {
 	return c.card(height, p.title, p.unit)
 }
 
-// figure is short enough to stand at a mark.
+// figure formats x briefly enough for the label of a mark.
 func figure(x float64) string {
 	if x >= 10_000 {
 		return fmt.Sprintf("%.0fk", x/1000)
@@ -251,11 +251,11 @@ func figure(x float64) string {
 	return digits(x)
 }
 
-// lines shows how figures grow, with both axes by their logarithms.
+// lines is a line chart with logarithmic axes.
 type lines struct {
-	title, unit, along string
-	x                  []int
-	lines              []line
+	title, unit, xTitle string
+	x                   []int
+	lines               []line
 }
 
 type line struct {
@@ -266,7 +266,7 @@ type line struct {
 
 func (p *lines) svg() string {
 	const top, bottom, left, right = 48.0, 290.0, 70.0, 640.0
-	var values, along []float64
+	var values, xs []float64
 	for _, l := range p.lines {
 		for _, y := range l.y {
 			if y > 0 && !math.IsNaN(y) {
@@ -275,22 +275,22 @@ func (p *lines) svg() string {
 		}
 	}
 	for _, x := range p.x {
-		along = append(along, float64(x))
+		xs = append(xs, float64(x))
 	}
 	vertical := newScale(values, bottom, top)
-	horizontal := scale{math.Log10(slices.Min(along)), math.Log10(slices.Max(along)), left + 20, right - 20}
+	horizontal := scale{math.Log10(slices.Min(xs)), math.Log10(slices.Max(xs)), left + 20, right - 20}
 
 	var c canvas
 	for _, t := range vertical.ticks() {
 		c.line(left, vertical.at(t), right, vertical.at(t), "grid")
 		c.text(left-8, vertical.at(t)+4, "soft", "end", tickLabel(t))
 	}
-	for _, x := range along {
+	for _, x := range xs {
 		c.text(horizontal.at(x), bottom+18, "soft", "middle", thousands(int64(x)))
 	}
-	c.text((left+right)/2, bottom+38, "soft", "middle", p.along)
+	c.text((left+right)/2, bottom+38, "soft", "middle", p.xTitle)
 
-	// Labels stand at the ends of their lines, as far apart as they must be.
+	// Each label is at the end of its line, moved down where labels would overlap.
 	type label struct {
 		line  line
 		class string
@@ -311,8 +311,8 @@ func (p *lines) svg() string {
 				continue
 			}
 			last = vertical.at(y)
-			points = append(points, fmt.Sprintf("%.1f,%.1f", horizontal.at(along[i]), last))
-			c.dot(horizontal.at(along[i]), last, class)
+			points = append(points, fmt.Sprintf("%.1f,%.1f", horizontal.at(xs[i]), last))
+			c.dot(horizontal.at(xs[i]), last, class)
 		}
 		if len(points) == 0 {
 			continue

@@ -16,17 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A report is what a run came to, as Markdown with plots.
+// A report has the results of a run, and writes them as Markdown with plots.
 type report struct {
 	head     string
 	server   string
-	quick    bool // too few samples to judge by
+	quick    bool // too few samples to check goals
 	sections []*section
 	drawings map[string]drawing // by file name, without .svg
-	goals    map[string]outcome // by text
+	goals    map[string]outcome // by the text of the goal
 	used     map[*rival]bool
 
-	waitingCosts map[waiters]float64 // by idle, for handoff: statements per second and process
+	waitingCosts map[waitingKey]float64 // set by idle, used by handoff: statements per second and process
 }
 
 type section struct {
@@ -34,10 +34,10 @@ type section struct {
 	title, text string
 	table       *table
 	image       string   // a key of drawings
-	noise       []string // what to say of it; of several measurements, each
+	noise       []string // a summary for each measurement
 }
 
-// A drawing can be written as an SVG file.
+// A drawing is a plot that can be written as an SVG file.
 type drawing interface{ svg() string }
 
 type outcome struct {
@@ -45,15 +45,15 @@ type outcome struct {
 	met      bool
 }
 
-// The goals, in the words of the table.
+// The goals, as the table shows them.
 const (
 	goalUncontended = "acquire and release ≤ 1.15 × two bare UPDATEs, prepared"
 	goalDelayed     = "≤ 1.03 × with 1 ms of network delay"
 	goalWorst       = "none of 2,000 of these handoffs above 250 ms"
 	goalExtra       = "≤ 3 extra statements per handoff"
 	goalIdle        = "≤ 2 statements per second and waiting process"
-	goalHot         = "hot lock, 1 process: ≥ 400,000 turns a second"
-	goalShare       = "hot lock, 2 processes: each gets at least 45 % of the time"
+	goalHot         = "hot lock, 1 process: ≥ 400,000 acquisitions per second"
+	goalShare       = "hot lock, 2 processes: each has at least 45 % of the time"
 	goalAcquireMany = "64 goroutines acquire 10,000 locks in ≤ 1.5 s"
 	goalCloseMany   = "Close releases 10,000 locks in ≤ 0.5 s"
 	goalReentry     = "re-entry and Unlock: under 1 µs, 0 statements, ≤ 3 allocations"
@@ -64,23 +64,24 @@ const (
 	goalWriter      = "an exclusive request among readers waits ≤ 1.5 × the longest read"
 )
 
-// onMySQL is a goal of a row of handoffs for that server alone.
-const onMySQL = "p50 ≤ 1.0 ms"
+// goalOnMySQL is the end of a goal for handoffs that is only checked on MySQL.
+const goalOnMySQL = "p50 ≤ 1.0 ms"
 
-// judgedHolds are those of the holds for which handoffs have goals.
-var judgedHolds = holds[1:]
+// holdsWithGoals are the hold times for which handoffs have goals.
+var holdsWithGoals = holdTimes[1:]
 
-// handoffGoals are the goals of a row: the median, beside etcd; the median on MySQL; the tail.
+// handoffGoals returns the goals of a row: the median relative to etcd, the median on MySQL, and the
+// 99th percentile.
 func handoffGoals(hold time.Duration, waiting int) [3]string {
 	row := fmt.Sprintf("handoff, %s, %d waiting: ", holdTitle(hold), waiting)
 	return [3]string{
 		row + "p50 ≤ 0.75 × that of etcd",
-		row + onMySQL,
+		row + goalOnMySQL,
 		row + "p99 ≤ 8 ms",
 	}
 }
 
-// scalingGoals are by the number of goroutines.
+// scalingGoals are the smallest rates relative to two bare UPDATEs, by the number of goroutines.
 var scalingGoals = map[int]float64{1: 0.85, 4: 0.85, 16: 1, 64: 2, 256: 4}
 
 func goalScaling(n int) string {
@@ -89,8 +90,8 @@ func goalScaling(n int) string {
 
 func allGoals() []string {
 	goals := []string{goalUncontended, goalDelayed}
-	for _, hold := range judgedHolds {
-		for _, waiting := range []int{1, many} {
+	for _, hold := range holdsWithGoals {
+		for _, waiting := range []int{1, manyWaiting} {
 			texts := handoffGoals(hold, waiting)
 			goals = append(goals, texts[:]...)
 		}
@@ -103,9 +104,9 @@ func allGoals() []string {
 }
 
 func newReport(s *servers, o options) *report {
-	r := &report{server: o.server, quick: o.quick, drawings: map[string]drawing{}, goals: map[string]outcome{}, used: map[*rival]bool{}, waitingCosts: map[waiters]float64{}}
+	r := &report{server: o.server, quick: o.quick, drawings: map[string]drawing{}, goals: map[string]outcome{}, used: map[*rival]bool{}, waitingCosts: map[waitingKey]float64{}}
 	flags := ""
-	if o.repeats != defaultRepeats || o.handoffTarget != enoughHandoffs/judgedRows {
+	if o.repeats != defaultRepeats || o.handoffTarget != enoughHandoffs/rowsWithGoals {
 		flags = fmt.Sprintf("-repeats %d -handoffs %d ", o.repeats, o.handoffTarget)
 	}
 	command, warning := "make bench SERVER="+s.mysql.Kind, ""
@@ -121,16 +122,16 @@ func newReport(s *servers, o options) *report {
 	if len(o.without) > 0 {
 		warning += "**Not measured, by `-without`: " + strings.Join(o.without, ", ") + ".**\n\n"
 	}
-	r.head = fmt.Sprintf(`# mysqllock beside its rivals, on %s
+	r.head = fmt.Sprintf(`# mysqllock compared with its rivals, on %s
 
 Written by `+"`%s`"+` on %s.
 
-%sEach table was measured in one run, with the rivals by turns in small chunks.
-All servers ran on this machine and flush what they acknowledge:
-innodb_flush_log_at_trx_commit=1, appendfsync always, etcd as it is shipped.
-Below each table is how long a flush of 512 bytes and a bare UPDATE took before,
-during and after it. Where that varied by more than %s ×, it was measured
-again, up to %d times, and the quietest run is shown.
+%sEach table was measured in one run, which alternated between the rivals in small
+chunks. All servers ran on this machine, and flushed each write to disk before they
+acknowledged it: innodb_flush_log_at_trx_commit=1, appendfsync always, and etcd's
+defaults. Below each table are the times of a flush of 512 bytes and of a bare
+UPDATE before, during and after the measurement. If they varied by more than %s ×,
+the table was measured again, up to %d times; it shows the quietest run.
 
 - %s
 - %s
@@ -164,13 +165,13 @@ func kernel() string {
 
 // fork returns a report for one run of a part.
 func (r *report) fork() *report {
-	return &report{drawings: maps.Clone(r.drawings), goals: map[string]outcome{}, waitingCosts: map[waiters]float64{}}
+	return &report{drawings: maps.Clone(r.drawings), goals: map[string]outcome{}, waitingCosts: map[waitingKey]float64{}}
 }
 
-// join adds what a fork of the report contains. said is of its noise.
-func (r *report) join(part *report, said string) {
+// merge adds the contents of a fork of the report, with a summary of its noise.
+func (r *report) merge(part *report, noise string) {
 	for _, s := range part.sections {
-		s.report, s.noise = r, []string{said}
+		s.report, s.noise = r, []string{noise}
 		r.sections = append(r.sections, s)
 	}
 	r.drawings = part.drawings
@@ -178,14 +179,14 @@ func (r *report) join(part *report, said string) {
 	maps.Copy(r.waitingCosts, part.waitingCosts)
 }
 
-// section begins one. Its parts are shown in the order of title, text, plot, table, noise.
+// section adds a section. It is written in the order of title, text, plot, table, noise.
 func (r *report) section(title, text string) *section {
 	s := &section{report: r, title: title, text: strings.TrimSpace(text)}
 	r.sections = append(r.sections, s)
 	return s
 }
 
-// plot shows a drawing in the section, unless an earlier one shows it.
+// plot adds a drawing to the section, or replaces the one of that name in an earlier section.
 func (s *section) plot(name string, d drawing) {
 	if s.report.drawings[name] == nil {
 		s.image = name
@@ -195,7 +196,7 @@ func (s *section) plot(name string, d drawing) {
 
 func (r *report) goal(text, measured string, met bool) { r.goals[text] = outcome{measured, met} }
 
-// write prints the report and, if out is not "", writes it there.
+// write writes the report to the directory out, and prints the goals. If out is "", it prints the report.
 func (r *report) write(out string) error {
 	text := r.markdown()
 	if out == "" {
@@ -245,15 +246,15 @@ func (r *report) markdown() string {
 	return b.String()
 }
 
-// goalTable compares the goals that were measured.
+// goalTable returns the table of goals, with what was measured.
 func (r *report) goalTable() string {
 	t := newTable("goal", "measured", "met")
 	for _, text := range allGoals() {
 		o, ok := r.goals[text]
 		switch {
-		case r.server != "mysql" && strings.HasSuffix(text, onMySQL):
+		case r.server != "mysql" && strings.HasSuffix(text, goalOnMySQL):
 		case !ok:
-			t.addRow(false, text, "not in this run", "–")
+			t.addRow(false, text, "not measured", "–")
 		case r.quick:
 			t.addRow(false, text, o.measured, "–")
 		case o.met:
@@ -265,17 +266,17 @@ func (r *report) goalTable() string {
 	return t.String()
 }
 
-// A table has a head and rows of as many cells.
+// A table has a header and rows, all with the same number of cells.
 type table struct {
 	rows   [][]string
 	rivals map[*rival]bool
 }
 
-func newTable(head ...string) *table {
-	return &table{rows: [][]string{head}, rivals: map[*rival]bool{}}
+func newTable(header ...string) *table {
+	return &table{rows: [][]string{header}, rivals: map[*rival]bool{}}
 }
 
-// add adds the row of a rival; ours is bold.
+// add adds the row of a rival. Our own row is bold.
 func (t *table) add(r *rival, cells ...string) {
 	t.rivals[r] = true
 	t.addRow(r == ourselves, slices.Concat([]string{r.name}, cells)...)
@@ -290,7 +291,7 @@ func (t *table) addRow(bold bool, cells ...string) {
 	t.rows = append(t.rows, cells)
 }
 
-// String is the table as Markdown, with all columns but the first to the right.
+// String returns the table as Markdown. All columns but the first are aligned to the right.
 func (t *table) String() string {
 	var b strings.Builder
 	for i, row := range t.rows {

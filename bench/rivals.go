@@ -23,18 +23,19 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// A rival is one way to have a lock. The body that is measured is the same for all.
+// A rival is one way to acquire a lock. All rivals are measured by the same code.
 type rival struct {
 	name  string
-	note  string // how it is used here
+	note  string // how it is used, for the report
 	ours  bool
-	mysql bool // its work is done by the MySQL server
-	slow  bool // a waiter looks once a second
-	open  func(s sites) (client, error)
+	mysql bool // it uses the MySQL server
+	slow  bool // a waiter polls once a second
+	open  func(e endpoints) (client, error)
 }
 
+// A client of a rival can be used by several goroutines.
 type client interface {
-	// acquire waits until it has the lock or ctx ends.
+	// acquire waits until it has acquired the lock, or ctx ends.
 	acquire(ctx context.Context, name string) (release func() error, err error)
 	close()
 }
@@ -42,68 +43,68 @@ type client interface {
 var (
 	ourselves = &rival{
 		name: "mysqllock", ours: true, mysql: true,
-		note: "as `New` makes it; lease `AutoRenew`",
-		open: func(s sites) (client, error) { return openOurs(s) },
+		note: "`New` without options; lease `AutoRenew`",
+		open: func(e endpoints) (client, error) { return openOurs(e) },
 	}
 	polling = &rival{
 		name: "mysqllock, polling", ours: true, mysql: true, slow: true,
-		note: "`WithoutSignal()`: waiters in other processes look once a second",
-		open: func(s sites) (client, error) { return openOurs(s, mysqllock.WithoutSignal()) },
+		note: "`WithoutSignal()`: waiters in other processes poll once a second",
+		open: func(e endpoints) (client, error) { return openOurs(e, mysqllock.WithoutSignal()) },
 	}
-	alone = &rival{
+	noHandoff = &rival{
 		name: "mysqllock, no handoff", ours: true, mysql: true,
-		note: "`WithoutHandoff()`: every turn is taken from the database",
-		open: func(s sites) (client, error) { return openOurs(s, mysqllock.WithoutHandoff()) },
+		note: "`WithoutHandoff()`: every acquire sends a statement",
+		open: func(e endpoints) (client, error) { return openOurs(e, mysqllock.WithoutHandoff()) },
 	}
 	bare = &rival{
 		name: "two bare UPDATEs", mysql: true,
-		note: "no lock, but the limit for one that is kept in a row: two single-row UPDATEs by primary key, in autocommit, as text, each under a context that ends it after 3 s, as all statements of the library are",
+		note: "no lock, but what a lock that is kept in a row costs at least: two UPDATEs of a single row by primary key, in autocommit, as text, each with a context that ends after 3 s, like all statements of the library",
 		open: openBare,
 	}
 	prepared = &rival{
 		name: "the same, prepared", mysql: true,
-		note: "two bare UPDATEs by a prepared statement, without a context that can end: less work for server and driver, but on a dead connection it hangs for good",
+		note: "two bare UPDATEs with a prepared statement and without a context that can end: less work for the server and the driver, but on a dead connection they hang forever",
 		open: openPrepared,
 	}
 	getLock = &rival{
 		name: "GET_LOCK", mysql: true,
-		note: "`GET_LOCK` and `RELEASE_LOCK`, as text, on a pinned connection for each lock and waiter; nothing is durable",
+		note: "`GET_LOCK` and `RELEASE_LOCK`, as text, with a dedicated connection for each lock and waiter; nothing is durable",
 		open: openGetLock,
 	}
 	handmade = &rival{
 		name: "hand-made table", mysql: true, slow: true,
-		note: "the usual one: `BeginTx`, `SELECT … FOR UPDATE`, `UPDATE` (or `INSERT`), `Commit`; release is an `UPDATE` by owner; `interpolateParams=true`, without which each statement costs a round trip more; if the lock is held, again after 1 s",
+		note: "the usual implementation: `BeginTx`, `SELECT … FOR UPDATE`, `UPDATE` (or `INSERT`), `Commit`; release is an `UPDATE` by owner; `interpolateParams=true`, without which each statement costs another round trip; if the lock is held, it tries again after 1 s",
 		open: openHandmade,
 	}
 	redisLock = &rival{
 		name: "redislock",
-		note: "bsm/redislock, TTL 30 s, `LinearBackoff(100 ms)` as in its README (by default it does not retry)",
+		note: "bsm/redislock, TTL 30 s, `LinearBackoff(100 ms)` as in its README (without a strategy, it does not retry)",
 		open: openRedisLock,
 	}
 	redSync = &rival{
 		name: "redsync",
-		note: "go-redsync/redsync on one Redis, defaults (tries again after 50 to 250 ms), `LockContext` again when its tries are used up",
+		note: "go-redsync/redsync on one Redis, with its defaults (it retries after 50 to 250 ms); `LockContext` is called again when its retries are used up",
 		open: openRedSync,
 	}
 	etcd = &rival{
 		name: "etcd",
-		note: "`concurrency.Mutex`, a session for each goroutine that holds or waits, as its documentation demands. Its server tells a waiter within 100 ms (its watchResyncPeriod) of a release that came soon after the wait began",
+		note: "`concurrency.Mutex`, with a session for each goroutine that holds or waits, as its documentation requires. If a release follows soon after the wait has begun, the server notifies the waiter up to 100 ms late (its watchResyncPeriod)",
 		open: openEtcd,
 	}
 )
 
-// present are those of the rivals whose servers run.
-func (s *servers) present(rivals ...*rival) []*rival {
+// available returns those of the rivals whose servers are running.
+func (s *servers) available(rivals ...*rival) []*rival {
 	return slices.DeleteFunc(rivals, func(r *rival) bool {
 		return s.Redis == "" && (r == redisLock || r == redSync) || s.Etcd == "" && r == etcd
 	})
 }
 
-// poolSize is that of every pool of connections, but where a lock needs one of its own.
+// poolSize is the size of all connection pools, except for rivals whose locks need a connection each.
 const poolSize = 64
 
-func openDB(s sites, interpolate bool) (*sql.DB, error) {
-	c, err := mysql.ParseDSN(s.DSN)
+func openDB(e endpoints, interpolate bool) (*sql.DB, error) {
+	c, err := mysql.ParseDSN(e.DSN)
 	if err != nil {
 		return nil, err
 	}
@@ -123,8 +124,8 @@ type ourClient struct {
 	locker *mysqllock.Locker
 }
 
-func openOurs(s sites, opts ...mysqllock.Option) (*ourClient, error) {
-	db, err := openDB(s, false)
+func openOurs(e endpoints, opts ...mysqllock.Option) (*ourClient, error) {
+	db, err := openDB(e, false)
 	if err != nil {
 		return nil, err
 	}
@@ -150,8 +151,8 @@ func (c *ourClient) close() {
 
 type bareClient struct{ db *sql.DB }
 
-func openBare(s sites) (client, error) {
-	db, err := openDB(s, false)
+func openBare(e endpoints) (client, error) {
+	db, err := openDB(e, false)
 	return bareClient{db}, err
 }
 
@@ -165,13 +166,13 @@ func (c bareClient) acquire(_ context.Context, name string) (func() error, error
 
 func (c bareClient) close() { c.db.Close() }
 
-// twice executes an UPDATE of the row of name, and returns what executes it again.
+// twice executes an UPDATE of the row of name, and returns a function that executes it again.
 func twice(db *sql.DB, name string, update func() (sql.Result, error)) (func() error, error) {
 	res, err := update()
 	if err != nil {
 		return nil, err
 	}
-	if n, err := res.RowsAffected(); err != nil || n == 0 { // the first time ever
+	if n, err := res.RowsAffected(); err != nil || n == 0 { // there is no such row yet
 		if _, err = db.Exec("INSERT INTO bare VALUES ('" + name + "', 1)"); err != nil {
 			return nil, err
 		}
@@ -187,8 +188,8 @@ type preparedClient struct {
 	update *sql.Stmt
 }
 
-func openPrepared(s sites) (client, error) {
-	db, err := openDB(s, false)
+func openPrepared(e endpoints) (client, error) {
+	db, err := openDB(e, false)
 	if err != nil {
 		return nil, err
 	}
@@ -210,8 +211,8 @@ func (c preparedClient) close() {
 
 type getLockClient struct{ db *sql.DB }
 
-func openGetLock(s sites) (client, error) {
-	db, err := openDB(s, false)
+func openGetLock(e endpoints) (client, error) {
+	db, err := openDB(e, false)
 	if err == nil {
 		db.SetMaxOpenConns(0)
 		db.SetMaxIdleConns(1000)
@@ -243,8 +244,8 @@ func (c getLockClient) close() { c.db.Close() }
 
 type handmadeClient struct{ db *sql.DB }
 
-func openHandmade(s sites) (client, error) {
-	db, err := openDB(s, true)
+func openHandmade(e endpoints) (client, error) {
+	db, err := openDB(e, true)
 	return handmadeClient{db}, err
 }
 
@@ -254,7 +255,7 @@ func (c handmadeClient) acquire(ctx context.Context, name string) (func() error,
 		got, err := c.try(ctx, name, owner)
 		var sqlErr *mysql.MySQLError
 		if errors.As(err, &sqlErr) && (sqlErr.Number == 1213 || sqlErr.Number == 1062) {
-			err = nil // a deadlock, or somebody else was first
+			err = nil // a deadlock, or another client inserted the row first
 		}
 		if err != nil {
 			return nil, err
@@ -298,8 +299,8 @@ func (c handmadeClient) try(ctx context.Context, name, owner string) (bool, erro
 
 func (c handmadeClient) close() { c.db.Close() }
 
-func openRedis(s sites) *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: s.Redis, PoolSize: poolSize})
+func openRedis(e endpoints) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: e.Redis, PoolSize: poolSize})
 }
 
 type redisLockClient struct {
@@ -307,13 +308,13 @@ type redisLockClient struct {
 	locks *redislock.Client
 }
 
-func openRedisLock(s sites) (client, error) {
-	db := openRedis(s)
+func openRedisLock(e endpoints) (client, error) {
+	db := openRedis(e)
 	return redisLockClient{db, redislock.New(db)}, nil
 }
 
 func (c redisLockClient) acquire(ctx context.Context, name string) (func() error, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Hour) // else it would give up after the TTL
+	ctx, cancel := context.WithTimeout(ctx, time.Hour) // without a deadline, Obtain gives up after the TTL
 	defer cancel()
 	lock, err := c.locks.Obtain(ctx, "redislock:"+name, 30*time.Second,
 		&redislock.Options{RetryStrategy: redislock.LinearBackoff(100 * time.Millisecond)})
@@ -330,8 +331,8 @@ type redSyncClient struct {
 	locks *redsync.Redsync
 }
 
-func openRedSync(s sites) (client, error) {
-	db := openRedis(s)
+func openRedSync(e endpoints) (client, error) {
+	db := openRedis(e)
 	return redSyncClient{db, redsync.New(goredis.NewPool(db))}, nil
 }
 
@@ -358,13 +359,13 @@ func (c redSyncClient) close() { c.db.Close() }
 
 type etcdClient struct {
 	client *clientv3.Client
-	calls  atomic.Int64 // each is a round trip
+	calls  atomic.Int64 // unary calls, each of which is a round trip
 
 	mu   sync.Mutex // guards idle
 	idle []*concurrency.Session
 }
 
-func openEtcd(s sites) (client, error) {
+func openEtcd(e endpoints) (client, error) {
 	c := &etcdClient{}
 	count := func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		c.calls.Add(1)
@@ -372,7 +373,7 @@ func openEtcd(s sites) (client, error) {
 	}
 	var err error
 	c.client, err = clientv3.New(clientv3.Config{
-		Endpoints: []string{s.Etcd}, DialTimeout: 10 * time.Second, Logger: zap.NewNop(),
+		Endpoints: []string{e.Etcd}, DialTimeout: 10 * time.Second, Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(count)},
 	})
 	return c, err
@@ -394,7 +395,8 @@ func (c *etcdClient) acquire(ctx context.Context, name string) (func() error, er
 	}, nil
 }
 
-// session is one that nobody uses: two goroutines with the same session would have the lock both.
+// session returns a session that is not in use. Two goroutines with the same session could both
+// acquire the lock.
 func (c *etcdClient) session() (*concurrency.Session, error) {
 	c.mu.Lock()
 	if n := len(c.idle); n > 0 {
@@ -415,7 +417,7 @@ func (c *etcdClient) put(session *concurrency.Session) {
 
 func (c *etcdClient) close() { c.client.Close() }
 
-// warm makes the connections, sessions and rows that n goroutines with these names need.
+// warm creates the connections, sessions and rows that a goroutine for each name needs.
 func warm(ctx context.Context, c client, names ...string) error {
 	errs := make([]error, len(names))
 	var wg sync.WaitGroup
@@ -423,7 +425,7 @@ func warm(ctx context.Context, c client, names ...string) error {
 		wg.Go(func() {
 			release, err := c.acquire(ctx, name)
 			if err == nil {
-				time.Sleep(20 * time.Millisecond) // so that they hold at the same time
+				time.Sleep(20 * time.Millisecond) // so that all hold their locks at the same time
 				err = release()
 			}
 			errs[i] = err
@@ -433,7 +435,7 @@ func warm(ctx context.Context, c client, names ...string) error {
 	return errors.Join(errs...)
 }
 
-// numbered are n names.
+// numbered returns n names with a prefix.
 func numbered(prefix string, n int) []string {
 	names := make([]string, n)
 	for i := range names {
@@ -443,10 +445,10 @@ func numbered(prefix string, n int) []string {
 }
 
 func allRivals() []*rival {
-	return []*rival{ourselves, polling, alone, bare, prepared, getLock, handmade, redisLock, redSync, etcd}
+	return []*rival{ourselves, polling, noHandoff, bare, prepared, getLock, handmade, redisLock, redSync, etcd}
 }
 
-// rivalNamed returns nil if there is none.
+// rivalNamed returns the rival with a name, or nil.
 func rivalNamed(name string) *rival {
 	for _, r := range allRivals() {
 		if r.name == name {

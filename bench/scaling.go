@@ -11,24 +11,23 @@ import (
 	"github.com/mysqllock/mysqllock"
 )
 
-// scaling measures locks that are used at the same time and have nothing to do
-// with each other.
+// scaling measures goroutines that use different locks at the same time.
 func (b *bench) scaling() error {
 	steps := pick(b, []int{1, 4, 16, 64, 256}, []int{1, 16})
 	s := b.report.section("Distinct names", fmt.Sprintf(`
-Pairs of acquire and release per second, by that many goroutines of one process,
-each with a name of its own. Pools have %d connections. The last rows are ratios to
-the bare UPDATEs: medians of the ratios of chunks of the same round.`, poolSize))
+Pairs of acquire and release per second in so many goroutines of one process, each
+with its own name. Pools have %d connections. The last rows are ratios to the bare
+UPDATEs: medians of the ratios of chunks of the same round.`, poolSize))
 	head := []string{""}
 	for _, n := range steps {
 		head = append(head, fmt.Sprint(n))
 	}
 	s.table = newTable(head...)
-	rivals := b.servers.present(bare, prepared, ourselves, redisLock, etcd)
+	rivals := b.servers.available(bare, prepared, ourselves, redisLock, etcd)
 	rates := map[*rival]map[int][]float64{}
 	clients := map[*rival]client{}
 	for _, r := range rivals {
-		c, err := r.open(b.servers.sites)
+		c, err := r.open(b.servers.endpoints)
 		if err != nil {
 			return err
 		}
@@ -49,7 +48,7 @@ the bare UPDATEs: medians of the ratios of chunks of the same round.`, poolSize)
 		}
 	}
 
-	p := &lines{title: b.titled("Distinct names"), unit: "pairs of acquire and release per second", along: "goroutines", x: steps}
+	p := &lines{title: b.titled("Distinct names"), unit: "pairs of acquire and release per second", xTitle: "goroutines", x: steps}
 	for _, r := range rivals {
 		var row []string
 		l := line{label: r.name, ours: r.ours}
@@ -69,8 +68,8 @@ the bare UPDATEs: medians of the ratios of chunks of the same round.`, poolSize)
 			}
 			ratio := median(ratios)
 			row = append(row, digits(ratio)+" ×")
-			if least, judged := scalingGoals[n]; judged && limit == bare {
-				b.report.goal(goalScaling(n), digits(ratio)+" ×", ratio >= least)
+			if smallest, ok := scalingGoals[n]; ok && limit == bare {
+				b.report.goal(goalScaling(n), digits(ratio)+" ×", ratio >= smallest)
 			}
 		}
 		s.table.addRow(true, row...)
@@ -79,26 +78,27 @@ the bare UPDATEs: medians of the ratios of chunks of the same round.`, poolSize)
 	return b.acquireMany()
 }
 
-// acquireMany measures how fast many locks are acquired, and released by Close.
+// acquireMany measures how fast many locks are acquired, and then released by Close.
 func (b *bench) acquireMany() error {
 	const goroutines = poolSize
 	n := pick(b, 10_000, 200)
 	s := b.report.section("Many locks", fmt.Sprintf(`
-%d goroutines of one process acquire %s locks, each with a name of its own that was
-locked before, and Close releases them. Medians, but for the acquires: of all.`, goroutines, thousands(int64(n))))
+%d goroutines of one process acquire %s locks, whose names were locked before, and
+Close releases them. The first two columns are medians of the runs; the others are
+quantiles of all acquires.`, goroutines, thousands(int64(n))))
 	s.table = newTable("", "all acquired, s", "Close, s", "one acquire, p50, ms", "p99, ms")
 	var acquired, closed []float64
 	var took samples
 	for round := range pick(b, 4, 2) {
-		if err := b.look(); err != nil {
+		if err := b.sampleNoise(); err != nil {
 			return err
 		}
-		c, err := openOurs(b.servers.sites)
+		c, err := openOurs(b.servers.endpoints)
 		if err != nil {
 			return err
 		}
 		start := now()
-		each, err := acquireEach(b.ctx, c.locker, numbered("many", n), goroutines)
+		times, err := acquireEach(b.ctx, c.locker, numbered("many", n), goroutines)
 		between := now()
 		err = errors.Join(err, c.locker.Close())
 		end := now()
@@ -107,9 +107,9 @@ locked before, and Close releases them. Medians, but for the acquires: of all.`,
 			return err
 		}
 		if round == 0 {
-			continue // which made the rows
+			continue // this round only created the rows
 		}
-		took = append(took, each...)
+		took = append(took, times...)
 		acquired, closed = append(acquired, (between-start).Seconds()), append(closed, (end-between).Seconds())
 	}
 	s.table.add(ourselves, digits(median(acquired)), digits(median(closed)), millis(took.quantile(0.5)), millis(took.quantile(0.99)))
@@ -118,7 +118,7 @@ locked before, and Close releases them. Medians, but for the acquires: of all.`,
 	return nil
 }
 
-// acquireEach acquires a lock of each name, and returns how long each took.
+// acquireEach acquires a lock of each name, and returns the time of each acquire.
 func acquireEach(ctx context.Context, locker *mysqllock.Locker, names []string, goroutines int) (samples, error) {
 	took, errs := make(samples, len(names)), make([]error, goroutines)
 	var next atomic.Int64
@@ -136,7 +136,7 @@ func acquireEach(ctx context.Context, locker *mysqllock.Locker, names []string, 
 	return took, errors.Join(errs...)
 }
 
-// pairRate is the number of pairs per second by n goroutines on as many names.
+// pairRate returns the number of pairs per second of n goroutines, each with its own name.
 func pairRate(ctx context.Context, c client, n int, d time.Duration) (float64, error) {
 	var pairs atomic.Int64
 	var running sync.WaitGroup

@@ -27,35 +27,35 @@ import (
 	"github.com/mysqllock/mysqllock/internal/mysqltest"
 )
 
-// sites are where the servers are reached. They are passed on to the workers.
-type sites struct {
+// endpoints are the addresses of the servers. Workers receive them as JSON.
+type endpoints struct {
 	DSN   string // with a database
 	Redis string // "" if there is none
-	Etcd  string // likewise
+	Etcd  string // the same
 }
 
-// mysqlAddr is the address within the DSN.
-func (s sites) mysqlAddr() string {
-	c, _ := mysql.ParseDSN(s.DSN)
+// mysqlAddr returns the address in the DSN.
+func (e endpoints) mysqlAddr() string {
+	c, _ := mysql.ParseDSN(e.DSN)
 	return c.Addr
 }
 
-// withMySQLAddr returns sites with another way to the MySQL server.
-func (s sites) withMySQLAddr(addr string) sites {
-	c, _ := mysql.ParseDSN(s.DSN)
+// withMySQLAddr returns the endpoints with another address of the MySQL server.
+func (e endpoints) withMySQLAddr(addr string) endpoints {
+	c, _ := mysql.ParseDSN(e.DSN)
 	c.Addr = addr
-	s.DSN = c.FormatDSN()
-	return s
+	e.DSN = c.FormatDSN()
+	return e
 }
 
-// servers are those of one run. They end with this process, however it ends.
+// servers are the private servers of a run. They end when this process ends, however that happens.
 type servers struct {
-	sites
-	mysql    *mysqltest.Server
-	admin    *sql.DB
-	guards   []*guard
-	versions []string
-	asked    int64 // statements of ours among the questions
+	endpoints
+	mysql        *mysqltest.Server
+	admin        *sql.DB
+	guards       []*guard
+	versions     []string
+	ownQuestions int64 // statements of this program that do not count: see questions
 }
 
 const database = "mysqllock_bench"
@@ -88,26 +88,26 @@ func startServers(o options) (s *servers, err error) {
 	return s, err
 }
 
-// services are what rivals use besides MySQL.
+// services are the servers that rivals use besides MySQL.
 var services = []string{"redis", "etcd"}
 
-// checkServices returns an error if a service is missing that is not excluded.
+// checkServices returns an error if a service is missing, but not excluded.
 func (o options) checkServices() error {
 	for _, name := range o.without {
 		if !slices.Contains(services, name) {
-			return fmt.Errorf("-without %s: unknown; want some of %s", name, strings.Join(services, ", "))
+			return fmt.Errorf("-without %s: unknown service; the services are %s", name, strings.Join(services, ", "))
 		}
 	}
 	if slices.Contains(o.without, "redis") {
 		return nil
 	}
 	if _, err := mysqltest.FindBroker("redis-server"); err != nil {
-		return errors.New("there is no redis-server: scripts/brokers.sh redis gets one, -without redis excludes the rivals on Redis")
+		return errors.New("redis-server not found: run scripts/brokers.sh redis to fetch it, or exclude the rivals on Redis with -without redis")
 	}
 	return nil // etcd is linked in
 }
 
-// checkDisk refuses a directory in memory, where a flush costs nothing.
+// checkDisk returns an error if the directory is in memory, where a flush costs nothing.
 func checkDisk(o options) error {
 	const tmpfs, ramfs = 0x01021994, 0x858458f6
 	var fs unix.Statfs_t
@@ -121,7 +121,7 @@ func checkDisk(o options) error {
 }
 
 func (s *servers) startMySQL(o options) (err error) {
-	// The sizes are those that a server has by default.
+	// mysqltest's servers are small; these sizes are the defaults of a server.
 	flags := []string{"--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=128M", "--max-connections=2000"}
 	if o.server == "mysql" {
 		flags = append(flags, "--innodb-redo-log-capacity=100M")
@@ -160,9 +160,9 @@ func (s *servers) startMySQL(o options) (err error) {
 	return locker.CreateTable(context.Background())
 }
 
-// flushing sets whether the server flushes at each commit, which is switched
-// off only while many locks are taken that are not measured.
-func (s *servers) flushing(on bool) error {
+// setFlushing sets whether the server flushes at each commit. It is off only while many locks are
+// acquired outside the measured time.
+func (s *servers) setFlushing(on bool) error {
 	value := 2
 	if on {
 		value = 1
@@ -171,12 +171,13 @@ func (s *servers) flushing(on bool) error {
 	return err
 }
 
-// questions is how many statements the MySQL server has got, without this one.
+// questions returns the number of statements that the MySQL server has received, without those of
+// questions itself and of sampleNoise.
 func (s *servers) questions() (n int64, err error) {
 	var name string
 	err = s.admin.QueryRow("SHOW GLOBAL STATUS LIKE 'Questions'").Scan(&name, &n)
-	s.asked++
-	return n - s.asked, err
+	s.ownQuestions++
+	return n - s.ownQuestions, err
 }
 
 func (s *servers) startRedis(o options) error {
@@ -186,7 +187,7 @@ func (s *servers) startRedis(o options) error {
 	}
 	s.Redis = freeAddr()
 	_, port, _ := net.SplitHostPort(s.Redis)
-	err = s.guarded(o.dir, nil, func(dir string) []string {
+	err = s.startGuarded(o.dir, nil, func(dir string) []string {
 		return []string{path, "--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--appendonly", "yes", "--appendfsync", "always"}
 	})
 	if err != nil {
@@ -206,10 +207,10 @@ func (s *servers) startRedis(o options) error {
 	})
 }
 
-// startEtcd runs the embedded server in a process of its own, as the others are.
+// startEtcd starts this program as an etcd server, in a process of its own.
 func (s *servers) startEtcd(o options) error {
 	s.Etcd = freeAddr()
-	err := s.guarded(o.dir, []string{roleVariable + "=etcd"}, func(dir string) []string {
+	err := s.startGuarded(o.dir, []string{roleVariable + "=etcd"}, func(dir string) []string {
 		return []string{executable(), dir, s.Etcd, freeAddr()}
 	})
 	if err != nil {
@@ -225,7 +226,7 @@ func (s *servers) startEtcd(o options) error {
 	})
 }
 
-// serveEtcd is the role of a process that is an etcd server, as shipped.
+// serveEtcd is the main function of a process that is an etcd server with the default options.
 func serveEtcd(dir, client, peer string) error {
 	c := embed.NewConfig()
 	c.Dir, c.LogLevel = filepath.Join(dir, "etcd"), "error"
@@ -253,8 +254,8 @@ func (s *servers) stop() {
 	}
 }
 
-// guardScript runs a server in directory $1 until its input ends, which it does
-// when our process does, in whatever way.
+// guardScript runs a server in directory $1 until its input ends. That happens when this process
+// ends, however it does.
 const guardScript = `
 dir=$1; shift
 "$@" >"$dir/log" 2>&1 &
@@ -264,25 +265,27 @@ wait
 rm -rf "$dir"
 `
 
+// A guard is a process that runs a server, and outlives this process to clean up after it.
 type guard struct {
 	cmd   *exec.Cmd
 	input io.Closer
 }
 
+// release makes the guard clean up now, and waits for it.
 func (g *guard) release() {
 	g.input.Close()
 	g.cmd.Wait()
 }
 
-// guarded starts a server with a directory of its own.
-func (s *servers) guarded(parent string, env []string, argv func(dir string) []string) error {
+// startGuarded starts a server with its own directory, under a guard.
+func (s *servers) startGuarded(parent string, env []string, argv func(dir string) []string) error {
 	dir, err := os.MkdirTemp(parent, "mysqllock-bench-")
 	if err != nil {
 		return err
 	}
 	cmd := exec.Command("sh", slices.Concat([]string{"-c", guardScript, "sh", dir}, argv(dir))...)
 	cmd.Env = append(os.Environ(), env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // out of reach of ^C
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // so that ^C does not reach it
 	input, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -294,7 +297,7 @@ func (s *servers) guarded(parent string, env []string, argv func(dir string) []s
 	return nil
 }
 
-// eventually calls fn until it succeeds, for a time.
+// eventually calls fn until it succeeds, for up to 20 s, and returns its last error.
 func eventually(fn func() error) (err error) {
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if err = fn(); err == nil {
@@ -313,13 +316,13 @@ func freeAddr() string {
 	return l.Addr().String()
 }
 
-// roleVariable is set in the processes that this one starts from its own
-// program: to "etcd", or to the sites for a worker.
+// roleVariable is set in the processes that run this program again: to "etcd", or for a worker to
+// the endpoints.
 const roleVariable = "MYSQLLOCK_BENCH_ROLE"
 
-// playRole does what this process was started for, and reports false if it is
-// the first one.
-func playRole() bool {
+// runRole runs this process as an etcd server or as a worker, if it was started as one. It returns
+// false in the process that the user has started.
+func runRole() bool {
 	role := os.Getenv(roleVariable)
 	var err error
 	switch {
@@ -328,9 +331,9 @@ func playRole() bool {
 	case role == "etcd":
 		err = serveEtcd(os.Args[1], os.Args[2], os.Args[3])
 	default:
-		var s sites
-		if err = json.Unmarshal([]byte(role), &s); err == nil {
-			err = work(s, os.Stdin, os.Stdout)
+		var e endpoints
+		if err = json.Unmarshal([]byte(role), &e); err == nil {
+			err = runWorker(e, os.Stdin, os.Stdout)
 		}
 	}
 	if err != nil {

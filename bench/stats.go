@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// now is an instant that compares between the processes of one machine: [time.Since] reads the
-// same clock, CLOCK_MONOTONIC, without a system call.
-func now() time.Duration { return began + time.Since(beganAt) }
+// now returns the time of CLOCK_MONOTONIC, which is the same in all processes of a machine.
+// [time.Since] reads that clock without a system call.
+func now() time.Duration { return startMonotonic + time.Since(startTime) }
 
-var began, beganAt = monotonic(), time.Now()
+var startMonotonic, startTime = monotonic(), time.Now()
 
 func monotonic() time.Duration {
 	var t unix.Timespec
@@ -28,7 +28,7 @@ func monotonic() time.Duration {
 
 type samples []time.Duration
 
-// quantile returns 0 if there are no samples.
+// quantile returns the q-quantile, or 0 if there are no samples.
 func (s samples) quantile(q float64) time.Duration {
 	if len(s) == 0 {
 		return 0
@@ -45,12 +45,12 @@ func median(values []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// millis formats milliseconds with three digits that count.
+// millis formats a duration as digits does, in milliseconds.
 func millis(d time.Duration) string { return digits(inMillis(d)) }
 
 func inMillis(d time.Duration) float64 { return d.Seconds() * 1000 }
 
-// digits formats a figure with two or three digits that count, "–" if there is none.
+// digits formats x with two or three significant digits, and NaN and infinities as "–".
 func digits(x float64) string {
 	switch a := math.Abs(x); {
 	case math.IsNaN(x) || math.IsInf(x, 0):
@@ -76,7 +76,7 @@ func thousands(n int64) string {
 	return s
 }
 
-// cpuOfSelf is the CPU time that this process has used.
+// cpuOfSelf returns the CPU time that this process has used.
 func cpuOfSelf() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -85,15 +85,15 @@ func cpuOfSelf() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// cpuOf is the CPU time that another process has used. ok is false where the
-// system does not tell.
+// cpuOf returns the CPU time that another process has used. ok is false if the system does not
+// provide it.
 func cpuOf(pid int) (used time.Duration, ok bool) {
-	const tick = 10 * time.Millisecond // of every Linux
+	const tick = 10 * time.Millisecond // USER_HZ is 100 on Linux
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, false
 	}
-	_, rest, _ := strings.Cut(string(stat), ") ") // the name may have blanks
+	_, rest, _ := strings.Cut(string(stat), ") ") // the name may contain spaces
 	fields := strings.Fields(rest)
 	var user, system int64
 	if len(fields) < 13 {

@@ -10,14 +10,13 @@ import (
 	"github.com/mysqllock/mysqllock/internal/wire"
 )
 
-// uncontended measures a lock that nobody else wants.
+// uncontended measures acquire and release of a lock for which nobody competes.
 func (b *bench) uncontended() error {
 	s := b.report.section("Uncontended", `
-One goroutine acquires a free lock and releases it. The limit for a lock that is
-kept in a row are two bare UPDATEs. Prepared, and without a context, they are the
-harder limit. Statements and round trips were counted on the wire in a pass of its
-own.`)
-	pairs, err := b.pairs(b.servers.sites, pick(b, 40, 5), pick(b, 40, 10))
+One goroutine acquires a free lock and releases it. A lock that is kept in a row
+needs at least two UPDATEs; they are fastest if they are prepared, and have no
+context. Statements and round trips were counted on the wire, in a separate run.`)
+	pairs, err := b.pairs(b.servers.endpoints, pick(b, 40, 5), pick(b, 40, 10))
 	if err != nil {
 		return err
 	}
@@ -39,9 +38,9 @@ own.`)
 	return nil
 }
 
-// delayed is the same behind a network that takes a millisecond.
+// delayed measures the same with a network delay of a millisecond.
 func (b *bench) delayed() error {
-	far, links, err := b.servers.linked(time.Millisecond)
+	far, links, err := b.servers.delayed(time.Millisecond)
 	defer func() {
 		for _, l := range links {
 			l.close()
@@ -54,13 +53,13 @@ func (b *bench) delayed() error {
 	if err != nil {
 		return err
 	}
-	longer, err := b.longer(far)
+	added, err := b.addedLatency(far)
 	if err != nil {
 		return err
 	}
 	s := b.report.section("Uncontended, 1 ms away", fmt.Sprintf(`
-The same with 1 ms of network delay in each direction, put in by one proxy for
-all protocols: round trips decide. Each took %s ms more.`, millis(longer)))
+The same with a network delay of 1 ms in each direction, which one proxy adds for
+all protocols, so that round trips decide. A round trip took %s ms longer.`, millis(added)))
 	s.table = newTable("", "median, ms", "p99, ms", "× bare", "× prepared")
 	for _, p := range pairs {
 		s.table.add(p.rival, millis(p.took.quantile(0.5)), millis(p.took.quantile(0.99)), digits(p.toBare), digits(p.toPrepared))
@@ -72,10 +71,10 @@ all protocols: round trips decide. Each took %s ms more.`, millis(longer)))
 	return nil
 }
 
-// longer is how much a round trip takes more at far.
-func (b *bench) longer(far sites) (time.Duration, error) {
+// addedLatency returns how much longer a round trip to far takes.
+func (b *bench) addedLatency(far endpoints) (time.Duration, error) {
 	var medians [2]time.Duration
-	for i, at := range []sites{b.servers.sites, far} {
+	for i, at := range []endpoints{b.servers.endpoints, far} {
 		db, err := openDB(at, false)
 		if err != nil {
 			return 0, err
@@ -94,21 +93,21 @@ func (b *bench) longer(far sites) (time.Duration, error) {
 	return medians[1] - medians[0], nil
 }
 
-// A pair is what an acquire and a release cost.
+// A pair has the costs of an acquire and a release.
 type pair struct {
 	rival  *rival
 	took   samples
-	chunks []float64 // medians of chunks
+	chunks []float64 // the median of each chunk, in ms
 
-	// Ratios to the bare UPDATEs, and to those that are prepared: medians of the ratios of
-	// chunks of the same round.
+	// The times relative to bare and to prepared UPDATEs: medians of the ratios of chunks of the
+	// same round.
 	toBare, toPrepared float64
 
-	statements, roundTrips, allocs float64 // per operation
+	statements, roundTrips, allocs float64 // per acquire and release
 }
 
-func (b *bench) pairs(at sites, rounds, chunk int) ([]*pair, error) {
-	rivals := b.servers.present(bare, prepared, ourselves, getLock, handmade, redisLock, redSync, etcd)
+func (b *bench) pairs(at endpoints, rounds, chunk int) ([]*pair, error) {
+	rivals := b.servers.available(bare, prepared, ourselves, getLock, handmade, redisLock, redSync, etcd)
 	pairs := map[*rival]*pair{}
 	clients := map[*rival]client{}
 	for _, r := range rivals {
@@ -165,11 +164,11 @@ func timePairs(ctx context.Context, c client, n int) (samples, error) {
 	return took, nil
 }
 
-// count counts what a pair needs of the allocator and on the wire.
+// count counts the allocations, statements and round trips of a pair.
 func (b *bench) count(p *pair) error {
 	const n = 50
-	// measure runs n pairs on a client that is used to it.
-	measure := func(at sites, before, after func(c client)) error {
+	// measure runs n pairs on a client that has warmed up.
+	measure := func(at endpoints, before, after func(c client)) error {
 		c, err := p.rival.open(at)
 		if err != nil {
 			return err
@@ -185,7 +184,7 @@ func (b *bench) count(p *pair) error {
 	}
 
 	var from, to runtime.MemStats
-	err := measure(b.servers.sites, func(client) { runtime.ReadMemStats(&from) }, func(client) { runtime.ReadMemStats(&to) })
+	err := measure(b.servers.endpoints, func(client) { runtime.ReadMemStats(&from) }, func(client) { runtime.ReadMemStats(&to) })
 	if err != nil {
 		return err
 	}
@@ -194,7 +193,7 @@ func (b *bench) count(p *pair) error {
 	switch {
 	case p.rival == etcd:
 		var calls int64
-		err = measure(b.servers.sites,
+		err = measure(b.servers.endpoints,
 			func(c client) { calls = c.(*etcdClient).calls.Load() },
 			func(c client) { calls = c.(*etcdClient).calls.Load() - calls })
 		p.roundTrips = float64(calls) / n
@@ -204,7 +203,7 @@ func (b *bench) count(p *pair) error {
 			return err
 		}
 		defer l.close()
-		at := b.servers.sites
+		at := b.servers.endpoints
 		at.Redis = l.addr()
 		err = measure(at, func(client) { l.roundTrips.Store(0) }, func(client) { p.roundTrips = float64(l.roundTrips.Load()) / n })
 	default:
@@ -220,11 +219,11 @@ func (b *bench) count(p *pair) error {
 	return err
 }
 
-// plotPairs adds a panel to the plot that the two parts share.
+// plotPairs adds a panel to the plot of both parts.
 func (b *bench) plotPairs(s *section, title string, pairs []*pair) {
 	p := &b.uncontendedPlot
 	p.title, p.unit = b.titled("Acquire and release a free lock"), "ms, median and p99"
-	p.panels = slices.DeleteFunc(p.panels, func(p panel) bool { return p.title == title }) // of a noisy run
+	p.panels = slices.DeleteFunc(p.panels, func(p panel) bool { return p.title == title }) // an earlier, noisier run
 	panel := panel{title: title}
 	for _, pair := range pairs {
 		panel.add(pair.rival, mark{value: inMillis(pair.took.quantile(0.5)), to: inMillis(pair.took.quantile(0.99))})

@@ -12,53 +12,53 @@ import (
 	"time"
 )
 
-// A worker is a process that takes locks as it is told. Orders come and words
-// go as lines of JSON on its standard input and output; it ends when the input does.
+// A worker is a process that acquires locks on command. It reads commands from its standard input
+// and writes events to its standard output, as lines of JSON. It exits when its input ends.
+type worker struct {
+	endpoints endpoints
+	clients   map[string]client // by name of the rival
+	running   sync.WaitGroup    // goroutines of cycle
 
-// An order tells a worker what to do.
-type order struct {
-	Do    string // "warm", "turn", "stop" or "hot"
+	mu      sync.Mutex // guards the following
+	events  *json.Encoder
+	cancels map[string]context.CancelFunc // of the last cycle of each lock, by name of the lock
+}
+
+// A command makes a worker do something.
+type command struct {
+	Op    string // "warm", "cycle", "stop" or "hot"
 	Rival string
 	Name  string // of the lock
 
-	Hold       time.Duration // turn: for how long
+	Hold       time.Duration // cycle: how long to hold the lock
 	Goroutines int           // warm, hot
-	From, To   time.Duration // hot: when, by now()
+	From, To   time.Duration // hot: the period that counts, by now()
 }
 
-// A word tells of a turn: "acquired" and then "over", with the instant of each,
-// by now(), but only "over", with instant 0, if it was stopped before it had
-// the lock. Or it answers: "warmed" or "hot". Or something failed: "error".
-type word struct {
-	Say  string
+// An event reports what happened in a worker. "acquired" and "done" belong to a cycle and have the
+// time of the acquisition and of the release; a cycle that ends without the lock has "done" alone,
+// with At 0. "warmed" and "hot" are the results of those commands. "error" reports a failure.
+type event struct {
+	Kind string
 	Name string
-	At   time.Duration
+	At   time.Duration // by now()
 	Err  string
 
-	Turns int    // hot
-	Spans []span // hot
+	Acquisitions int    // hot
+	Spans        []span // hot
 }
 
-// A span is a time in which a process had one turn after the other: from the
-// first to the last acquisition.
+// A span is a period in which only this process acquired the lock, from the first to the last of
+// these acquisitions.
 type span struct{ First, Last time.Duration }
 
-type worker struct {
-	sites   sites
-	clients map[string]client // by rival
-	running sync.WaitGroup    // turns
-
-	mu    sync.Mutex // guards the following
-	words *json.Encoder
-	stops map[string]context.CancelFunc // by name of the lock
-}
-
-func work(s sites, orders io.Reader, words io.Writer) error {
-	w := &worker{sites: s, clients: map[string]client{}, words: json.NewEncoder(words), stops: map[string]context.CancelFunc{}}
-	err := w.obey(json.NewDecoder(orders))
+// runWorker is the main function of a worker.
+func runWorker(e endpoints, commands io.Reader, events io.Writer) error {
+	w := &worker{endpoints: e, clients: map[string]client{}, events: json.NewEncoder(events), cancels: map[string]context.CancelFunc{}}
+	err := w.serve(json.NewDecoder(commands))
 	w.mu.Lock()
-	for _, stop := range w.stops {
-		stop()
+	for _, cancel := range w.cancels {
+		cancel()
 	}
 	w.mu.Unlock()
 	w.running.Wait()
@@ -68,45 +68,45 @@ func work(s sites, orders io.Reader, words io.Writer) error {
 	return err
 }
 
-func (w *worker) obey(orders *json.Decoder) error {
+func (w *worker) serve(commands *json.Decoder) error {
 	for {
-		var o order
-		if err := orders.Decode(&o); errors.Is(err, io.EOF) {
+		var cmd command
+		if err := commands.Decode(&cmd); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err
 		}
-		if o.Do == "stop" {
+		if cmd.Op == "stop" {
 			w.mu.Lock()
-			w.stops[o.Name]()
+			w.cancels[cmd.Name]()
 			w.mu.Unlock()
 			continue
 		}
-		c, err := w.client(o.Rival)
+		c, err := w.client(cmd.Rival)
 		if err != nil {
-			w.failed(o, err)
+			w.sendError(cmd, err)
 			continue
 		}
-		switch o.Do {
+		switch cmd.Op {
 		case "warm":
-			if err := warm(context.Background(), c, numbered(fmt.Sprintf("warm-%d", os.Getpid()), o.Goroutines)...); err != nil {
-				w.failed(o, err)
+			if err := warm(context.Background(), c, numbered(fmt.Sprintf("warm-%d", os.Getpid()), cmd.Goroutines)...); err != nil {
+				w.sendError(cmd, err)
 				continue
 			}
-			w.say(word{Say: "warmed"})
-		case "turn":
+			w.send(event{Kind: "warmed"})
+		case "cycle":
 			ctx, cancel := context.WithCancel(context.Background())
 			w.mu.Lock()
-			w.stops[o.Name] = cancel
+			w.cancels[cmd.Name] = cancel
 			w.mu.Unlock()
-			w.running.Go(func() { w.turn(ctx, c, o) })
+			w.running.Go(func() { w.cycle(ctx, c, cmd) })
 		case "hot":
-			w.hot(c, o)
+			w.hot(c, cmd)
 		}
 	}
 }
 
-// client opens that of a rival when it is first asked for.
+// client returns the client of a rival, and opens it at the first call.
 func (w *worker) client(name string) (client, error) {
 	if c := w.clients[name]; c != nil {
 		return c, nil
@@ -115,128 +115,128 @@ func (w *worker) client(name string) (client, error) {
 	if r == nil {
 		return nil, fmt.Errorf("no rival %q", name)
 	}
-	c, err := r.open(w.sites)
+	c, err := r.open(w.endpoints)
 	if err == nil {
 		w.clients[name] = c
 	}
 	return c, err
 }
 
-func (w *worker) say(what word) {
+func (w *worker) send(e event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.words.Encode(what)
+	w.events.Encode(e)
 }
 
-func (w *worker) failed(o order, err error) {
-	w.say(word{Say: "error", Name: o.Name, Err: fmt.Sprintf("%s: %s: %v", o.Rival, o.Do, err)})
+func (w *worker) sendError(cmd command, err error) {
+	w.send(event{Kind: "error", Name: cmd.Name, Err: fmt.Sprintf("%s: %s: %v", cmd.Rival, cmd.Op, err)})
 }
 
-// turn takes the lock, keeps it, and gives it back.
-func (w *worker) turn(ctx context.Context, c client, o order) {
-	release, err := c.acquire(ctx, o.Name)
+// cycle acquires the lock, holds it and releases it.
+func (w *worker) cycle(ctx context.Context, c client, cmd command) {
+	release, err := c.acquire(ctx, cmd.Name)
 	at := now()
 	if err != nil {
 		if ctx.Err() == nil {
-			w.failed(o, err)
+			w.sendError(cmd, err)
 		}
-		w.say(word{Say: "over", Name: o.Name})
+		w.send(event{Kind: "done", Name: cmd.Name})
 		return
 	}
-	w.say(word{Say: "acquired", Name: o.Name, At: at})
+	w.send(event{Kind: "acquired", Name: cmd.Name, At: at})
 	select {
-	case <-time.After(o.Hold):
+	case <-time.After(cmd.Hold):
 	case <-ctx.Done():
 	}
 	err = release()
 	at = now()
 	if err != nil {
-		w.failed(o, err)
+		w.sendError(cmd, err)
 	}
-	w.say(word{Say: "over", Name: o.Name, At: at})
+	w.send(event{Kind: "done", Name: cmd.Name, At: at})
 }
 
-// hot lets many goroutines have one turn after the other on one lock.
-func (w *worker) hot(c client, o order) {
-	// Between two turns of this process that are closer than this, no other
-	// process has had one: it would need two commits.
+// hot acquires and releases one lock in many goroutines, as often as it can.
+func (w *worker) hot(c client, cmd command) {
+	// Between two acquisitions of this process that are closer than this, no other process has
+	// acquired the lock: that would take two commits.
 	const near = 100 * time.Microsecond
 
-	ctx, cancel := context.WithTimeout(context.Background(), o.To-now())
+	ctx, cancel := context.WithTimeout(context.Background(), cmd.To-now())
 	defer cancel()
-	var mu sync.Mutex
-	answer := word{Say: "hot", Name: o.Name}
+	var mu sync.Mutex // guards result
+	result := event{Kind: "hot", Name: cmd.Name}
 	acquired := func(at time.Duration) {
 		mu.Lock()
 		defer mu.Unlock()
-		if at < o.From || at > o.To {
+		if at < cmd.From || at > cmd.To {
 			return
 		}
-		answer.Turns++
-		if n := len(answer.Spans); n > 0 && at-answer.Spans[n-1].Last < near {
-			answer.Spans[n-1].Last = at
+		result.Acquisitions++
+		if n := len(result.Spans); n > 0 && at-result.Spans[n-1].Last < near {
+			result.Spans[n-1].Last = at
 			return
 		}
-		answer.Spans = append(answer.Spans, span{at, at})
+		result.Spans = append(result.Spans, span{at, at})
 	}
 	var running sync.WaitGroup
-	for range o.Goroutines {
+	for range cmd.Goroutines {
 		running.Go(func() {
 			for ctx.Err() == nil {
-				release, err := c.acquire(ctx, o.Name)
+				release, err := c.acquire(ctx, cmd.Name)
 				if err != nil {
 					if ctx.Err() == nil {
-						w.failed(o, err)
+						w.sendError(cmd, err)
 					}
 					return
 				}
 				acquired(now())
 				if err := release(); err != nil {
-					w.failed(o, err)
+					w.sendError(cmd, err)
 					return
 				}
 			}
 		})
 	}
 	running.Wait()
-	w.say(answer)
+	w.send(result)
 }
 
-// A crew is a number of workers, as their parent sees them.
-type crew struct {
-	workers []*hand
-	words   chan heard // closed when all have ended
+// A workerGroup controls a number of workers from their parent process.
+type workerGroup struct {
+	workers []*workerProcess
+	events  chan workerEvent // of all workers; closed when all of them have ended
 }
 
-type hand struct {
-	cmd    *exec.Cmd
-	input  io.Closer
-	orders *json.Encoder
+type workerProcess struct {
+	cmd      *exec.Cmd
+	input    io.Closer
+	commands *json.Encoder
 }
 
-// heard is a word, and the index of the worker that said it.
-type heard struct {
-	from int
-	word
+// A workerEvent is an event, and the index of the worker that sent it.
+type workerEvent struct {
+	worker int
+	event
 }
 
-func newCrew(s sites, size int) (_ *crew, err error) {
-	role, err := json.Marshal(s)
+func startWorkers(e endpoints, n int) (_ *workerGroup, err error) {
+	role, err := json.Marshal(e)
 	if err != nil {
 		return nil, err
 	}
-	c := &crew{words: make(chan heard, 1024)}
-	var listening sync.WaitGroup
+	g := &workerGroup{events: make(chan workerEvent, 1024)}
+	var readers sync.WaitGroup
 	defer func() {
 		go func() {
-			listening.Wait()
-			close(c.words)
+			readers.Wait()
+			close(g.events)
 		}()
 		if err != nil {
-			c.dismiss()
+			g.stop()
 		}
 	}()
-	for i := range size {
+	for i := range n {
 		cmd := exec.Command(executable())
 		cmd.Env = append(os.Environ(), roleVariable+"="+string(role))
 		cmd.Stderr = os.Stderr
@@ -245,65 +245,67 @@ func newCrew(s sites, size int) (_ *crew, err error) {
 		if err := errors.Join(err1, err2, cmd.Start()); err != nil {
 			return nil, err
 		}
-		c.workers = append(c.workers, &hand{cmd, input, json.NewEncoder(input)})
-		listening.Go(func() {
-			words := json.NewDecoder(output)
+		g.workers = append(g.workers, &workerProcess{cmd, input, json.NewEncoder(input)})
+		readers.Go(func() {
+			events := json.NewDecoder(output)
 			for {
-				var w word
-				if words.Decode(&w) != nil {
+				var e event
+				if events.Decode(&e) != nil {
 					return
 				}
-				c.words <- heard{i, w}
+				g.events <- workerEvent{i, e}
 			}
 		})
 	}
-	return c, nil
+	return g, nil
 }
 
-// dismiss ends the workers and waits for them.
-func (c *crew) dismiss() {
-	for _, w := range c.workers {
+// stop ends the workers and waits for them.
+func (g *workerGroup) stop() {
+	for _, w := range g.workers {
 		w.input.Close()
 	}
-	for range c.words { // what they still have to say
+	for range g.events { // discard what they still send
 	}
-	for _, w := range c.workers {
+	for _, w := range g.workers {
 		w.cmd.Wait()
 	}
 }
 
-func (c *crew) tell(worker int, o order) error { return c.workers[worker].orders.Encode(o) }
+func (g *workerGroup) send(worker int, cmd command) error {
+	return g.workers[worker].commands.Encode(cmd)
+}
 
-// hear returns the next word, or an error if that is one or none comes in time.
-func (c *crew) hear(ctx context.Context, timeout <-chan time.Time) (heard, error) {
+// receive returns the next event. If that is an error, or if none arrives in time, it returns an error.
+func (g *workerGroup) receive(ctx context.Context, timeout <-chan time.Time) (workerEvent, error) {
 	select {
-	case h, ok := <-c.words:
+	case e, ok := <-g.events:
 		switch {
 		case !ok:
-			return h, errors.New("the workers have ended")
-		case h.Say == "error":
-			return h, errors.New(h.Err)
+			return e, errors.New("the workers have ended")
+		case e.Kind == "error":
+			return e, errors.New(e.Err)
 		}
-		return h, nil
+		return e, nil
 	case <-timeout:
-		return heard{}, errTimeout
+		return workerEvent{}, errTimeout
 	case <-ctx.Done():
-		return heard{}, context.Cause(ctx)
+		return workerEvent{}, context.Cause(ctx)
 	}
 }
 
-var errTimeout = errors.New("a worker is silent")
+var errTimeout = errors.New("timeout: no worker has sent an event")
 
-// warm readies the first n workers for a rival.
-func (c *crew) warm(ctx context.Context, n int, r *rival, goroutines int) error {
+// warm makes the first n workers open and warm up their clients of a rival.
+func (g *workerGroup) warm(ctx context.Context, n int, r *rival, goroutines int) error {
 	for i := range n {
-		if err := c.tell(i, order{Do: "warm", Rival: r.name, Goroutines: goroutines}); err != nil {
+		if err := g.send(i, command{Op: "warm", Rival: r.name, Goroutines: goroutines}); err != nil {
 			return err
 		}
 	}
 	timeout := time.After(time.Minute)
 	for range n {
-		if _, err := c.hear(ctx, timeout); err != nil {
+		if _, err := g.receive(ctx, timeout); err != nil {
 			return err
 		}
 	}

@@ -1,9 +1,8 @@
 //go:build unix
 
-// Package failover tests what becomes of locks when the primary is lost: on two
-// MySQL servers with replication, on three with Group Replication, and on a Galera
-// cluster; and what goes through proxies. docs/failover.md says what holds and what
-// cannot, and names the test that shows each.
+// Package failover tests locks through the loss of the primary, on two MySQL servers with replication,
+// on three with Group Replication, and on a Galera cluster. It also tests locks behind proxies.
+// docs/failover.md explains what is guaranteed, and names the test for each statement.
 package failover_test
 
 import (
@@ -25,8 +24,8 @@ var ctx = context.Background()
 
 func TestMain(m *testing.M) { mysqltest.Main(m) }
 
-// open opens a pool of connections to an address: a server's, or that of the
-// switch which an application knows alone.
+// open opens a pool of connections to the address of a server, or to the virtual address that the
+// application uses.
 func open(t testing.TB, addr, params string) *sql.DB {
 	db, err := sql.Open("mysql", "root@tcp("+addr+")/app?"+params)
 	require.NoError(t, err)
@@ -38,12 +37,12 @@ func open(t testing.TB, addr, params string) *sql.DB {
 func newLocker(t testing.TB, db *sql.DB, opts ...mysqllock.Option) *mysqllock.Locker {
 	l, err := mysqllock.New(db, opts...)
 	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() }) // what died with a server cannot be released
+	t.Cleanup(func() { l.Close() }) // an error is expected: the locks on a dead server cannot be released
 	return l
 }
 
-// prepare makes the tables of the application: of locks, and of what they protect.
-func prepare(t testing.TB, s *mysqltest.Server) {
+// createTables creates the table of locks, and the application's table that they protect.
+func createTables(t testing.TB, s *mysqltest.Server) {
 	t.Helper()
 	exec(t, s, "CREATE DATABASE app")
 	require.NoError(t, newLocker(t, open(t, s.Addr(), "")).CreateTable(ctx))
@@ -75,19 +74,19 @@ func exec(t testing.TB, s *mysqltest.Server, statements ...string) {
 	}
 }
 
-// A ledger writes down who got which lock, and finds what must not happen.
-type ledger struct {
-	mu     sync.Mutex // guards the following
-	latest map[string]*mysqllock.Lock
-	last   time.Time     // of the last grant
-	gap    time.Duration // the longest time without a grant
-	grants int
-	double []string // names granted while an earlier holder still trusted its lease
-	fallen []string // tokens that did not rise
+// A checker records grants, and checks mutual exclusion and the order of tokens.
+type checker struct {
+	mu          sync.Mutex                 // guards the following
+	latest      map[string]*mysqllock.Lock // by name
+	last        time.Time                  // of the last grant
+	gap         time.Duration              // the longest time without a grant
+	grants      int
+	overlapping []string // names granted while an earlier holder still trusted its lease
+	notRising   []string // tokens that did not rise
 }
 
-// granted must be called by the goroutine that acquired k, before it unlocks k.
-func (g *ledger) granted(k *mysqllock.Lock) {
+// granted records a grant. The goroutine that acquired k must call it before it unlocks k.
+func (g *checker) granted(k *mysqllock.Lock) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if now := time.Now(); g.grants > 0 {
@@ -98,28 +97,27 @@ func (g *ledger) granted(k *mysqllock.Lock) {
 	g.grants++
 	if before := g.latest[k.Name()]; before != nil {
 		if before.Err() == nil {
-			g.double = append(g.double, k.Name())
+			g.overlapping = append(g.overlapping, k.Name())
 		}
 		if k.Token() <= before.Token() {
-			g.fallen = append(g.fallen, fmt.Sprint(k.Name(), ": ", before.Token(), ", then ", k.Token()))
+			g.notRising = append(g.notRising, fmt.Sprint(k.Name(), ": ", before.Token(), ", then ", k.Token()))
 		}
 	}
 	g.latest[k.Name()] = k
 }
 
-func (g *ledger) count() int {
+func (g *checker) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.grants
 }
 
-// Traffic is an application that takes locks in turns and gives them back, on
-// each Locker in two goroutines.
+// traffic acquires and releases locks continuously, in two goroutines for each Locker.
 type traffic struct {
-	ledger
+	checker
 	cancel  context.CancelFunc
 	workers sync.WaitGroup
-	failed  sync.Map // what was said of calls that failed: the error, how often (*atomic.Int64)
+	failed  sync.Map // errors of failed calls; the values are their numbers, *atomic.Int64
 }
 
 func startTraffic(lockers []*mysqllock.Locker, names int) *traffic {
@@ -129,8 +127,8 @@ func startTraffic(lockers []*mysqllock.Locker, names int) *traffic {
 	for i, l := range lockers {
 		for j := range 2 {
 			tr.workers.Go(func() {
-				for turn := i + j; ctx.Err() == nil; turn++ {
-					tr.turn(ctx, l, fmt.Sprint("traffic ", turn%names))
+				for n := i + j; ctx.Err() == nil; n++ {
+					tr.cycle(ctx, l, fmt.Sprint("traffic ", n%names))
 				}
 			})
 		}
@@ -138,52 +136,53 @@ func startTraffic(lockers []*mysqllock.Locker, names int) *traffic {
 	return tr
 }
 
-func (tr *traffic) turn(ctx context.Context, l *mysqllock.Locker, name string) {
+// cycle acquires and releases a lock.
+func (tr *traffic) cycle(ctx context.Context, l *mysqllock.Locker, name string) {
 	k, err := l.TryLock(ctx, name, time.Minute, mysqllock.AutoRenew)
 	if err != nil {
 		if ctx.Err() == nil {
-			tr.note(err)
+			tr.countError(err)
 		}
 		return
 	}
 	tr.granted(k)
 	time.Sleep(time.Millisecond) // its work
 	if err := k.Unlock(); err != nil {
-		tr.note(err)
+		tr.countError(err)
 	}
 }
 
-func (tr *traffic) note(err error) {
+func (tr *traffic) countError(err error) {
 	n, _ := tr.failed.LoadOrStore(err.Error(), new(atomic.Int64))
 	n.(*atomic.Int64).Add(1)
 }
 
-// flows waits until locks are granted, and returns how long some took.
-func (tr *traffic) flows(t testing.TB) time.Duration {
+// awaitGrants waits for some grants, and returns how long they took.
+func (tr *traffic) awaitGrants(t testing.TB) time.Duration {
 	t.Helper()
 	start, n := time.Now(), tr.count()
 	eventually(t, "grants", func() bool { return tr.count() > n+20 })
 	return time.Since(start)
 }
 
-// stop ends the traffic and holds it to what is promised.
+// stop ends the traffic, and requires that the guarantees have held.
 func (tr *traffic) stop(t testing.TB) {
 	t.Helper()
 	tr.cancel()
 	tr.workers.Wait()
-	t.Logf("%d grants, none for %v at most", tr.grants, tr.gap.Round(time.Millisecond))
+	t.Logf("%d grants; the longest time without one was %v", tr.grants, tr.gap.Round(time.Millisecond))
 	tr.failed.Range(func(err, n any) bool {
 		t.Logf("%d × %v", n.(*atomic.Int64).Load(), err)
 		return true
 	})
-	require.Empty(t, tr.double, "granted while an earlier holder trusted its lease")
-	require.Empty(t, tr.fallen, "tokens that did not rise")
+	require.Empty(t, tr.overlapping, "granted while an earlier holder trusted its lease")
+	require.Empty(t, tr.notRising, "tokens that did not rise")
 }
 
-// awaitWrites waits until a server executes writes.
+// awaitWrites waits until a server accepts writes.
 func awaitWrites(t testing.TB, s *mysqltest.Server) {
 	db := open(t, s.Addr(), "")
-	eventually(t, "a server that writes", func() bool {
+	eventually(t, "a server that accepts writes", func() bool {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		_, err := db.ExecContext(ctx, "INSERT INTO register VALUES ('written', 1, '') ON DUPLICATE KEY UPDATE token = token + 1")

@@ -21,11 +21,11 @@ import (
 	"github.com/mysqllock/mysqllock/internal/wire"
 )
 
-// A cluster whose members are all written to; at last one of them is killed.
+// Lockers use all nodes of a cluster. In the last subtests, nodes are killed.
 func TestGalera(t *testing.T) {
 	t.Parallel()
 	nodes := mysqltest.NewGalera(t, 3)
-	prepare(t, nodes[0])
+	createTables(t, nodes[0])
 	for _, node := range nodes[1:] {
 		db := open(t, node.Addr(), "")
 		eventually(t, "the tables on each node", func() bool {
@@ -42,8 +42,8 @@ func TestGalera(t *testing.T) {
 	t.Run("no quorum", func(t *testing.T) { testGaleraNoQuorum(t, nodes) })
 }
 
-// Processes on different nodes race for the same names. Of those that read a row
-// as free at the same time, certification lets one commit.
+// Processes on different nodes compete for the same names. If several of them find a row free at the same
+// time, certification lets only one of them commit.
 func testGaleraRace(t *testing.T, nodes []*mysqltest.Server) {
 	var lockers []*mysqllock.Locker
 	for _, node := range nodes {
@@ -56,7 +56,7 @@ func testGaleraRace(t *testing.T, nodes []*mysqltest.Server) {
 	for _, node := range nodes {
 		conflicts += galeraStatus(t, node, "wsrep_local_cert_failures") + galeraStatus(t, node, "wsrep_local_bf_aborts")
 	}
-	require.Positive(t, conflicts, "or else nothing was tested")
+	require.Positive(t, conflicts, "without conflicts, nothing was tested")
 	t.Log(conflicts, "conflicts")
 }
 
@@ -67,8 +67,8 @@ func galeraStatus(t testing.TB, node *mysqltest.Server, name string) (n int) {
 	return n
 }
 
-// A waiter cannot be signalled by a process that releases on another node, where nothing is known
-// of its connection. It looks by itself.
+// A release on another node cannot signal a waiter, because that node does not know the waiter's
+// connection. The waiter finds the free row by polling.
 func testGaleraWaiter(t *testing.T, nodes []*mysqltest.Server) {
 	holder, waiter := newLocker(t, open(t, nodes[0].Addr(), "")), newLocker(t, open(t, nodes[1].Addr(), ""))
 	var longest time.Duration
@@ -82,7 +82,7 @@ func testGaleraWaiter(t *testing.T, nodes []*mysqltest.Server) {
 			}
 			got <- k
 		}()
-		eventually(t, "a waiter that is listed", func() bool {
+		eventually(t, "a waiter in the queue", func() bool {
 			info, err := holder.Inspect(ctx, "far")
 			return err == nil && info.Waiters == 1
 		})
@@ -93,12 +93,12 @@ func testGaleraWaiter(t *testing.T, nodes []*mysqltest.Server) {
 		require.Greater(t, next.Token(), k.Token())
 		require.NoError(t, next.Unlock())
 	}
-	t.Log("served after", longest, "at most")
-	require.Less(t, longest, 10*time.Second, "the interval of polls is a second, the lease would have ended after 30")
+	t.Log("the slowest waiter acquired the lock after", longest)
+	require.Less(t, longest, 10*time.Second, "the poll interval is a second; the lease would have ended after 30 s")
 }
 
-// A node that lags behind reads a row as free which another node has granted: a
-// plain SELECT is deceived, an attempt to take the lock is not.
+// On a node that lags behind, a SELECT may find a row free although another node has granted it. An
+// attempt to acquire the lock is refused.
 func testGaleraStaleRow(t *testing.T, nodes []*mysqltest.Server) {
 	a, b := open(t, nodes[0].Addr(), ""), open(t, nodes[1].Addr(), "")
 	here, there := newLocker(t, a), newLocker(t, b)
@@ -110,34 +110,34 @@ func testGaleraStaleRow(t *testing.T, nodes []*mysqltest.Server) {
 	_, err := a.Exec("CREATE TABLE big (n INT PRIMARY KEY, filler CHAR(200) NOT NULL DEFAULT '')")
 	require.NoError(t, err)
 
-	deceived := 0
+	stale := 0 // reads
 	for i := range 3 {
-		// What is applied there before the grant takes a while.
+		// The other node must apply this INSERT, which takes a while, before the grant.
 		_, err = a.Exec(fill(i))
 		require.NoError(t, err)
 		k := acquire(t, here, "stale")
 		info, err := there.Inspect(ctx, "stale")
 		require.NoError(t, err)
 		if !info.Held {
-			deceived++
+			stale++
 		}
 		_, err = there.TryLock(ctx, "stale", 0, mysqllock.AutoRenew)
 		require.ErrorIs(t, err, mysqllock.ErrNotAcquired)
 		require.NoError(t, k.Err())
 		require.NoError(t, k.Unlock())
 	}
-	t.Log("a plain SELECT was deceived", deceived, "times of 3")
-	require.Positive(t, deceived, "or else nothing was tested")
+	t.Log(stale, "of 3 plain SELECTs found the row free")
+	require.Positive(t, stale, "without a stale read, nothing was tested")
 }
 
-// fill takes other nodes a while to repeat.
+// fill returns an INSERT that other nodes need a while to apply.
 func fill(i int) string {
 	return fmt.Sprintf("INSERT INTO big (n) SELECT %d + seq FROM seq_1_to_30000", i*30_000)
 }
 
-// Guard holds on the node on which the lock is taken over. It is a row lock, of
-// which other nodes know nothing: a transaction commits there although its lock
-// was taken over meanwhile. A condition on the row that is written holds on all.
+// Guard protects a transaction from a takeover on the same node only, because it is a row lock, which other
+// nodes do not know. If the lock is taken over on another node, the transaction may commit nevertheless. A
+// condition on the row that is written protects it on all nodes.
 func testGaleraGuard(t *testing.T, nodes []*mysqltest.Server) {
 	a, b := open(t, nodes[0].Addr(), "wsrep_sync_wait=7"), open(t, nodes[1].Addr(), "wsrep_sync_wait=7")
 	here, there := newLocker(t, a), newLocker(t, b)
@@ -155,20 +155,20 @@ func testGaleraGuard(t *testing.T, nodes []*mysqltest.Server) {
 	k, tx := guarded()
 	near := newLocker(t, a)
 	_, err := near.TryLock(ctx, "x", 1500*time.Millisecond, mysqllock.AutoRenew)
-	require.ErrorIs(t, err, mysqllock.ErrNotAcquired, "on the same node nobody takes it over")
+	require.ErrorIs(t, err, mysqllock.ErrNotAcquired, "a takeover on the same node waits for the guard")
 	_, err = tx.Exec("UPDATE register SET writer = 'stale' WHERE name = 'free'")
 	require.NoError(t, err)
 	require.NoError(t, tx.Commit())
 	require.ErrorIs(t, k.Unlock(), mysqllock.ErrLost)
 
-	// On another one somebody does. Where that arrives, it breaks the transaction
-	// off; but one that is committed before is committed after it.
+	// On another node, the takeover succeeds. When it arrives at the node of the transaction, it aborts the
+	// transaction, unless that has committed by then.
 	stale := 0
 	for i := range 3 {
 		k, tx = guarded()
 		_, err = tx.Exec("UPDATE register SET writer = ? WHERE name = 'free'", fmt.Sprint("stale ", i))
 		require.NoError(t, err)
-		_, err := b.Exec(fill(10 + i)) // keeps it busy
+		_, err := b.Exec(fill(10 + i)) // delays the other node
 		require.NoError(t, err)
 		next := acquire(t, there, "x")
 		require.ErrorIs(t, k.Err(), mysqllock.ErrLost)
@@ -181,7 +181,7 @@ func testGaleraGuard(t *testing.T, nodes []*mysqltest.Server) {
 	}
 	t.Log(stale, "of 3 guarded transactions were committed after another holder was granted the lock")
 
-	// The new holder has written to the row, with its token.
+	// With a condition on the token, the row that the new holder has written refuses the stale holder.
 	const fenced = "UPDATE register SET token = ?, writer = ? WHERE name = 'fenced' AND token <= ?"
 	k, tx = guarded()
 	_, err = tx.Exec(fenced, k.Token(), "stale", k.Token())
@@ -198,7 +198,7 @@ func testGaleraGuard(t *testing.T, nodes []*mysqltest.Server) {
 	require.NoError(t, next.Unlock())
 }
 
-// requireDeadlock requires the error with which certification refuses a transaction.
+// requireDeadlock requires the error of a transaction that certification has refused.
 func requireDeadlock(t testing.TB, err error) {
 	t.Helper()
 	var refused *mysql.MySQLError
@@ -206,8 +206,8 @@ func requireDeadlock(t testing.TB, err error) {
 	require.EqualValues(t, 1213, refused.Number)
 }
 
-// A pool whose connections go to several nodes. What was granted on one may not
-// have been applied on the one that is asked next; wsrep_sync_wait waits for it.
+// The connections of a pool go to several nodes. A node may not have applied yet what another one has
+// granted, so a release there may not find it. With wsrep_sync_wait, statements wait until it is applied.
 func testGaleraPool(t *testing.T, nodes []*mysqltest.Server) {
 	for params, lossless := range map[string]bool{"": false, "wsrep_sync_wait=7": true} {
 		config, err := mysql.ParseDSN(nodes[0].DSN("app", params))
@@ -244,15 +244,15 @@ func testGaleraPool(t *testing.T, nodes []*mysqltest.Server) {
 			})
 		}
 		wg.Wait()
-		t.Logf("%q: %d of %d releases found their row not there yet", params, lost.Load(), cycles.Load())
+		t.Logf("%q: %d of %d releases did not find the row of their lock yet", params, lost.Load(), cycles.Load())
 		if lossless {
 			require.Zero(t, lost.Load())
 		}
 	}
 }
 
-// The node that the application is connected to is killed, and the switch moves
-// to another one. Nothing is lost, and nobody has to do anything for it.
+// The application's node is killed, and its virtual address leads to another node. No lock is lost, and
+// the application need not do anything.
 func testGaleraKilled(t *testing.T, nodes []*mysqltest.Server) {
 	vip := wire.New(t, nodes[0].Addr())
 	var lockers []*mysqllock.Locker
@@ -274,27 +274,27 @@ func testGaleraKilled(t *testing.T, nodes []*mysqltest.Server) {
 	}()
 	eventually(t, "a waiter", func() bool { return l.Stats().Waiting == 1 })
 	tr := startTraffic(lockers, 3)
-	usual := tr.flows(t)
+	usual := tr.awaitGrants(t)
 
 	killed := time.Now()
 	require.NoError(t, nodes[0].Kill())
 	vip.Redirect(nodes[1].Addr())
 	awaitWrites(t, nodes[1])
-	answering := time.Now()
-	tr.flows(t)
-	flowing := time.Now()
+	writable := time.Now()
+	tr.awaitGrants(t)
+	granting := time.Now()
 	require.NoError(t, w.Unlock())
 	require.NoError(t, <-got)
-	t.Logf("the cluster answers after %v, locks are granted %v later, a waiter is served %v after the release",
-		answering.Sub(killed), flowing.Sub(answering), time.Since(flowing))
-	require.Less(t, time.Since(answering), 3*time.Second+40*usual)
+	t.Logf("the cluster accepted writes after %v, locks were granted %v later, a waiter acquired its lock %v after the release",
+		writable.Sub(killed), granting.Sub(writable), time.Since(granting))
+	require.Less(t, time.Since(writable), 3*time.Second+40*usual)
 
 	requireKept(t, l, far, held)
 	tr.stop(t)
 }
 
-// Of two nodes one is left, which does not serve, because it cannot know of the other,
-// until that returns. Waiters then get their locks without help.
+// Of two nodes, one is killed. The other one refuses statements until it returns, because it has no quorum.
+// Then waiters acquire their locks without help.
 func testGaleraNoQuorum(t *testing.T, nodes []*mysqltest.Server) {
 	require.NoError(t, nodes[0].Kill()) // unless an earlier test has
 	db := open(t, nodes[1].Addr(), "")
@@ -313,7 +313,7 @@ func testGaleraNoQuorum(t *testing.T, nodes []*mysqltest.Server) {
 	}()
 	eventually(t, "a waiter", func() bool { return l.Stats().Waiting == 1 })
 	require.NoError(t, nodes[2].Kill())
-	eventually(t, "a node that does not serve", func() bool {
+	eventually(t, "a node that refuses statements", func() bool {
 		var refused *mysql.MySQLError
 		_, err := db.Exec("DELETE FROM register WHERE name = ''")
 		return errors.As(err, &refused) && refused.Number == 1047

@@ -16,14 +16,14 @@ import (
 	"github.com/mysqllock/mysqllock/internal/wire"
 )
 
-// online returns how many members of its group a server takes to be online.
+// online returns how many members of the group are online, as seen by a server.
 func online(t *testing.T, s *mysqltest.Server) (n int) {
 	_, err := fmt.Sscan(column(t, s, "SELECT COUNT(*) AS n FROM performance_schema.replication_group_members WHERE member_state = 'ONLINE'", "n"), &n)
 	require.NoError(t, err)
 	return n
 }
 
-// primaryOf returns the primary as the first of the servers sees it, nil if there is none.
+// primaryOf returns the primary, as seen by the first of the servers, or nil if there is none.
 func primaryOf(t *testing.T, servers []*mysqltest.Server) *mysqltest.Server {
 	port := column(t, servers[0], "SELECT COALESCE(MAX(member_port), 0) AS port FROM performance_schema.replication_group_members WHERE member_role = 'PRIMARY'", "port")
 	for _, s := range servers {
@@ -34,12 +34,12 @@ func primaryOf(t *testing.T, servers []*mysqltest.Server) *mysqltest.Server {
 	return nil
 }
 
-// The primary changes by plan, then the new one is killed. Every lock is kept, and
-// waiters are served without help.
+// The primary is changed by an operator, and then the new one is killed. All locks are kept, and waiters
+// acquire theirs without help.
 func TestGroupReplication(t *testing.T) {
 	t.Parallel()
 	servers := mysqltest.NewGroup(t, 3, 0)
-	prepare(t, servers[0])
+	createTables(t, servers[0])
 	vip := wire.New(t, servers[0].Addr())
 	locker := func(opts ...mysqllock.Option) *mysqllock.Locker {
 		return newLocker(t, open(t, vip.Addr(), "rejectReadOnly=true"), opts...)
@@ -61,15 +61,14 @@ func TestGroupReplication(t *testing.T) {
 	})
 }
 
-// The primary is killed, with the default time for which a member is suspected before
-// it is expelled. A lease of three times what that takes is kept.
+// The primary is killed while the group has the default expel timeout. A lock with a lease of 90 s is kept.
 func TestGroupReplicationDefaultTimeout(t *testing.T) {
 	if os.Getenv("MYSQLLOCK_FAILOVER") == "" {
 		t.Skip("takes a minute: run make failover, or set MYSQLLOCK_FAILOVER")
 	}
 	t.Parallel()
 	servers := mysqltest.NewGroup(t, 3, 5*time.Second)
-	prepare(t, servers[0])
+	createTables(t, servers[0])
 	vip := wire.New(t, servers[0].Addr())
 	locker := func(opts ...mysqllock.Option) *mysqllock.Locker {
 		return newLocker(t, open(t, vip.Addr(), "rejectReadOnly=true"), append(opts, mysqllock.WithLease(90*time.Second))...)
@@ -81,13 +80,13 @@ func TestGroupReplicationDefaultTimeout(t *testing.T) {
 	})
 }
 
-// testGroupChange holds locks through a change of the primary, which is one of the
-// servers afterwards, and compares what comes after it with what is promised.
+// testGroupChange holds locks through a change of the primary to one of the servers, and then requires that
+// the guarantees have held.
 func testGroupChange(t *testing.T, vip *wire.Proxy, locker func(...mysqllock.Option) *mysqllock.Locker, servers []*mysqltest.Server, change func()) {
 	l, rival := locker(), locker()
 	held := acquireMany(t, l)
 	tr := startTraffic([]*mysqllock.Locker{locker(), locker(), locker()}, 3)
-	usual := tr.flows(t)
+	usual := tr.awaitGrants(t)
 	k := acquire(t, rival, "waited for")
 	got := make(chan error, 1)
 	waiter := locker()
@@ -106,10 +105,10 @@ func testGroupChange(t *testing.T, vip *wire.Proxy, locker func(...mysqllock.Opt
 	eventually(t, "a new primary", func() bool { primary = primaryOf(t, servers); return primary != nil })
 	vip.Redirect(primary.Addr())
 	awaitWrites(t, primary)
-	answering := time.Now()
-	tr.flows(t)
-	t.Logf("a primary writes after %v, locks are granted %v later", answering.Sub(began), time.Since(answering))
-	require.Less(t, time.Since(answering), 3*time.Second+40*usual)
+	writable := time.Now()
+	tr.awaitGrants(t)
+	t.Logf("the primary accepted writes after %v, locks were granted %v later", writable.Sub(began), time.Since(writable))
+	require.Less(t, time.Since(writable), 3*time.Second+40*usual)
 	require.NoError(t, k.Unlock())
 	require.NoError(t, <-got)
 	requireKept(t, l, rival, held)

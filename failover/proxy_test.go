@@ -13,8 +13,8 @@ import (
 	"github.com/mysqllock/mysqllock/internal/mysqltest"
 )
 
-// Everything goes through a proxy. HAProxy closes what was idle for 6 s: that is longer
-// than a waiter's statement sleeps, and shorter than the time between renewals.
+// All connections go through a proxy. HAProxy closes connections that are idle for 6 s, which is longer than
+// a waiter's statement sleeps, and shorter than the time between two renewals.
 func TestBehindProxy(t *testing.T) {
 	t.Parallel()
 	for _, kind := range mysqltest.Kinds {
@@ -22,7 +22,7 @@ func TestBehindProxy(t *testing.T) {
 			t.Run(proxy+" "+kind, func(t *testing.T) {
 				t.Parallel()
 				server := mysqltest.New(t, kind)
-				prepare(t, server)
+				createTables(t, server)
 				testBehindProxy(t, mysqltest.NewBalancer(t, proxy, server.Addr(), map[string]string{"timeout": "6s"}))
 			})
 		}
@@ -41,24 +41,25 @@ func testBehindProxy(t *testing.T, addr string) {
 
 	var took []time.Duration
 	for range 21 {
-		took = append(took, handOver(t, l, waiter, func() {}))
+		took = append(took, measureHandoff(t, l, waiter, func() {}))
 	}
 	slices.Sort(took)
-	t.Logf("a waiter is served after %v, at most %v", took[len(took)/2].Round(10*time.Microsecond), took[len(took)-1].Round(10*time.Microsecond))
-	require.Less(t, took[len(took)/2], 250*time.Millisecond, "the interval of polls is a second")
+	t.Logf("a waiter acquired the lock after a median of %v, at most %v", took[len(took)/2].Round(10*time.Microsecond), took[len(took)-1].Round(10*time.Microsecond))
+	require.Less(t, took[len(took)/2], 250*time.Millisecond, "the poll interval is a second")
 
-	idle := handOver(t, l, waiter, func() {
+	idle := measureHandoff(t, l, waiter, func() {
 		renewals := l.Stats().Renewals
 		eventually(t, "renewals after idle times", func() bool { return l.Stats().Renewals >= renewals+4 }) // two of each lock
 	})
-	t.Logf("one that waited for long: after %v", idle.Round(10*time.Microsecond))
+	t.Logf("a waiter that had waited for long acquired it after %v", idle.Round(10*time.Microsecond))
 	require.Less(t, idle, 500*time.Millisecond)
 	require.NoError(t, kept.Unlock())
 	require.Zero(t, l.Stats().Lost)
 }
 
-// handOver unlocks what another Locker waits for, and returns how long that takes it.
-func handOver(t *testing.T, l, waiter *mysqllock.Locker, before func()) time.Duration {
+// measureHandoff unlocks a lock for which another Locker waits, and returns the time until that has acquired
+// it. It calls before while the waiter waits.
+func measureHandoff(t *testing.T, l, waiter *mysqllock.Locker, before func()) time.Duration {
 	t.Helper()
 	k := acquire(t, l, "handed over")
 	got := make(chan error, 1)
@@ -69,7 +70,7 @@ func handOver(t *testing.T, l, waiter *mysqllock.Locker, before func()) time.Dur
 			next.Unlock()
 		}
 	}()
-	eventually(t, "a waiter that is listed", func() bool {
+	eventually(t, "a waiter in the queue", func() bool {
 		info, err := l.Inspect(ctx, "handed over")
 		return err == nil && info.Waiters == 1
 	})

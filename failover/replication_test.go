@@ -18,11 +18,10 @@ import (
 	"github.com/mysqllock/mysqllock/internal/wire"
 )
 
-// A pair is a MySQL server, one that replicates it, and the address under which
-// the application knows whichever is the primary.
+// A pair consists of a MySQL server, its replica, and the virtual address of the primary.
 type pair struct {
 	primary, replica *mysqltest.Server
-	vip              *wire.Proxy
+	vip              *wire.Proxy // leads to the primary
 }
 
 func newPair(t testing.TB, semiSync bool) *pair {
@@ -40,13 +39,13 @@ func newPair(t testing.TB, semiSync bool) *pair {
 	if semiSync {
 		exec(t, p.primary,
 			"SET GLOBAL rpl_semi_sync_source_wait_point = AFTER_SYNC",
-			"SET GLOBAL rpl_semi_sync_source_timeout = 3600000", // an hour, not the ten seconds after which writes would not wait any more
+			"SET GLOBAL rpl_semi_sync_source_timeout = 3600000", // an hour: by default, writes stop waiting for the replica after ten seconds
 			"SET GLOBAL rpl_semi_sync_source_enabled = ON")
 		eventually(t, "semi-synchronous replication", func() bool {
 			return column(t, p.primary, "SHOW STATUS LIKE 'Rpl_semi_sync_source_clients'", "Value") == "1"
 		})
 	}
-	prepare(t, p.primary)
+	createTables(t, p.primary)
 	p.catchUp(t)
 	return p
 }
@@ -56,7 +55,7 @@ func changeSource(source *mysqltest.Server) string {
 	return fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST = '%s', SOURCE_PORT = %s, SOURCE_USER = 'root', SOURCE_AUTO_POSITION = 1", host, port)
 }
 
-// column is what a statement's only row has in a column.
+// column returns the value of a column in the first row of a result.
 func column(t testing.TB, s *mysqltest.Server, statement, name string) string {
 	t.Helper()
 	db, err := sql.Open("mysql", s.DSN("", ""))
@@ -77,20 +76,20 @@ func column(t testing.TB, s *mysqltest.Server, statement, name string) string {
 	return string(fields[slices.Index(names, name)])
 }
 
-// catchUp waits until the replica has executed what the primary has.
+// catchUp waits until the replica has executed all transactions of the primary.
 func (p *pair) catchUp(t testing.TB) {
 	t.Helper()
 	p.await(t, column(t, p.primary, "SELECT @@gtid_executed AS gtids", "gtids"))
 }
 
-// await waits until the replica has executed transactions.
+// await waits until the replica has executed the transactions with these GTIDs.
 func (p *pair) await(t testing.TB, gtids string) {
 	t.Helper()
 	require.Equal(t, "0", column(t, p.replica, "SELECT WAIT_FOR_EXECUTED_GTID_SET('"+gtids+"', 30) AS late", "late"))
 }
 
-// promote makes the replica the primary, with what it has received, and tells the
-// switch. What was the primary takes its place, but does nothing yet.
+// promote makes the replica the primary, after it has executed all that it has received, and redirects the
+// virtual address. The old primary becomes the replica, but does not replicate yet.
 func (p *pair) promote(t testing.TB) {
 	t.Helper()
 	exec(t, p.replica, "STOP REPLICA IO_THREAD")
@@ -100,9 +99,9 @@ func (p *pair) promote(t testing.TB) {
 	p.primary, p.replica = p.replica, p.primary
 }
 
-// handOver is a planned switchover: the primary becomes read-only, the replica
-// catches up and becomes the primary, of which the other is the replica then.
-func (p *pair) handOver(t testing.TB) {
+// switchOver is a planned switchover: the primary becomes read-only, the replica catches up and becomes the
+// primary, and the old primary becomes its replica.
+func (p *pair) switchOver(t testing.TB) {
 	t.Helper()
 	exec(t, p.primary, "SET GLOBAL super_read_only = ON")
 	p.catchUp(t)
@@ -110,13 +109,13 @@ func (p *pair) handOver(t testing.TB) {
 	exec(t, p.replica, changeSource(p.primary), "START REPLICA")
 }
 
-// Two servers with asynchronous replication, as it is by default.
+// Two servers use asynchronous replication, which is MySQL's default.
 func TestAsynchronousReplication(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, false)
 	for name, test := range map[string]struct {
 		params string
-		cut    bool // the switch breaks the connections to the old primary
+		cut    bool // the connections to the old primary are broken
 	}{
 		"switchover, connections cut":                    {"", true},
 		"switchover, connections remain, rejectReadOnly": {"rejectReadOnly=true", false},
@@ -129,24 +128,24 @@ func TestAsynchronousReplication(t *testing.T) {
 	t.Run("lost grants", func(t *testing.T) { testLostGrants(t, p) })
 }
 
-// After a planned switchover no lock is lost, whatever replication is used.
+// A planned switchover loses no lock, even with asynchronous replication.
 func testSwitchover(t *testing.T, p *pair, params string, cut bool) {
 	l, rival := newLocker(t, open(t, p.vip.Addr(), params), mysqllock.WithLease(6*time.Second)), newLocker(t, open(t, p.vip.Addr(), params))
 	tr := startTraffic([]*mysqllock.Locker{
 		newLocker(t, open(t, p.vip.Addr(), params)), newLocker(t, open(t, p.vip.Addr(), params)), newLocker(t, open(t, p.vip.Addr(), params)),
 	}, 3)
-	usual := tr.flows(t)
+	usual := tr.awaitGrants(t)
 	held := acquireMany(t, l)
 
 	began := time.Now()
-	p.handOver(t)
+	p.switchOver(t)
 	if cut {
 		p.vip.Cut()
 	}
-	answering := time.Now()
-	tr.flows(t)
-	t.Logf("switched within %v, locks are granted %v later", answering.Sub(began), time.Since(answering))
-	require.Less(t, time.Since(answering), 3*time.Second+20*usual)
+	switched := time.Now()
+	tr.awaitGrants(t)
+	t.Logf("the switchover took %v, locks were granted %v later", switched.Sub(began), time.Since(switched))
+	require.Less(t, time.Since(switched), 3*time.Second+20*usual)
 	requireKept(t, l, rival, held)
 	tr.stop(t)
 	if params != "" {
@@ -157,8 +156,8 @@ func testSwitchover(t *testing.T, p *pair, params string, cut bool) {
 	}
 }
 
-// A waiter sleeps on a connection that only reads, and that leads to a demoted
-// primary. It looks at its rows each second, but those are the past.
+// A waiter sleeps on a connection to a demoted primary, which it only reads. It polls its rows each second,
+// but they are outdated.
 func testWaiterOfDemoted(t *testing.T, p *pair) {
 	const params = "rejectReadOnly=true"
 	holder, waiter := newLocker(t, open(t, p.vip.Addr(), params)), newLocker(t, open(t, p.vip.Addr(), params))
@@ -177,35 +176,34 @@ func testWaiterOfDemoted(t *testing.T, p *pair) {
 	}
 	k, other := acquire(t, holder, "waited for"), acquire(t, holder, "waited for, polling")
 	got, gotPolling := waits(waiter, k.Name()), waits(polling, other.Name())
-	p.handOver(t)
-	exec(t, p.replica, "STOP REPLICA") // or it would tell of the release, if late
+	p.switchOver(t)
+	exec(t, p.replica, "STOP REPLICA") // otherwise the release would arrive there, too, if late
 	require.NoError(t, k.Unlock())
 	require.NoError(t, other.Unlock())
 	released := time.Now()
 	require.NoError(t, <-got)
-	t.Log("served", time.Since(released), "after the release")
+	t.Log("a waiter that listens acquired its lock", time.Since(released), "after the release")
 	require.NoError(t, <-gotPolling)
-	t.Log("served", time.Since(released), "after it without signal")
+	t.Log("a waiter that polls acquired its lock", time.Since(released), "after the release")
 	require.Less(t, time.Since(released), 10*time.Second, "the lease would have ended after 30 s")
 	exec(t, p.replica, "START REPLICA")
 }
 
-// The connection that is kept for renewals outlives SetConnMaxLifetime. It does
-// not stay with a primary that was demoted, not even without rejectReadOnly.
+// The connection that is reserved for renewals outlives SetConnMaxLifetime. Nevertheless, even without
+// rejectReadOnly, renewals do not stay on a primary that was demoted.
 func testRenewalsOfDemoted(t *testing.T, p *pair) {
 	l := newLocker(t, open(t, p.vip.Addr(), ""), mysqllock.WithLease(6*time.Second))
 	k := acquire(t, l, "renewed")
 	eventually(t, "a renewal", func() bool { return l.Stats().Renewals > 0 })
-	p.handOver(t)
+	p.switchOver(t)
 	renewals := l.Stats().Renewals
 	eventually(t, "a later one", func() bool { return l.Stats().Renewals > renewals || k.Err() != nil })
 	require.NoError(t, k.Err())
 	require.NoError(t, k.Unlock())
 }
 
-// The switch leads to a server that is read-only: a primary that has come back,
-// or a replica that is not promoted yet. A waiter is told at once, or with
-// rejectReadOnly goes on waiting.
+// The virtual address leads to a read-only server: a primary that has been restarted, or a replica that is
+// not promoted yet. A waiting call fails at once; with rejectReadOnly it continues to wait.
 func testReadOnly(t *testing.T, p *pair) {
 	l := newLocker(t, open(t, p.vip.Addr(), "rejectReadOnly=true"))
 	k := acquire(t, l, "held")
@@ -227,19 +225,18 @@ func testReadOnly(t *testing.T, p *pair) {
 		got <- err
 	}()
 	eventually(t, "a waiter", func() bool { return l.Stats().Waiting == 1 })
-	p.handOver(t)
-	answering := time.Now()
+	p.switchOver(t)
+	switched := time.Now()
 	require.NoError(t, <-got)
-	t.Log("a waiter is served after", time.Since(answering))
-	require.Less(t, time.Since(answering), 10*time.Second, "the pause between two tries is half a second")
+	t.Log("the waiter acquired the lock after", time.Since(switched))
+	require.Less(t, time.Since(switched), 10*time.Second, "the delay between two attempts is half a second")
 	require.NoError(t, k.Err())
 	require.NoError(t, k.Unlock())
 }
 
-// The primary dies, and with it the last grants, which the replica has not
-// received. So a lock is granted twice, and that cannot be helped. The second
-// holder has the higher token, the first can neither write what is fenced nor
-// commit what is guarded, and learns of it at its next renewal.
+// The primary dies before the replica has received its last grants. So a lock is granted a second time,
+// which cannot be avoided. The second holder has a higher token. The first holder can neither write a row
+// that is fenced by the token nor commit a guarded transaction, and finds the loss at its next renewal.
 func testLostGrants(t *testing.T, p *pair) {
 	const lease = 18 * time.Second
 	db := open(t, p.vip.Addr(), "")
@@ -251,14 +248,14 @@ func testLostGrants(t *testing.T, p *pair) {
 	exec(t, p.replica, "STOP REPLICA IO_THREAD")
 	granted := time.Now()
 	older, missing := acquire(t, l, "x"), acquire(t, l, "y") // the replica has x as it was before, and y not at all
-	untouched := acquire(t, l, "z")                          // that nobody else wants
+	untouched := acquire(t, l, "z")                          // no other process acquires it
 	const fenced = "UPDATE register SET token = ?, writer = ? WHERE name = 'x' AND token <= ?"
 
 	require.NoError(t, p.primary.Kill())
 	p.promote(t)
 	for _, k := range []*mysqllock.Lock{older, missing} {
 		next := acquire(t, rival, k.Name())
-		require.NoError(t, k.Err(), "two holders: the first cannot know")
+		require.NoError(t, k.Err(), "there are two holders; the first one cannot know")
 		require.NoError(t, next.Err())
 		require.Greater(t, next.Token(), k.Token())
 
@@ -283,19 +280,18 @@ func testLostGrants(t *testing.T, p *pair) {
 		case <-k.Context().Done():
 			require.ErrorIs(t, context.Cause(k.Context()), mysqllock.ErrLost)
 		case <-time.After(time.Until(granted.Add(lease))):
-			t.Fatal("the holder has not learnt it")
+			t.Fatal("the holder has not found the loss")
 		}
 	}
-	learnt := time.Since(granted)
-	t.Logf("learnt %v after the grant, of a lease of %v", learnt, lease)
-	require.Less(t, learnt, lease/2, "at the next renewal, after a third")
+	found := time.Since(granted)
+	t.Logf("the losses were found %v after the grant; the lease is %v", found, lease)
+	require.Less(t, found, lease/2, "the next renewal is after a third of the lease")
 	require.NoError(t, safe.Err())
 }
 
-// Writes are acknowledged when the replica has them: nothing that was granted is
-// lost, whether the primary dies or does not answer any more. In the latter case
-// nobody tells the connections, unless the switch breaks them: then a statement
-// is given up after two thirds of a lease, or ten seconds.
+// With semi-synchronous replication, the replica has received each write before it is acknowledged. So no
+// grant is lost, whether the primary dies or hangs. If it hangs and the connections stay open, a statement
+// ends only by its time limit: two thirds of a lease, or ten seconds.
 func TestSemiSynchronousReplication(t *testing.T) {
 	for name, test := range map[string]struct {
 		fail  func(*mysqltest.Server) error
@@ -316,7 +312,7 @@ func TestSemiSynchronousReplication(t *testing.T) {
 				lockers = append(lockers, newLocker(t, open(t, p.vip.Addr(), ""), mysqllock.WithLease(test.lease)))
 			}
 			tr := startTraffic(lockers, 3)
-			usual := tr.flows(t)
+			usual := tr.awaitGrants(t)
 			held := acquireMany(t, l)
 
 			failed := time.Now()
@@ -325,10 +321,10 @@ func TestSemiSynchronousReplication(t *testing.T) {
 			if test.cut {
 				p.vip.Cut()
 			}
-			answering := time.Now()
-			tr.flows(t)
-			t.Logf("promoted after %v, locks are granted %v later", answering.Sub(failed), time.Since(answering))
-			require.Less(t, time.Since(answering), test.after+3*time.Second+20*usual)
+			promoted := time.Now()
+			tr.awaitGrants(t)
+			t.Logf("the replica was promoted after %v, locks were granted %v later", promoted.Sub(failed), time.Since(promoted))
+			require.Less(t, time.Since(promoted), test.after+3*time.Second+20*usual)
 			requireKept(t, l, rival, held)
 			tr.stop(t)
 		})
@@ -343,12 +339,12 @@ func acquireMany(t testing.TB, l *mysqllock.Locker) (held []*mysqllock.Lock) {
 	return held
 }
 
-// requireKept requires that locks are held still, are renewed, and go to the next
-// holder when they are released.
+// requireKept requires that locks are still held and renewed, and that another process can acquire each
+// of them when it is released.
 func requireKept(t testing.TB, l, rival *mysqllock.Locker, held []*mysqllock.Lock) {
 	t.Helper()
 	renewals := l.Stats().Renewals
-	eventually(t, "renewals of all", func() bool { return l.Stats().Renewals >= renewals+int64(len(held)) || l.Stats().Lost > 0 })
+	eventually(t, "renewals of all locks", func() bool { return l.Stats().Renewals >= renewals+int64(len(held)) || l.Stats().Lost > 0 })
 	for _, k := range held {
 		require.NoError(t, k.Err())
 		_, err := rival.TryLock(ctx, k.Name(), 0, mysqllock.AutoRenew)

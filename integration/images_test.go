@@ -21,19 +21,20 @@ import (
 
 const (
 	allImages   = "mysql:8.0,mysql:8.4,mysql:9,mariadb:10.6,mariadb:10.11,mariadb:11.4,mariadb:11.8"
-	stopTimeout = 30 * time.Second // kept of the test's time, to remove the container
+	stopTimeout = 30 * time.Second // reserved at the end of the test to remove the container
 )
 
 var images = flag.String("images", os.Getenv("MYSQLLOCK_TEST_IMAGES"),
-	"comma-separated `list` of images; by default that in MYSQLLOCK_TEST_IMAGES, or else "+allImages)
+	"comma-separated `list` of images; the default is the value of MYSQLLOCK_TEST_IMAGES, or "+allImages)
 
-// dsnVariables are where the root's tests look for a server of each kind.
+// dsnVariables are the environment variables in which the tests of the root module expect the DSN of a
+// server, by kind.
 var dsnVariables = map[string]string{
 	"mysql":   "MYSQLLOCK_TEST_MYSQL_DSN",
 	"mariadb": "MYSQLLOCK_TEST_MARIADB_DSN",
 }
 
-// One image after the other: tests of leases want a machine that keeps time.
+// The images run one after the other, because tests of leases depend on time.
 func TestImages(t *testing.T) {
 	require.NoError(t, server.Check(t.Context()))
 	if *images == "" {
@@ -51,9 +52,8 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// runSuite runs those subtests of the root's tests that are named after the
-// kind of the server. Tests that kill or pause a server of their own skip
-// themselves.
+// runSuite runs the subtests of the root module that are named after the kind of the server. Tests that
+// need a private server, to kill or pause it, skip themselves.
 func runSuite(t *testing.T, kind, dsn string) {
 	args := []string{"test", "-v", "-count=1", "-parallel=8", "-run=^Test/^" + kind + "$"}
 	if end, ok := t.Deadline(); ok {
@@ -76,6 +76,6 @@ func runSuite(t *testing.T, kind, dsn string) {
 	require.NoError(t, cmd.Run())
 
 	passed := regexp.MustCompile(`(?m)^ +--- PASS: \w+/`+kind+` `).FindAll(out.Bytes(), -1)
-	require.NotEmpty(t, passed, "no test of the root module has a subtest %s that ran", kind)
+	require.NotEmpty(t, passed, "no subtest %s of the root module has passed", kind)
 	t.Logf("%d tests passed", len(passed))
 }

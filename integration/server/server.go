@@ -1,4 +1,4 @@
-// Package server runs the servers of official Docker images.
+// Package server starts MySQL and MariaDB servers from official Docker images.
 package server
 
 import (
@@ -19,40 +19,39 @@ import (
 
 const (
 	password     = "mysqllock"
-	startTimeout = 2 * time.Minute // from the start of a container to the server's first answer
+	startTimeout = 2 * time.Minute // from the start of a container until the server accepts queries
 )
 
-// Check returns an error that says what to do if no Docker daemon answers.
+// Check returns an error that names the remedy if there is no Docker daemon.
 func Check(ctx context.Context) error {
 	client, err := testcontainers.NewDockerClientWithOpts(ctx)
 	if err != nil {
-		return fmt.Errorf(`no Docker daemon answers: %w
+		return fmt.Errorf(`cannot reach a Docker daemon: %w
 
-Start one, so that "docker info" shows a server, or set DOCKER_HOST to the
-address of one. Without Docker, the root module runs on any server: set
+Start one, so that "docker info" shows a server, or set DOCKER_HOST to its
+address. Without Docker, the tests of the root module run on any server: set
 MYSQLLOCK_TEST_MYSQL_DSN or MYSQLLOCK_TEST_MARIADB_DSN to its DSN`, err)
 	}
 	return client.Close()
 }
 
-// Kind returns "mysql" or "mariadb", given the name of an image, which may be a mirror's.
+// Kind returns the kind of server, "mysql" or "mariadb", of an image. The image may be on a mirror.
 func Kind(image string) (string, error) {
 	kind, _, _ := strings.Cut(path.Base(image), ":")
 	if kind != "mysql" && kind != "mariadb" {
-		return "", fmt.Errorf("%s is neither an image of mysql nor of mariadb", image)
+		return "", fmt.Errorf("%s is not an image of mysql or mariadb", image)
 	}
 	return kind, nil
 }
 
-// Start runs an image and returns the DSN of its server, without a database,
-// when that answers. The container, which may be there despite an error, is the
-// caller's to terminate.
+// Start runs an image, waits until its server accepts queries, and returns the server's DSN, without a
+// database. The caller must terminate the container, which may be returned together with an error.
 func Start(ctx context.Context, image string) (c testcontainers.Container, dsn string, err error) {
 	kind, err := Kind(image)
 	if err != nil {
 		return nil, "", err
 	}
-	driver.SetLogger(&driver.NopLogger{}) // a server that starts refuses connections
+	driver.SetLogger(&driver.NopLogger{}) // do not log that a starting server refuses connections
 	opts := []testcontainers.ContainerCustomizer{
 		testcontainers.WithTmpfs(map[string]string{"/var/lib/mysql": "rw"}), // where fsync costs nothing
 		testcontainers.WithWaitStrategyAndDeadline(startTimeout,

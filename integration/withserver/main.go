@@ -1,5 +1,5 @@
-// Withserver runs a command with MYSQLLOCK_DSN set to a server that it starts
-// from a Docker image for that time:
+// Withserver starts a server from a Docker image, runs a command with MYSQLLOCK_DSN set to its DSN, and
+// stops the server:
 //
 //	go run ./withserver -image mariadb:11 -- COMMAND…
 package main

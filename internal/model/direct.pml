@@ -1,15 +1,15 @@
 /*
  * direct.pml: a release grants the row to the process at the head of its wait queue.
  *
- * The process reads the row when it is signalled, which changes nothing there. So nobody else knows
- * whether it has found the grant. Time passes in ticks; a tick may come between any two steps, so a
- * process that is paused needs no steps of its own. README.md maps the parts to the code.
+ * When that process is signalled, it reads the row, which does not change it. So no other process
+ * knows whether it has found the grant. Time passes in ticks. A tick may occur between any two steps,
+ * so a pause of a process needs no step of its own. README.md maps the parts to the code.
  */
 #ifndef N
 #define N 2		/* processes */
 #endif
 #ifndef ACQUIRES
-#define ACQUIRES 1	/* of each process; the first process has one more */
+#define ACQUIRES 1	/* by each process, and one more by the first */
 #endif
 #ifndef CANCELS
 #define CANCELS 1	/* calls that give up */
@@ -18,51 +18,51 @@
 #define CRASHES 0
 #endif
 #ifndef LOSSES
-#define LOSSES 0	/* signals that are lost: the process that released died, for example */
+#define LOSSES 0	/* signals that are lost, for example because the releasing process died */
 #endif
 #ifndef STALE
-#define STALE 0		/* signals for something else */
+#define STALE 0		/* signals that are late, or for another name */
 #endif
 #ifndef TICKS
 #define TICKS 4
 #endif
 #define LEASE 3
-#define GRANT 2		/* lease of a grant that a release made */
+#define GRANT 2		/* the lease if a release grants the row */
 #define NOBODY N
 #define IDS 12
 
-/* Of a process. */
+/* States of a process. */
 #define AWAY 0
 #define REQUESTED 1	/* its UPDATE is in flight */
-#define TAKEN 2		/* so is the answer: it was granted */
-#define OWN 3		/* the row was granted to it by a release */
-#define REFUSED 4
+#define TAKEN 2		/* the reply is in flight: the row was granted */
+#define OWN 3		/* the same: a release had granted it the row before */
+#define REFUSED 4	/* the same: another process owns the row */
 #define WATCHING 5	/* it sleeps until woken */
 #define REPLACING 6	/* the UPDATE that replaces the grant is in flight */
-#define REPLACED 7	/* so is its answer */
+#define REPLACED 7	/* its reply is in flight */
 #define HOLDS 8
 #define DEAD 9
 
 typedef Process {
 	byte at, acquires;
 	byte sent;		/* when the statement in flight was sent */
-	byte id, token;		/* of the answer or the hold */
-	byte trust;		/* the hold is trusted until then */
-	byte reading;		/* 1: sent, 2: answered */
+	byte id, token;		/* of the reply or the hold */
+	byte trust;		/* until when the hold is trusted */
+	byte reading;		/* the read of a grant; 1: sent, 2: executed */
 	byte readSent, readId, readLeft, readToken;
-	byte ready, readyUntil, readyToken;	/* found, and not taken yet */
-	byte removal;		/* 1: due */
+	byte ready, readyUntil, readyToken;	/* a grant that was found, but not adopted yet */
+	byte removal;		/* from the wait queue; 1: due */
 	byte releasing;		/* id of a hold or grant whose release is in flight, or 0 */
-	byte copy;		/* the same, for a copy that may be executed later */
+	byte copy;		/* the same for a copy of a release, which may be executed later */
 	byte signals;
 	bool listening, wake, canceled
 }
 Process p[N];
-bool seen[IDS];		/* by the process to which a release granted the row */
-bool collected[IDS];
+bool seen[IDS];		/* grants that their process has found, by id */
+bool adopted[IDS];		/* grants that their process has adopted */
 
 byte owner = NOBODY, id, token, until;	/* the row */
-bool granted;		/* by a release */
+bool granted;		/* a release has granted the row to its owner */
 byte waiters[N] = NOBODY;
 byte now, ids, lastToken, cancels = CANCELS, crashes = CRASHES, losses = LOSSES, stale = STALE;
 byte i, j, h;
@@ -121,17 +121,17 @@ inline newToken() {
 	token++
 }
 
-/* begin: a hold begins, trusted for length from the time when the statement was sent. */
+/* begin: process q has a hold, which it trusts for length after from. */
 inline begin(q, from, length) {
 	p[q].at = HOLDS; p[q].trust = from + length; p[q].removal = 0
 }
 
-/* lastTaken: fencing tokens rise from holder to holder. */
+/* tokenUsed checks that fencing tokens rise from holder to holder. */
 inline tokenUsed(q) {
 	tokens_rise = (p[q].token > lastToken); ASSERT_TOKENS; lastToken = p[q].token
 }
 
-/* release executes the release of id by q. */
+/* release executes the release of the id what by process q. */
 inline release(q, what, signalled) {
 	if
 	:: OWNED_BY(what) ->
@@ -158,7 +158,7 @@ inline finish(q) {
 
 proctype Process_(byte q) {
 	do
-	/* a call */
+	/* a call begins */
 	:: d_step { p[q].at == AWAY && p[q].acquires > 0 && p[q].releasing == 0 -> p[q].at = REQUESTED; p[q].sent = now; p[q].wake = false }
 	/* take_or_enlist.sql */
 	:: d_step { p[q].at == REQUESTED ->
@@ -168,7 +168,7 @@ proctype Process_(byte q) {
 		:: !FREE && MINE(q) -> p[q].at = OWN; p[q].id = id
 		:: else -> if :: owner != q -> enqueue(q) :: else fi; p[q].at = REFUSED
 		fi }
-	/* the answers */
+	/* replies */
 	:: d_step { p[q].at == TAKEN && !p[q].canceled && !LATE(q) -> tokenUsed(q); begin(q, p[q].sent, LEASE); CHECK_TRUST }
 	:: d_step { p[q].at == TAKEN && (p[q].canceled || LATE(q)) -> p[q].releasing = p[q].id; finish(q) }
 	:: d_step { p[q].at == OWN && !p[q].canceled && (!seen[p[q].id] || p[q].ready == p[q].id) -> seen[p[q].id] = true; p[q].ready = 0; p[q].readyUntil = 0; p[q].readyToken = 0; p[q].at = REPLACING; p[q].sent = now }
@@ -183,7 +183,7 @@ proctype Process_(byte q) {
 		fi }
 	:: d_step { p[q].at == REPLACED && !p[q].canceled && !LATE(q) -> tokenUsed(q); begin(q, p[q].sent, LEASE); CHECK_TRUST }
 	:: d_step { p[q].at == REPLACED && (p[q].canceled || LATE(q)) -> p[q].releasing = p[q].id; finish(q) }
-	/* the listener: a signal, and the read of what was granted */
+	/* the listener: a signal, and the read of the grant */
 	:: d_step { p[q].signals > 0 && p[q].listening && p[q].at != DEAD && p[q].reading == 0 -> p[q].signals--; p[q].reading = 1; p[q].readSent = now }
 	:: d_step { p[q].signals > 0 && (!p[q].listening || p[q].at == DEAD) -> p[q].signals--;
 #ifdef BUG_TAKEN_BACK
@@ -209,10 +209,10 @@ proctype Process_(byte q) {
 		p[q].reading = 0; p[q].readSent = 0; p[q].readId = 0; p[q].readLeft = 0; p[q].readToken = 0 }
 	/* TakeGrant */
 	:: d_step { p[q].ready > 0 && p[q].releasing == 0 && (p[q].at == WATCHING || p[q].at == AWAY && p[q].acquires > 0) ->
-		no_grant_is_adopted_twice = !collected[p[q].ready]; assert(no_grant_is_adopted_twice);
-		collected[p[q].ready] = true; p[q].id = p[q].ready; p[q].token = p[q].readyToken;
+		no_grant_is_adopted_twice = !adopted[p[q].ready]; assert(no_grant_is_adopted_twice);
+		adopted[p[q].ready] = true; p[q].id = p[q].ready; p[q].token = p[q].readyToken;
 		begin(q, p[q].readyUntil, 0);
-		if	/* late: given back */
+		if	/* too late: it is released */
 		:: now >= p[q].trust -> p[q].releasing = p[q].id; finish(q); p[q].removal = 1
 		:: else -> tokenUsed(q)
 		fi;
@@ -222,19 +222,19 @@ proctype Process_(byte q) {
 	/* giveBackGrant */
 	:: d_step { p[q].ready > 0 && p[q].releasing == 0 && p[q].at == AWAY -> p[q].releasing = p[q].ready; p[q].ready = 0; p[q].readyUntil = 0; p[q].readyToken = 0 }
 #endif
-	/* the statement that listens looks, and so does the poller */
+	/* the statement that listens, or the poller, reads the row */
 	:: d_step { p[q].at == WATCHING && !p[q].wake && (FREE || MINE(q) && !seen[id]) -> p[q].wake = true }
 	:: d_step { p[q].at == WATCHING && p[q].wake -> p[q].wake = false; p[q].at = REQUESTED; p[q].sent = now }
-	/* the listener closes when nothing is watched, and opens again */
+	/* the listener closes when no call waits; it opens again later */
 	:: d_step { p[q].listening && p[q].at != WATCHING && p[q].reading == 0 -> p[q].listening = false }
 	/* Unlock */
 	:: d_step { p[q].at == HOLDS && now < p[q].trust && p[q].releasing == 0 -> p[q].releasing = p[q].id; p[q].copy = p[q].id; finish(q) }
-	/* the watchdog: the lease is extended while it is trusted */
+	/* the watchdog extends the lease while it is trusted */
 	:: d_step { p[q].at == HOLDS && now < p[q].trust && owner == q && id == p[q].id && until < now + LEASE && now > 0 ->
 		until = now + LEASE; granted = false; p[q].trust = now + LEASE }
-	/* loss: the row may show the id for longer */
+	/* loss: the row may still show the id */
 	:: d_step { p[q].at == HOLDS && now >= p[q].trust && p[q].releasing == 0 -> p[q].releasing = p[q].id; finish(q) }
-	/* release_to_next.sql, answered and not; a copy is executed late */
+	/* release_to_next.sql, with a reply or without; a copy of it that is executed late, or never */
 	:: d_step { p[q].releasing > 0 && p[q].at != DEAD -> release(q, p[q].releasing, true); p[q].releasing = 0; CHECK_TRUST }
 	:: d_step { p[q].releasing > 0 && losses > 0 -> losses--; release(q, p[q].releasing, false); p[q].releasing = 0; CHECK_TRUST }
 	:: d_step { p[q].copy > 0 && p[q].releasing == 0 -> release(q, p[q].copy, false); p[q].copy = 0; CHECK_TRUST }
@@ -243,7 +243,7 @@ proctype Process_(byte q) {
 	:: d_step { p[q].at == WATCHING && cancels > 0 -> cancels--; finish(q); p[q].removal = 1 }
 	:: d_step { (p[q].at == REQUESTED || p[q].at == TAKEN || p[q].at == REFUSED || p[q].at == OWN || p[q].at == REPLACING || p[q].at == REPLACED) && !p[q].canceled && cancels > 0 ->
 		cancels--; p[q].canceled = true }
-	/* remove_waiter.sql, and the look after it */
+	/* remove_waiter.sql, and the read after it */
 	:: d_step { p[q].removal == 1 && p[q].at == AWAY && p[q].releasing == 0 ->
 		if
 		:: waiters[0] == q || waiters[1] == q || waiters[N-1] == q ->
@@ -263,7 +263,7 @@ proctype Process_(byte q) {
 #endif
 		fi;
 		p[q].removal = 0 }
-	/* a crash; its connections end a while later */
+	/* a crash; the connections of the process end later */
 	:: d_step { crashes > 0 && p[q].at != DEAD -> crashes--; p[q].at = DEAD; p[q].acquires = 0; p[q].releasing = 0; p[q].reading = 0; p[q].ready = 0; p[q].removal = 0; p[q].wake = false; p[q].trust = 0 }
 	:: d_step { p[q].at == DEAD && p[q].listening -> p[q].listening = false }
 	/* a signal for another name, or a late one */
@@ -281,7 +281,7 @@ active proctype Clock() {
 end:
 	do
 	:: d_step { now < TICKS -> now++ }
-	/* after that, only the leases of processes that died end */
+	/* then, only the leases of dead processes end */
 	:: d_step { now == TICKS && owner != NOBODY && until > now && p[owner].at == DEAD -> until = now }
 	od
 }

@@ -1,7 +1,8 @@
 /*
- * guard.pml: tokens rise, and a stale guard never commits, whatever the database's clock
- * does: here it may show any time, and a lease may end at any moment. So this model needs
- * no time. README.md maps the parts to the code.
+ * guard.pml: tokens rise, and a transaction under a stale guard never commits.
+ *
+ * This must hold whatever the database's clock does, so in this model the clock may show any
+ * time, and a lease may end at any moment. README.md maps the parts to the code.
  */
 #ifndef PROCESSES
 #define PROCESSES 2
@@ -12,23 +13,24 @@
 #ifndef GRANTS
 #define GRANTS 4	/* in all */
 #endif
-#define RANGE 2		/* tokens of a grant: its own, and those of its handoffs */
+#define RANGE 2		/* tokens of a grant: one for itself, the others for handoffs */
 #ifdef BUG_RANGE_NOT_RESERVED
 #define STEP 1
 #else
 #define STEP RANGE
 #endif
 
-/* The row, and the one of the name ''. */
+/* The row of the name, and the high-water row. */
 bool exists = true;
-byte owner;		/* the number of a grant; 0: nobody */
+byte owner;		/* the number of a grant; 0: none */
 byte token;
 bool held;		/* expires_at is in the future */
 byte highWater;
-byte readers;		/* statements that have it locked */
+byte readers;		/* statements that have the high-water row locked */
 byte now;		/* the database's clock */
 byte granted;		/* the clock at the last grant */
 
+/* States of a process. */
 #define IDLE 0
 #define INSERTING 1
 #define HOLDING 2
@@ -36,18 +38,19 @@ byte granted;		/* the clock at the last grant */
 typedef Process { byte at, row, base, last, holder, read, began; bool guarded }
 Process p[PROCESSES];
 
+/* States of a transaction. */
 #define NONE 0
-#define SENT 1
-#define OPEN 2
+#define SENT 1		/* Guard is in flight */
+#define OPEN 2		/* guarded */
 
 typedef Transaction { byte at, base, holder }
 Transaction t[TRANSACTIONS];
 
 byte new;
 
-/* What only the invariants look at. */
+/* Read only by the invariants. */
 byte grants, holders, highest;
-byte newest;		/* grant */
+byte newest;		/* the last grant */
 bool used[32];
 bool tokens_rise = true;
 bool no_token_repeats = true;
@@ -56,10 +59,10 @@ bool a_loss_is_final = true;
 
 #ifdef FAILOVER
 bool keptExists = true, keptHeld;
-byte keptOwner, keptToken, keptHighWater;	/* what the replica has */
+byte keptOwner, keptToken, keptHighWater;	/* on the replica */
 #endif
 
-/* The entry (token, name) of the index guard is locked by a transaction. */
+/* Whether a transaction has locked the entry (token, name) of the index guard. */
 #ifdef BUG_GUARD_LOCKS_NOTHING
 #define GUARDED(e) false
 #else
@@ -75,8 +78,8 @@ byte keptOwner, keptToken, keptHighWater;	/* what the replica has */
 #endif
 
 #ifdef FAILOVER
-/* The holder trusts its lease. Unless the clock jumps, that ends before the lease does; and
-   it learns of force before a failover. */
+/* Whether the holder trusts its lease. Unless the clock jumps, trust ends before the lease;
+   and the holder learns of a ForceUnlock before a failover. */
 #define TRUSTED (p[0].at == HOLDING && p[0].row == owner || p[PROCESSES-1].at == HOLDING && p[PROCESSES-1].row == owner)
 #ifdef CLOCK_FORWARD
 #define MAY_EXPIRE true
@@ -95,8 +98,8 @@ byte keptOwner, keptToken, keptHighWater;	/* what the replica has */
 #define MAY_GRANT (grants < GRANTS)
 #endif
 
-/* given: process q has a new hold, with the token new. */
-inline given(q) {
+/* beginHold: process q has a new hold, with the token new. */
+inline beginHold(q) {
 	tokens_rise = (new > highest);
 	highest = (new > highest -> new : highest);
 	assert(tokens_rise);
@@ -106,24 +109,24 @@ inline given(q) {
 	p[q].read = 0; p[q].began = 0; new = 0
 }
 
-/* grant: the row goes to process q, with the token new. */
+/* grant makes process q the owner of the row, with the token new. */
 inline grant(q) {
 	grants++;
 	exists = true; held = true; owner = grants; token = new; granted = now;
 	newest = grants;
 	p[q].row = grants; p[q].base = token;
-	given(q)
+	beginHold(q)
 }
 
-/* goOn: a statement replaces the owner of a range that is used up. The row's token moves, and
-   the next local waiter has the first token after the range. */
-inline goOn(q) {
+/* continueRange: when a range is used up, a statement replaces the owner. The row's token rises,
+   and the next local waiter gets the first token after the range. */
+inline continueRange(q) {
 	grants++;
 	held = true; token = NEXT(token, now); owner = grants; granted = now;
 	newest = grants;
 	new = p[q].last + 1;
 	p[q].row = grants; p[q].base = token;
-	given(q)
+	beginHold(q)
 }
 
 inline end(q) {
@@ -131,9 +134,9 @@ inline end(q) {
 	p[q].read = 0; p[q].began = 0
 }
 
-/* handOff: the next local waiter continues with the row as it is. If the grants of others
-   were lost with the primary, it is stale from the start: then its token is lower
-   than theirs, and belongs to no row. */
+/* handOff: the next local waiter gets the hold; the row does not change. If a failover has lost
+   grants to other processes, this hold is stale from the start: its token is below theirs, and
+   no row has it. */
 inline handOff(q) {
 	new = p[q].last + 1;
 	if
@@ -144,20 +147,20 @@ inline handOff(q) {
 		used[new] = true;
 		p[q].last = new; p[q].guarded = false; new = 0
 #endif
-	:: else -> given(q)
+	:: else -> beginHold(q)
 	fi
 }
 
-/* The row was seen to be the process's own, a moment ago. */
+/* Whether a read has just shown that the row is the process's own. */
 #ifdef BUG_HANDOFF_NOT_CONFIRMED
 #define CONFIRMED(q) true
 #else
 #define CONFIRMED(q) (exists && owner == p[q].row)
 #endif
 #ifdef BUG_RANGE_GOES_ON_UNPROVEN
-#define CAN_GO_ON(q) (p[q].last + 1 >= p[q].base + RANGE && (!held || owner == p[q].row))
+#define CAN_CONTINUE(q) (p[q].last + 1 >= p[q].base + RANGE && (!held || owner == p[q].row))
 #else
-#define CAN_GO_ON(q) (p[q].last + 1 >= p[q].base + RANGE && owner == p[q].row)
+#define CAN_CONTINUE(q) (p[q].last + 1 >= p[q].base + RANGE && owner == p[q].row)
 #endif
 #define CAN_HAND_OFF(q) (p[q].last + 1 < p[q].base + RANGE && CONFIRMED(q))
 
@@ -165,7 +168,7 @@ proctype Process_(byte q) {
 	do
 	/* take.sql, take_or_enlist.sql */
 	:: d_step { p[q].at == IDLE && exists && !held && MAY_GRANT && !GUARDED(token) -> new = NEXT(token, now); grant(q) }
-	/* insert.sql: it reads the high-water row, and then meets a row or not */
+	/* insert.sql reads the high-water row, and then finds a row or adds one */
 	:: d_step { p[q].at == IDLE && !exists && MAY_GRANT ->
 		p[q].at = INSERTING; p[q].read = highWater; p[q].began = now;
 #ifndef BUG_HIGH_WATER_NOT_LOCKED
@@ -187,8 +190,8 @@ proctype Process_(byte q) {
 		readers--
 #endif
 	   }
-#ifndef FAILOVER	/* the grant to the last holder may be lost, and then no guard holds */
-	/* Guard: the statement may be late */
+#ifndef FAILOVER	/* a guard does not survive the loss of its grant */
+	/* Guard; its statement may arrive late */
 	:: d_step { p[q].at == HOLDING && t[0].at == NONE ->
 		p[q].guarded = true; t[0].at = SENT; t[0].base = p[q].base; t[0].holder = p[q].holder }
 	:: d_step { p[q].at == HOLDING && t[TRANSACTIONS-1].at == NONE ->
@@ -202,7 +205,7 @@ proctype Process_(byte q) {
 #endif
 	/* replace.sql */
 	:: d_step { p[q].at == HOLDING && owner == p[q].row && exists && MAY_GRANT && !GUARDED(token) -> new = NEXT(token, now); grant(q) }
-	:: d_step { p[q].at == HOLDING && CAN_GO_ON(q) && exists && MAY_GRANT && !GUARDED(token) -> goOn(q) }
+	:: d_step { p[q].at == HOLDING && CAN_CONTINUE(q) && exists && MAY_GRANT && !GUARDED(token) -> continueRange(q) }
 	/* release.sql */
 	:: d_step { p[q].at == HOLDING ->
 		if
@@ -210,7 +213,7 @@ proctype Process_(byte q) {
 		:: else
 		fi;
 		end(q) }
-	/* the end of trust, or of the process */
+	/* trust ends, or the process dies */
 	:: d_step { p[q].at == HOLDING -> end(q) }
 #ifdef BUG_HANDOFF_ON_EXPIRY
 	:: d_step { p[q].at == HOLDING && CAN_HAND_OFF(q) -> handOff(q) }
@@ -232,7 +235,7 @@ proctype Transaction_(byte x) {
 		no_stale_guard_commits = (t[x].holder == holders);
 		assert(no_stale_guard_commits);
 		t[x].at = NONE; t[x].base = 0; t[x].holder = 0 }
-	/* It matches nothing: the hold is lost. */
+	/* Guard matches no row: the hold is lost. */
 	:: d_step { t[x].at == SENT && !(exists && token == t[x].base) ->
 		q = 0;
 		do
@@ -251,14 +254,14 @@ proctype Transaction_(byte x) {
 		q = 0;
 		assert(a_loss_is_final);
 		t[x].at = NONE; t[x].base = 0; t[x].holder = 0 }
-	/* rolled back, or cut off */
+	/* the transaction is rolled back, or its connection breaks */
 	:: d_step { t[x].at != NONE -> t[x].at = NONE; t[x].base = 0; t[x].holder = 0 }
 	od
 }
 
 proctype Database() {
 	do
-	:: d_step { held && MAY_EXPIRE -> held = false }	/* the lease ends; or the clock is moved forward */
+	:: d_step { held && MAY_EXPIRE -> held = false }	/* the lease ends, or the clock is set forward */
 #ifdef FAILOVER
 	:: d_step { now < GRANTS * RANGE + RANGE -> now++ }
 	:: d_step { keptExists = exists; keptHeld = held; keptOwner = owner; keptToken = token; keptHighWater = highWater }

@@ -1,10 +1,10 @@
 /*
  * lease.pml: at most one client trusts its lease at any time.
  *
- * One row, several clients, and statements that take time: on the way to the server,
- * behind a lock on the row (with the UTC_TIMESTAMP of their start) and on the way back.
- * Any of them may be lost. All times are relative to now, so a run has no end.
- * README.md maps the parts to the code.
+ * There are one row, several clients, and statements that take time: on the way to the server,
+ * behind a lock on the row (with the UTC_TIMESTAMP of their start) and on the way back. Any
+ * request or reply may be lost. All times are relative to now, so runs need not end. README.md
+ * maps the parts to the code.
  */
 #ifndef CLIENTS
 #define CLIENTS 2
@@ -22,24 +22,24 @@
 #endif
 #define LAG 1		/* ticks that a client's clock loses within any LEASE ticks */
 #ifndef QUEUED
-#define QUEUED 1	/* the longest wait for a lock on the row */
+#define QUEUED 1	/* the longest wait of a statement for a lock on the row */
 #endif
-#define IDS 2		/* owner ids of a client; one is reused only when nothing refers to it */
+#define IDS 2		/* owner ids of a client; an id is reused when nothing refers to it */
 #define PAST (-QUEUED)
 
-/* Of a statement. */
+/* Kinds and states of a statement. */
 #define NONE 0
 #define ACQUIRE 1
 #define RENEW 2
 #define RELEASE 3
 #define LOOK 4
 #define SENT 0
-#define BEGUN 1
-#define ANSWERED 2
+#define BEGUN 1		/* waits for a lock on the row */
+#define ANSWERED 2	/* executed; its reply is in flight */
 
-/* Of a client. */
+/* States of a client. */
 #define IDLE 0
-#define ASKING 1
+#define ASKING 1	/* its acquire is in flight */
 #define HOLDING 2
 
 typedef Statement { byte kind, client, id, at, age; short begun; bool yes; short left }
@@ -47,10 +47,10 @@ typedef Client { byte at, id, trust, since; bool taken; byte unreported }
 
 Statement s[STATEMENTS];
 Client c[CLIENTS];
-byte owner;		/* 0: nobody */
-short left = PAST;	/* until expires_at; negative: ago */
-short seen;		/* until the expires_at of a renewal that is executed, not committed: a dirty read sees it; 0: none */
-bool late;		/* of the clocks: loses this tick */
+byte owner;		/* 0: none */
+short left = PAST;	/* ticks until expires_at; negative: since then */
+short seen;		/* the same for a renewal that is executed, but not committed, which a dirty read sees; 0: none */
+bool late;		/* the clock of a client loses this tick */
 byte i, j, k, n;
 short x;
 
@@ -61,7 +61,7 @@ bool one_statement_waits = true;
 #define FREE(m) s[m].kind = NONE; s[m].client = 0; s[m].id = 0; s[m].at = SENT; s[m].age = 0; s[m].begun = 0; s[m].yes = false; s[m].left = 0
 #define FORGET(p) c[p].at = IDLE; c[p].id = 0; c[p].trust = 0; c[p].since = 0; c[p].taken = false; c[p].unreported = 0
 
-/* slot sets j to a statement that is not in use, or to STATEMENTS. */
+/* slot sets j to an unused statement, or to STATEMENTS. */
 inline slot() {
 	j = 0;
 	do
@@ -86,8 +86,8 @@ inline fresh(p) {
 }
 
 #ifdef SLOTS
-/* waitSlot sets k to 0 if an earlier ACQUIRE of client p, whose caller may have left, may
-   still wait in the server. It counts those in n. */
+/* waitSlot sets k to 0 if an earlier ACQUIRE of client p may still wait in the server, even if
+   its caller has left. It counts these in n. */
 inline waitSlot(p) {
 	i = 0; n = 0;
 	do
@@ -114,8 +114,8 @@ inline send(p, what) {
 	s[j].kind = what; s[j].client = p; s[j].id = c[p].id
 }
 
-/* tidy removes differences between states that have no effect, such as the age of a
-   statement whose answer nobody needs. */
+/* tidy makes states equal that differ only in what has no effect, such as the age of a statement
+   whose reply no client needs. */
 inline tidy() {
 	j = 0;
 	do
@@ -154,7 +154,7 @@ inline check() {
 	i = 0; n = 0; x = 0; k = 0
 }
 
-/* execute uses the time at which statement m began, begun ticks ago. */
+/* execute executes statement m. Its time is that of its start, s[m].begun ticks ago. */
 inline execute(m) {
 	if
 	:: s[m].kind == ACQUIRE ->
@@ -196,12 +196,12 @@ inline execute(m) {
 	s[m].begun = 0;
 	s[m].at = ANSWERED;
 	if
-	:: s[m].kind == RELEASE -> FREE(m)	/* the answer changes nothing here */
+	:: s[m].kind == RELEASE -> FREE(m)	/* its reply has no effect */
 	:: else
 	fi
 }
 
-/* answer: client p reads the answer to statement m. x is the trusted time that is left,
+/* answer: client p receives the reply to statement m. x is the time for which it is trusted,
    counted from before the request was sent. */
 inline answer(m, p) {
 #ifdef BUG_LEASE_FROM_REPLY
@@ -213,7 +213,7 @@ inline answer(m, p) {
 	:: s[m].kind == ACQUIRE && c[p].at == ASKING && c[p].id == s[m].id ->
 		if
 		:: s[m].yes && x > 0 -> c[p].at = HOLDING; c[p].trust = x
-		:: else -> FORGET(p)	/* if it came too late, it is released in the background, or not */
+		:: else -> FORGET(p)	/* a late grant is released in the background, or not */
 		fi
 #ifdef BUG_LOST_IS_REVIVED
 	:: s[m].kind != ACQUIRE && s[m].yes && c[p].at == IDLE && x > 0 ->
@@ -235,7 +235,7 @@ inline answer(m, p) {
 	FREE(m)
 }
 
-/* giveUp ends the hold or the request of client p, with or without a release. */
+/* giveUp ends the hold or the request of client p, and may send a release. */
 inline giveUp(p) {
 	slot();
 	if
@@ -245,7 +245,7 @@ inline giveUp(p) {
 	FORGET(p)
 }
 
-/* A tick of the server's clock, and of those of the clients that are not late. */
+/* tick advances the server's clock, and those of the clients that are not late. */
 inline tick() {
 	atomic {
 		i = 0;
@@ -340,7 +340,7 @@ proctype Client_(byte p) {
 		:: j < STATEMENTS -> send(p, LOOK)
 		:: else
 		fi; check() }
-	/* Unlock, the end of the wait, a crash (a new process goes on) */
+	/* Unlock, the end of the wait, or a crash, after which a new process continues */
 	:: atomic { c[p].at != IDLE -> giveUp(p); check() }
 	od
 }
@@ -350,11 +350,11 @@ proctype Network(byte m) {
 	:: d_step { s[m].kind != NONE && s[m].kind != LOOK && s[m].kind != RELEASE && s[m].at == SENT -> s[m].at = BEGUN }
 	:: d_step { s[m].kind != NONE && (s[m].at == BEGUN || (s[m].kind == LOOK || s[m].kind == RELEASE) && s[m].at == SENT) && (s[m].kind == LOOK || seen == 0) -> execute(m); check() }
 #ifdef DIRTY
-	/* executed, and cut off before the commit */
+	/* executed; the connection breaks before the commit */
 	:: d_step { s[m].kind == RENEW && s[m].at == BEGUN && seen == 0 && owner == s[m].id && LEASE - s[m].begun > left -> seen = LEASE - s[m].begun; FREE(m); check() }
 #endif
 	:: d_step { s[m].kind != NONE && s[m].at == ANSWERED -> k = s[m].client; answer(m, k); check() }
-	:: d_step { s[m].kind != NONE -> FREE(m); check() }	/* the request or the answer is lost */
+	:: d_step { s[m].kind != NONE -> FREE(m); check() }	/* the request or the reply is lost */
 	od
 }
 

@@ -16,14 +16,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stuck is what spin calls a state in which no process can continue: a lost wake-up, or a name
-// that nobody can have.
+// stuck is spin's error for a state in which no process can continue although one waits: a wake-up was
+// lost, or no process can acquire a name.
 const stuck = "invalid end state"
 
-// full adds the configurations that take minutes: make model.
+// full adds the configurations that take minutes. It is set by make model.
 var full = os.Getenv("MYSQLLOCK_MODEL") == "full"
 
-// TestProtocol: no reachable state violates an invariant.
+// TestProtocol checks that no reachable state violates an invariant.
 func TestProtocol(t *testing.T) {
 	needSpin(t)
 	for _, c := range []struct {
@@ -78,10 +78,10 @@ func TestProtocol(t *testing.T) {
 		{"permit", "-DACQUIRES=2 -DDISAGREE", true},
 		{"permit", "-DN=4 -DSLOTS=3 -DDISAGREE", true},
 		{"permit", "-DN=4 -DNO_QUEUE -DCANCELS=0", true},
-		// Not needed: see README.md.
+		// Conditions that are not necessary: see README.md.
 		{"shared", "-DBUG_ADMIT_KEEPS_OWNER", true},
 		{"shared", "-DBUG_NOT_PREPARED", true},
-		// Not needed for a wake-up: the statement that listens looks first.
+		// These lose no wake-up, because the statement that listens reads the row first.
 		{"waiters", "-DACQUIRES=1 -DBUG_QUEUED_LATER", true},
 		{"waiters", "-DACQUIRES=1 -DBUG_WAKEUP_DROPPED", true},
 		{"waiters", "-DACQUIRES=1 -DBUG_SIGNAL_DURING_REQUEST_DROPPED", true},
@@ -95,13 +95,12 @@ func TestProtocol(t *testing.T) {
 			t.Parallel()
 			violated, out := check(t, c.model, c.flags, "-O2")
 			assert.Empty(t, violated, out)
-			assert.NotContains(t, out, "max search depth too small", "not all states were seen")
+			assert.NotContains(t, out, "max search depth too small", "not all states were checked")
 		})
 	}
 }
 
-// TestConditionsAreNeeded: without any one of these, spin finds a run that
-// violates the invariant.
+// TestConditionsAreNeeded checks that spin finds a violation if any one condition is removed.
 func TestConditionsAreNeeded(t *testing.T) {
 	needSpin(t)
 	type condition struct{ model, flags, violated string }
@@ -239,7 +238,7 @@ var (
 	figures   = regexp.MustCompile(`depth reached \d+|\d+ states, stored`)
 )
 
-// check has spin search every state of a model. violated is the invariant that is
+// check searches every reachable state of a model with spin, and returns the invariant that is
 // violated, or "".
 func check(t *testing.T, name, flags, optimise string) (violated, out string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
@@ -261,7 +260,7 @@ func check(t *testing.T, name, flags, optimise string) (violated, out string) {
 		args[0] = "-m20000000"
 	}
 	if !slices.Contains([]string{"waiters", "direct", "shared", "permit"}, name) {
-		args = append(args, "-E") // these models end where they run out of grants
+		args = append(args, "-E") // accept every end state: a run of these models may end anywhere
 	}
 	out = run("./pan", args...)
 	require.Contains(t, out, "errors: ")

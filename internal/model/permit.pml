@@ -1,13 +1,13 @@
 /*
- * permit.pml: no more permits of a semaphore are granted than the limit of the caller, and a
- * waiter is woken when a permit is free for it.
+ * permit.pml: a permit is granted only within the caller's limit, and a waiter is woken when there
+ * is a permit for it.
  *
- * A request reads the slots, takes one that is free, and reads again if processes disagree
- * about the limit. A request that finds none joins the wait queue, and reads again before it sleeps.
- * Nothing here takes time, and polls are left out, so a run ends when no process can
- * continue. If the head of the wait queue sleeps then although it could have a permit, a wake-up
- * was lost (spin: invalid end state). How a signal reaches a listener: waiters.pml. README.md
- * maps the parts to the code.
+ * A request reads the slots, takes a free one, and reads them again if processes disagree about the
+ * limit. If no slot is free, it joins the wait queue, and reads again before it sleeps. Nothing takes
+ * time in this model, and polls are left out, so a run ends when no process can continue. If the
+ * head of the wait queue then sleeps although it could acquire a permit, a wake-up was lost (spin:
+ * invalid end state). waiters.pml models how a signal reaches a listener. README.md maps the parts
+ * to the code.
  */
 #ifndef N
 #define N 3		/* processes */
@@ -16,13 +16,13 @@
 #define SLOTS 2		/* the greatest limit */
 #endif
 #ifndef ACQUIRES
-#define ACQUIRES 1	/* of each process */
+#define ACQUIRES 1	/* by each process */
 #endif
 #ifndef CANCELS
 #define CANCELS 1	/* calls that give up */
 #endif
 #ifndef RELEASES
-#define RELEASES N	/* the other permits are held to the end */
+#define RELEASES N	/* further permits are held until the end */
 #endif
 #ifdef DISAGREE
 #define LIMIT(q) ((q) == 0 -> SLOTS - 1 : SLOTS)
@@ -31,9 +31,9 @@
 #endif
 #define NOBODY N
 
-/* Of a process. */
+/* States of a process. */
 #define AWAY 0
-#define READ 1		/* this statement is next, or in flight */
+#define READ 1		/* its next statement */
 #define TAKE 2
 #define CHECK 3
 #define GIVE_BACK 4
@@ -41,27 +41,27 @@
 #define READ_NEXT 6	/* is another slot free for the next waiter? */
 #define HOLDS 7
 #define RELEASE 8
-#define RELEASING 9	/* the statement has read the queue, and is not committed */
+#define RELEASING 9	/* the statement has read the queue, but is not committed */
 #define JOIN 10
 #define SLEEP 11
 #define REMOVE 12	/* from the queue */
-#define CREATE 13	/* JOIN without a row of the queue */
+#define CREATE 13	/* JOIN if the queue has no row */
 
-/* slot: to take, or held; next: of the queue, to be signalled */
+/* slot is the one to take, or the one held; next is the process in the queue to signal. */
 typedef Process { byte at, acquires, slot, next; bool joined, others, again, gaveBack, wake, within }
 Process p[N];
 
 byte slot[SLOTS] = NOBODY;
 bool used[SLOTS];		/* within an hour */
-bool reserved[SLOTS];		/* for the head of the queue, since it was released just now */
+bool reserved[SLOTS];		/* for the head of the queue, since its last release */
 byte waiters[N] = NOBODY;
 #ifdef NO_QUEUE
 bool exists;			/* the row of the queue */
 #else
 bool exists = true;
 #endif
-byte readers;			/* releases that have it locked */
-byte unlocked;			/* releases that are not committed, and have not locked it */
+byte readers;			/* releases in progress that have locked that row */
+byte unlocked;			/* releases in progress that have not */
 byte cancels, releases = RELEASES;
 byte i, j, n, k;
 bool limit_is_kept = true;
@@ -97,7 +97,7 @@ inline enqueue(q) {
 	waiters[i] = q; i = 0
 }
 
-/* read counts the live slots in n. */
+/* read sets n to the number of held slots. */
 inline read() {
 	n = 0; i = 0;
 	do
@@ -112,7 +112,7 @@ inline read() {
 	i = 0
 }
 
-/* Whether process q may take slot k, if it has not all permits of its limit. */
+/* Whether process q may take slot k, if fewer permits are held than its limit. */
 #define OPEN(q, k) ((k) < LIMIT(q) && slot[k] == NOBODY && (!reserved[k] || waiters[0] == NOBODY || waiters[0] == q))
 #define ANY_OPEN(q) (OPEN(q, 0) || OPEN(q, SLOTS/2) || OPEN(q, SLOTS-1))
 
@@ -130,7 +130,7 @@ inline refused(q) {
 	fi
 }
 
-/* The request is granted. */
+/* grant: the request of process q is granted. */
 inline grant(q) {
 	limit_is_kept = p[q].within;
 	assert(limit_is_kept);
@@ -142,8 +142,8 @@ inline end(q) {
 	p[q].again = false; p[q].gaveBack = false; p[q].wake = false; p[q].within = false
 }
 
-/* tell: process q signals the one that it has read. */
-inline tell(q) {
+/* signalNext: process q signals the head of the queue that it has read. */
+inline signalNext(q) {
 #ifndef BUG_NO_SIGNAL
 	signal(p[q].next);
 #endif
@@ -197,7 +197,7 @@ proctype Process_(byte q) {
 	:: d_step { p[q].at == LEAVE && p[q].again == false -> read(); p[q].again = true; p[q].within = (n < LIMIT(q)); n = 0 }
 	:: d_step { p[q].at == LEAVE && p[q].again && !QUEUE_LOCKED -> dequeue(q); p[q].next = waiters[0]; p[q].again = false;
 		if
-		:: p[q].within -> tell(q)
+		:: p[q].within -> signalNext(q)
 		:: else -> p[q].next = NOBODY
 		fi;
 		p[q].at = HOLDS }
@@ -211,10 +211,10 @@ proctype Process_(byte q) {
 #else
 		:: n >= SLOTS -> p[q].next = NOBODY
 #endif
-		:: else -> tell(q)
+		:: else -> signalNext(q)
 		fi; n = 0; p[q].at = HOLDS }
 
-	/* release_part.sql: it locks the row of the queue, if there is one, until it is committed */
+	/* release_part.sql locks the row of the queue, if there is one, until its commit */
 	:: d_step { p[q].at == HOLDS && releases > 0 -> releases--; p[q].at = RELEASE }
 	:: d_step { p[q].at == GIVE_BACK -> p[q].gaveBack = true; p[q].at = RELEASE }
 	:: d_step { p[q].at == RELEASE -> p[q].next = waiters[0]; p[q].at = RELEASING;
@@ -237,7 +237,7 @@ proctype Process_(byte q) {
 		:: else -> unlocked--
 		fi;
 #endif
-		slot[p[q].slot] = NOBODY; reserved[p[q].slot] = (waiters[0] != NOBODY); tell(q);
+		slot[p[q].slot] = NOBODY; reserved[p[q].slot] = (waiters[0] != NOBODY); signalNext(q);
 		if
 		:: p[q].gaveBack -> p[q].gaveBack = false; p[q].again = false; p[q].within = false; p[q].slot = 0; p[q].at = READ
 		:: else -> end(q)
@@ -255,7 +255,7 @@ proctype Process_(byte q) {
 #endif
 		exists = true }
 	:: d_step { p[q].at == SLEEP && p[q].wake -> p[q].at = READ }
-	/* afterFirstWaiter: by then, a release that has not seen the row is committed */
+	/* afterFirstWaiter: by then, a release that has not found the row is committed */
 #ifdef SLOW_COMMIT
 	:: d_step { p[q].at == SLEEP && p[q].again -> p[q].again = false; p[q].at = READ }
 #else
@@ -274,7 +274,7 @@ proctype Process_(byte q) {
 		fi;
 		end(q) }
 
-	/* The run is over. The head must not sleep if it could have a permit. */
+	/* The run ends. The head must not sleep if it could acquire a permit. */
 	:: timeout && (p[q].at == AWAY && p[q].acquires == 0 || p[q].at == HOLDS) -> break
 	:: timeout && p[q].at == SLEEP -> pick = 0;
 		d_step { read(); pick = n; n = 0 };

@@ -1,19 +1,19 @@
 /*
- * session.pml: the locks of a process share one session, and still nobody else gets
- * a lock while the process trusts it.
+ * session.pml: although the locks of a process share one session, no other process acquires a
+ * lock while the process trusts it.
  *
- * A process with its locks and sessions, and the rest of the world: a rival that takes
- * what the database lets it take and trusts it for as long as the database does. The
- * statements of the process take their time, as in lease.pml, and any of them may be
- * lost. Releases and the statements of others take no slot: they may be executed at any
- * moment. All times are relative to now. A process that has crashed is one that does
- * nothing any more. README.md maps the parts to the code.
+ * The model has one process with its locks and sessions, and a rival that represents all other
+ * processes. The rival takes what the database grants, and trusts it until it expires by the
+ * database's clock. Statements of the process take time, as in lease.pml, and any of them may be
+ * lost. Releases and statements of other processes need no slot, and may be executed at any moment.
+ * All times are relative to now. A process that has crashed is one that takes no further step.
+ * README.md maps the parts to the code.
  */
 #ifndef LOCKS
 #define LOCKS 1
 #endif
 #ifndef STATEMENTS
-#define STATEMENTS 2	/* under way at the same time */
+#define STATEMENTS 2	/* in flight at the same time */
 #endif
 #ifndef SESSIONS
 #define SESSIONS 2	/* one after the other; at most 3 */
@@ -32,20 +32,20 @@
 #ifndef BACK
 #define BACK 0		/* ticks by which the database's clock is set back, in all */
 #endif
-#ifdef CLOCK_GLITCH	/* it is a tick fast for a while */
+#ifdef CLOCK_GLITCH	/* the database's clock is a tick fast for a while */
 #define PAST (-QUEUED - BACK - 1)
 #else
 #define PAST (-QUEUED - BACK)
 #endif
 #ifndef FORCES
-#define FORCES 2	/* ForceUnlocks that may be begun */
+#define FORCES 2	/* how many ForceUnlocks may begin */
 #endif
 #ifndef IDS
-#define IDS 2		/* owner ids of a lock; one is used again when nothing refers to it */
+#define IDS 2		/* owner ids of a lock; an id is reused when nothing refers to it */
 #endif
-#define RIVAL 15	/* the owner id of the rival, which binds to its session 1 */
+#define RIVAL 15	/* the owner id of the rival; it binds its rows to its own session 1 */
 
-/* Of a statement. */
+/* Kinds and states of a statement. */
 #define NONE 0
 #define ACQUIRE 1
 #define BIND 2
@@ -54,15 +54,15 @@
 #define LOOK 5
 #define SENT 0
 #define BEGUN 1		/* waits for the row, with the UTC_TIMESTAMP of its start */
-#define ANSWERED 2
+#define ANSWERED 2	/* executed; its reply is in flight */
 
-/* Of a hold. */
+/* States of a hold. */
 #define IDLE 0
 #define ASKING 1
 #define HOLDING 2
 #define LOST 3		/* only with BUG_LOST_IS_REVIVED */
 
-/* Of the session, as its process knows it. */
+/* States of the session, as its process knows it. */
 #define NO_SESSION 0
 #define BEGINNING 1
 #define LIVE 2
@@ -77,19 +77,19 @@ Statement s[STATEMENTS];
 Hold h[LOCKS];
 byte phase, number;
 byte live;		/* ticks for which the session is trusted */
-byte since;		/* the last tick that the clock of the process lost */
-byte mark;		/* the marker at which it last looked at its rows */
+byte since;		/* ticks for which the clock of the process may not lose another one */
+byte mark;		/* the marker at the last check of its rows */
 #ifdef BUG_LOOKS_FOR_A_LEASE
-byte looking;		/* ticks for which it goes on looking */
+byte looking;		/* ticks for which it continues to check its rows */
 #endif
-bool releases[LOCKS * IDS + 1];	/* by owner id: a release is repeated until it is answered */
+bool releases[LOCKS * IDS + 1];	/* by owner id: the release is repeated until its reply */
 
-/* The rows of the locks, and of the session: number 0 is as good as no row. */
+/* The rows of the locks, and that of the session. Number 0 means that there is no row. */
 Row r[LOCKS];
 byte at_number, begun, ended;
-short left = PAST;	/* until its expires_at; negative: ago */
+short left = PAST;	/* ticks until its expires_at; negative: since then */
 
-byte dead;		/* the numbers, as bits, that somebody found dead, and may remember */
+byte dead;		/* a bit for each session that a process has found dead, and may remember */
 bool failed_over;
 
 #ifdef CLOCK_GLITCH
@@ -103,7 +103,7 @@ byte forces = FORCES;
 byte f_at, f_id, f_number;
 #endif
 #ifdef FAILOVER
-Row keptRow[LOCKS];	/* what the replica has */
+Row keptRow[LOCKS];	/* on the replica */
 byte kept_number;
 short kept_left = PAST;
 #endif
@@ -118,7 +118,7 @@ bool nothing_is_left_behind = true;
 bool a_dead_session_stays_dead = true;
 
 #define MARK (begun + 4 * ended + 16 * failed_over)
-#define SETTLED(m) (((m) & 3) == (((m) >> 2) & 3))
+#define FORCE_ENDED(m) (((m) & 3) == (((m) >> 2) & 3))
 #define LOCK(owner_) (((owner_) - 1) / IDS)
 #define HELD(l_) (r[l_].left > 0 || r[l_].number != 0 && (r[l_].owner == RIVAL || at_number == r[l_].number && left > 0))
 
@@ -126,7 +126,7 @@ bool a_dead_session_stays_dead = true;
 #define FORGET(l_) h[l_].at = IDLE; h[l_].id = 0; h[l_].trust = 0; h[l_].bound = 0; h[l_].unreported = 0; h[l_].taken = false
 #define FREE(l_) r[l_].owner = 0; r[l_].number = 0; r[l_].left = PAST
 
-/* END: a hold is given up, or lost. It is released until the release is answered. */
+/* END: a hold is given up, or lost. Its release is repeated until its reply. */
 #define END(l_) releases[h[l_].id] = true; FORGET(l_)
 
 #if defined(BUG_LOST_IS_REVIVED)
@@ -137,7 +137,7 @@ bool a_dead_session_stays_dead = true;
 #define LOSE(l_) END(l_)
 #endif
 
-/* slot sets j to a statement that is not in use, or to STATEMENTS. */
+/* slot sets j to an unused statement, or to STATEMENTS. */
 inline slot() {
 	j = 0;
 	do
@@ -178,8 +178,8 @@ inline fresh(l_) {
 	od
 }
 
-/* settle: what can no longer be trusted is lost. */
-inline settle() {
+/* endTrust ends the session and the holds that are no longer trusted. */
+inline endTrust() {
 	if
 	:: phase == LIVE && live == 0 -> phase = NO_SESSION
 	:: else
@@ -204,13 +204,13 @@ inline settle() {
 	od
 }
 
-/* Whether the answer to statement m still matters. */
+/* Whether the reply to statement m still matters. */
 #define MATTERS(m) ((s[m].kind == RENEW && h[0].at == LOST && h[0].bound == s[m].number && number == s[m].number) || (s[m].kind == ACQUIRE && h[LOCK(s[m].id)].at == ASKING && h[LOCK(s[m].id)].id == s[m].id) || (s[m].kind == BIND && h[LOCK(s[m].id)].at == HOLDING && h[LOCK(s[m].id)].id == s[m].id) || (s[m].kind == BEGIN && phase == BEGINNING && number == s[m].number) || ((s[m].kind == RENEW || s[m].kind == LOOK) && phase == LIVE && number == s[m].number))
 
 #define RANK(m) (((((((s[m].kind * 16 + s[m].id) * 4 + s[m].number) * 4 + s[m].at) * 4 + s[m].age) * 4 + s[m].begun + 1) * 2 + s[m].yes) * 32 + s[m].mark)
 #define SWAP(field) n = s[j].field; s[j].field = s[k].field; s[k].field = n
 
-/* tidy keeps states from differing in what makes no difference. */
+/* tidy makes states equal that differ only in what has no effect. */
 inline tidy() {
 	j = 0;
 	do
@@ -259,7 +259,7 @@ inline check() {
 #endif
 		one_holder_trusts = !(h[n].at == HOLDING && r[n].owner == RIVAL && !h[n].taken);
 		assert(one_holder_trusts);
-		/* A row of which the process wants to know nothing, in a session that goes on. */
+		/* a row that belongs to no hold of the process, in a session that continues */
 		nothing_is_left_behind = !(r[n].owner != 0 && r[n].owner != RIVAL && r[n].number != 0 && r[n].number == at_number && left > 0 &&
 			phase == LIVE && number == at_number && (mark & 16) == 16 * failed_over && h[n].id != r[n].owner && !releases[r[n].owner]);
 		assert(nothing_is_left_behind);
@@ -282,7 +282,7 @@ inline check() {
 #define MAY_TAKE(l_, number_, of_rival) (r[l_].number == 0 || r[l_].number == number_ && (r[l_].owner == RIVAL) == of_rival)
 #endif
 
-/* execute: by the instant at which statement m began, s[m].begun ticks ago. */
+/* execute executes statement m. Its time is that of its start, s[m].begun ticks ago. */
 inline execute(m) {
 	l = LOCK(s[m].id);
 	x = LEASE - s[m].begun;
@@ -352,7 +352,7 @@ inline execute(m) {
 		s[m].yes = (s[m].id == 0 || r[l].owner == s[m].id)
 	fi;
 	s[m].begun = 0;
-	if	/* of a row of the process that is not as it should be, the owner */
+	if	/* a LOOK returns the owner of a row of the process that is not as it should be */
 	:: s[m].kind == LOOK && s[m].id != 0 && r[0].owner == s[m].id && r[0].number != s[m].number -> s[m].begun = s[m].id
 	:: s[m].kind == LOOK && r[0].owner != 0 && r[0].owner != RIVAL && r[0].owner != s[m].id -> s[m].begun = r[0].owner
 	:: else
@@ -362,8 +362,8 @@ inline execute(m) {
 
 #define EXTEND(what) what = (x > what -> x : what)
 
-/* answer: the process reads the answer to statement m. x is for how long it may be
-   trusted, from before the request was sent. */
+/* answer: the process receives the reply to statement m. x is the time for which it is trusted,
+   counted from before the request was sent. */
 inline answer(m) {
 	l = LOCK(s[m].id);
 #ifdef BUG_TRUST_FROM_REPLY
@@ -399,7 +399,7 @@ inline answer(m) {
 #endif
 	:: s[m].kind == RENEW && phase == LIVE && number == s[m].number ->
 		if
-		:: !s[m].yes -> live = 0; settle()	/* dead for good */
+		:: !s[m].yes -> live = 0; endTrust()	/* a dead session stays dead */
 #if defined(FORCE) || defined(FAILOVER)
 #ifndef BUG_MARKER_IGNORED
 #ifdef BUG_LOOKS_FOR_A_LEASE
@@ -407,10 +407,10 @@ inline answer(m) {
 			looking = (s[m].mark != mark -> LEASE : looking);
 			mark = s[m].mark;
 #else
-		:: s[m].yes && !(SETTLED(s[m].mark) && s[m].mark == mark) ->
+		:: s[m].yes && !(FORCE_ENDED(s[m].mark) && s[m].mark == mark) ->
 #endif
-			/* Somebody forces a lock, or another server answers: the process looks
-			   at its rows before it trusts this renewal. */
+			/* A ForceUnlock is in progress, or another server replies: the process checks
+			   its rows before it trusts this renewal. */
 #ifdef BUG_TRUST_BEFORE_LOOK
 			EXTEND(live);
 #endif
@@ -438,7 +438,7 @@ inline answer(m) {
 		if
 		:: !s[m].yes && h[0].id == s[m].id -> FORGET(0)
 		:: s[m].yes && s[m].id != 0 && s[m].begun == s[m].id && h[0].id == s[m].id ->
-			/* A failover has lost the bind; the answer to it does not count any more. */
+			/* A failover has lost the bind, so its reply no longer counts. */
 			h[0].bound = 0;
 #ifndef BUG_LATE_BIND_COUNTS
 			j = 0;
@@ -452,7 +452,7 @@ inline answer(m) {
 			:: else -> break
 			od;
 #endif
-			settle()
+			endTrust()
 		:: else
 		fi
 	:: else
@@ -463,7 +463,7 @@ inline answer(m) {
 	fi
 }
 
-/* A tick of the server's clock, and of that of the process unless it is late. */
+/* tick advances the server's clock, and that of the process unless it is late. */
 inline tick() {
 	atomic {
 		i = 0;
@@ -514,7 +514,7 @@ inline tick() {
 				i++
 			:: else -> break
 			od;
-			settle();
+			endTrust();
 			i = 0;
 			do
 			:: i < LOCKS ->
@@ -538,7 +538,7 @@ proctype Locker(byte m) {
 	:: atomic { h[m].at == IDLE -> slot(); fresh(m);
 		if
 		:: j < STATEMENTS && k > 0 -> h[m].at = ASKING; h[m].id = k; SEND(ACQUIRE, k, 0);
-			if	/* from any session that was found dead */
+			if	/* it may name any session that was found dead */
 			:: true
 			:: dead & 2 -> s[j].number = 1
 			:: dead & 4 -> s[j].number = 2
@@ -580,8 +580,8 @@ proctype Watchdog() {
 		:: else
 		fi; check() }
 #endif
-	/* Begin was not answered. */
-	:: d_step { phase == BEGINNING -> phase = NO_SESSION; settle(); check() }
+	/* no reply to Begin */
+	:: d_step { phase == BEGINNING -> phase = NO_SESSION; endTrust(); check() }
 	:: d_step { phase == LIVE -> slot();
 		if
 		:: j < STATEMENTS -> SEND(RENEW, 0, number)
@@ -593,7 +593,7 @@ proctype Watchdog() {
 proctype Releaser(byte id) {
 	do
 	:: d_step { releases[id] && r[LOCK(id)].owner == id -> FREE(LOCK(id)); check() }
-	:: d_step { releases[id] && r[LOCK(id)].owner != id -> releases[id] = false; check() }	/* answered */
+	:: d_step { releases[id] && r[LOCK(id)].owner != id -> releases[id] = false; check() }	/* its reply */
 #ifdef BUG_RELEASE_STOPS
 	:: d_step { releases[id] && r[LOCK(id)].left <= 0 -> releases[id] = false; check() }
 #endif
@@ -603,11 +603,11 @@ proctype Releaser(byte id) {
 proctype Rival(byte m) {
 	byte seen;
 	do
-	/* It finds the end of the row's lease and the number of a session, reads the row of
-	   the session, and marks it dead if it has expired. */
+	/* If the row's lease has expired, but the row is bound to a session, the rival reads the row
+	   of the session, and marks the session dead if it has expired. */
 	:: d_step { r[m].left <= 0 && r[m].number != 0 && r[m].owner != RIVAL ->
 		if
-		:: at_number != r[m].number -> dead = dead | (1 << r[m].number)	/* missing, or another */
+		:: at_number != r[m].number -> dead = dead | (1 << r[m].number)	/* no such session any more */
 		:: at_number == r[m].number && left <= 0 ->
 #ifndef BUG_NOT_MARKED_DEAD
 			left = PAST;
@@ -632,8 +632,8 @@ proctype Network(byte m) {
 	:: d_step { s[m].kind != NONE && s[m].at == SENT -> execute(m); check() }
 #endif
 	:: d_step { s[m].kind != NONE && s[m].at == ANSWERED -> answer(m); check() }
-	:: d_step { s[m].kind != NONE -> CLEAR(m); check() }	/* the request or the answer is lost */
-#ifdef RESENT	/* by a proxy */
+	:: d_step { s[m].kind != NONE -> CLEAR(m); check() }	/* the request or the reply is lost */
+#ifdef RESENT	/* a proxy sends the statement again */
 	:: d_step { s[m].kind == ACQUIRE && s[m].at == SENT -> slot();
 		if
 		:: j < STATEMENTS -> SEND(ACQUIRE, s[m].id, s[m].number); s[j].age = s[m].age
@@ -659,7 +659,7 @@ proctype Server() {
 	:: d_step { at_number != 0 && left <= 0 -> at_number = 0; begun = 0; ended = 0; left = PAST; check() }
 #endif
 #ifdef FAILOVER
-	:: d_step { !failed_over -> kept_number = at_number; kept_left = left; i = 0;	/* the replica has caught up */
+	:: d_step { !failed_over -> kept_number = at_number; kept_left = left; i = 0;	/* the replica catches up */
 		do
 		:: i < LOCKS -> keptRow[i].owner = r[i].owner; keptRow[i].number = r[i].number; keptRow[i].left = r[i].left; i++
 		:: else -> break
@@ -679,7 +679,7 @@ proctype Server() {
 }
 
 #ifdef FORCE
-/* ForceUnlock of lock 0. It may die anywhere. */
+/* ForceUnlock of lock 0. It may die after any step. */
 #define RAISED 1
 #define FREED 2
 active proctype Forcer() {

@@ -1,33 +1,35 @@
 /*
  * shared.pml: exclusive and shared holds of one name exclude each other.
  *
- * The row of the name has a mode: 0, nobody can hold it shared; 1, a phase, in which all
- * shared holds have the row's token; 2, its exclusive holder is about to hold it shared. Each
- * process has a row for its shared hold. Nothing here takes time: a lease may end as soon as
- * nobody trusts it (lease.pml is about that), and any process may stop between any two
- * statements. A run ends when no process can continue. If one still waits then, the
- * name is stuck (spin: invalid end state). README.md maps the parts to the code.
+ * The row of the name has a mode. 0: the name cannot be held shared. 1, a phase: it may be held
+ * shared, and all shared holds have the row's token. 2: its exclusive holder is about to hold it
+ * shared. Each process has a row for its shared hold.
+ *
+ * Nothing takes time in this model. A lease may end as soon as no process trusts it (see lease.pml),
+ * and any process may pause between any two statements. A run ends when no process can continue. If
+ * a process still waits then, the name is stuck (spin: invalid end state). README.md maps the parts
+ * to the code.
  */
 #ifndef PROCESSES
 #define PROCESSES 2
 #endif
 #ifndef ROWS
-#define ROWS PROCESSES	/* of shared holds; fewer: two calls of a process meet in one row */
+#define ROWS PROCESSES	/* of shared holds; if fewer, two calls of a process use the same row */
 #endif
 #ifndef REQUESTS
 #define REQUESTS 3	/* in all */
 #endif
 #ifndef COPIES
-#define COPIES 1	/* statements that are executed twice, or late */
+#define COPIES 1	/* statements that are executed twice or late */
 #endif
 #ifndef EXPIRIES
-#define EXPIRIES 1	/* of claims whose process is only slow */
+#define EXPIRIES 1	/* of claims whose process is alive, but slow */
 #endif
 #ifndef GIVEUPS
-#define GIVEUPS 1	/* of requests, and ends of their processes, while they wait */
+#define GIVEUPS 1	/* requests that end while they wait: they give up, or their process dies */
 #endif
 #define NOBODY 0
-#define ADMITTED 255	/* owner id of the row in a phase; no acquisition has it */
+#define ADMITTED 255	/* the owner id of the row in a phase, which no acquisition has */
 
 /* The row of the name. */
 byte mode, token = 1;
@@ -37,37 +39,38 @@ bool held;		/* expires_at is in the future */
 typedef Row { byte owner, token; bool held }
 Row r[ROWS];		/* of shared holds */
 
-/* Of a process, or of a statement that is late. */
+/* States of a process, or of a late statement. */
 #define IDLE 0
-#define ADMIT 1		/* this statement is next, or in flight */
+#define ADMIT 1		/* its next statement */
 #define JOIN 2
-#define JOINED 3	/* executed, not answered */
+#define JOINED 3	/* executed; the reply is in flight */
 #define READS 4		/* holds the name shared, and trusts its lease */
 #define TAKE 5
 #define PROMOTE 6	/* has claimed the name */
-#define TAKEN 7		/* executed, not answered */
+#define TAKEN 7		/* granted; the reply is in flight */
 #define WRITES 8	/* holds the name exclusively, and trusts its lease */
-#define REPLACE 9	/* the hold was lost, and a local waiter replaces it */
-#define PREPARE 10	/* the three statements of a downgrade; only shared handles are left */
+#define REPLACE 9	/* a local waiter replaces a hold that was lost or unlocked */
+#define PREPARE 10	/* the three statements of a downgrade, when only shared handles are left */
 #define ADD 11
 #define DOWNGRADE 12
-#define DOWNGRADED 13	/* executed, not answered */
-/* Only of a late statement. */
+#define DOWNGRADED 13	/* executed; the reply is in flight */
+/* States only of a late statement. */
 #define RENEW 14
 #define RELEASE 15
 #define END_SHARED 16
 
-/* id is the owner id; part is that of the shared row, or the id that replaces. forced: force
-   has freed what it holds. over: it trusts longer than the row's lease runs. */
+/* id is the owner id of the request; part is that of its shared row, or of its replacement.
+   forced: ForceUnlock has ended its hold. over: it trusts the hold beyond the row's lease. */
 typedef Process { byte at, id, part, token, since; bool guarded, forced, over, alone }
 Process p[PROCESSES];
 
 typedef Late { byte at, by, id, part }
 Late late;
 
+/* States of a transaction. */
 #define NONE 0
-#define SENT 1
-#define OPEN 2
+#define SENT 1		/* Guard is in flight */
+#define OPEN 2		/* guarded */
 typedef Transaction { byte at, by, id, part, token, since; bool shared }
 Transaction t;
 
@@ -75,7 +78,7 @@ byte requests, copies, expiries, giveUps;
 byte i;
 bool yes;
 
-/* What only the invariants look at. */
+/* Read only by the invariants. */
 byte exclusive, grants;		/* exclusive grants; all grants */
 byte highest, highestShared;	/* tokens of exclusive, and of shared holds */
 bool exclusive_is_alone = true;
@@ -86,7 +89,7 @@ bool no_request_passes_a_claim = true;
 bool a_forced_hold_has_no_guard = true;
 
 #ifdef FORCE
-bool force, forceEnded;		/* it has read the rows; it has ended */
+bool force, forceEnded;		/* ForceUnlock has read the rows; it has freed the name's row */
 byte found[ROWS], foundToken;
 #endif
 #ifdef PURGE
@@ -102,7 +105,7 @@ bool locked[ROWS];		/* by a renewal */
 #define MAY_END(q) (p[q].at != IDLE && (!WAITS(q) || giveUps < GIVEUPS))
 #define TRUSTS(q) (p[q].at == READS || p[q].at == WRITES || DOWNGRADING(q))
 
-/* The entry (token, name) of the index guard is locked by a transaction. */
+/* Whether a transaction has locked the entry (token, name) of the index guard. */
 #ifdef BUG_GUARD_LOCKS_NOTHING
 #define GUARDED false
 #elif defined(BUG_GUARD_OF_OWN_ROW)
@@ -111,7 +114,7 @@ bool locked[ROWS];		/* by a renewal */
 #define GUARDED (t.at == OPEN && t.token == token)
 #endif
 
-/* Whether nobody holds the name shared: a row that is still owned counts. */
+/* Whether the name has no shared hold. A row that still has an owner counts as a hold. */
 #ifdef BUG_LOCKED_ROW_IS_FREE
 #define ALONE ((r[0].owner == NOBODY || locked[0]) && (r[ROWS/2].owner == NOBODY || locked[ROWS/2]) && (r[ROWS-1].owner == NOBODY || locked[ROWS-1]))
 #else
@@ -125,7 +128,7 @@ bool locked[ROWS];		/* by a renewal */
 #define ALONE_FOR(q) ALONE
 #endif
 
-/* Whether promote finds that the request was granted. */
+/* The mode by which promote recognizes that the request was granted. */
 #ifdef BUG_MODE_2_IS_GRANTED
 #define GRANTED_MODE 2
 #else
@@ -170,7 +173,7 @@ inline check() {
 	assert(exclusive_is_alone)
 }
 
-/* take: the statements take, take_or_enlist and claim, by which request m gets the row. */
+/* take: the statements take, take_or_enlist and claim of request m. */
 inline take(m) {
 	yes = false;
 	if
@@ -180,7 +183,7 @@ inline take(m) {
 	:: !held && mode == 0 ->
 #endif
 		token++; owner = m; held = true; exclusive++; grants++; yes = true
-	:: held && mode == 0 && owner == m ->	/* granted to a copy */
+	:: held && mode == 0 && owner == m ->	/* a copy was granted it */
 		yes = true
 #ifndef BUG_TAKE_IGNORES_MODE
 	:: mode != 0 && (!held || owner == m) -> owner = m; held = true	/* the claim */
@@ -192,8 +195,8 @@ inline take(m) {
 	fi
 }
 
-/* promote: nobody is whether it finds no shared hold. */
-inline promote(m, nobody) {
+/* promote: noShared is whether it finds no shared hold. */
+inline promote(m, noShared) {
 	yes = false;
 	if
 #ifdef BUG_PROMOTE_ANY_OWNER
@@ -202,11 +205,11 @@ inline promote(m, nobody) {
 	:: owner == m ->
 #endif
 		if
-		:: mode == GRANTED_MODE -> yes = true	/* to a copy */
+		:: mode == GRANTED_MODE -> yes = true	/* a copy was granted it */
 #ifndef BUG_GRANT_TO_COPY_IS_OLD
 			; held = true
 #endif
-		:: mode != GRANTED_MODE && (nobody) && !GUARDED ->
+		:: mode != GRANTED_MODE && (noShared) && !GUARDED ->
 #ifndef BUG_PROMOTE_KEEPS_TOKEN
 			token++;
 #endif
@@ -217,15 +220,15 @@ inline promote(m, nobody) {
 	fi
 }
 
-/* Whether the row is held under the owner id m. In a phase, a late statement may have claimed it
-   for m. */
+/* Whether the owner id m holds the row. In a phase, it may only have claimed it, by a late
+   statement. */
 #ifdef BUG_REPLACE_IN_PHASE
 #define REPLACEABLE(m) (owner == (m))
 #else
 #define REPLACEABLE(m) (owner == (m) && mode != 1)
 #endif
 
-/* replace: a copy of it that follows gives the grant again, with its token. */
+/* replace: the request by replaces the owner m. A copy that follows recognizes the grant. */
 inline replace(m, by) {
 	yes = false;
 	if
@@ -270,7 +273,7 @@ inline admit() {
 #define MAY_JOIN (mode == 1 && owner == ADMITTED)
 #endif
 
-/* join: request m takes the row of process q, with the token e. */
+/* join: request m takes the row of process q, with the token e, if may is true. */
 inline join(q, m, e, may) {
 	yes = false;
 	if
@@ -279,8 +282,8 @@ inline join(q, m, e, may) {
 	fi
 }
 
-/* The statements of a downgrade, of request m, to part with the token e. The clock may be
-   ahead of that of a later admission, so e is higher than the next token. */
+/* The statements by which request m downgrades its hold. The token of the shared row is above the
+   next token, because the clock of a later admission may be behind. */
 #ifdef BUG_NOT_PREPARED
 #define PREPARED(m) (owner == (m))
 #elif defined(BUG_ADD_ANY_OWNER)
@@ -341,7 +344,7 @@ inline releaseShared(process, m) {
 	fi
 }
 
-/* endShared: a contender ends the shared hold m, whose lease is over, in row k. */
+/* endShared: a contender ends the expired shared hold m in row k. */
 inline endShared(k, m) {
 	if
 #ifdef BUG_END_ANY_OWNER
@@ -354,7 +357,7 @@ inline endShared(k, m) {
 	fi
 }
 
-/* granted: the request of process q is granted exclusively; old: by a copy, long ago. */
+/* granted: process q is granted the name exclusively; old: by a copy, long ago. */
 inline granted(q, old) {
 	p[q].at = TAKEN; p[q].token = token; p[q].since = grants; p[q].over = old;
 	tokens_rise = (token > highest && token > highestShared);
@@ -362,7 +365,7 @@ inline granted(q, old) {
 	highest = token
 }
 
-/* holdsShared: process q has joined, or is downgraded. */
+/* holdsShared: process q has joined, or was downgraded, with the token e. */
 inline holdsShared(q, e) {
 	p[q].token = e; p[q].since = exclusive;
 	tokens_rise = (e > highest && e >= highestShared);
@@ -374,14 +377,14 @@ inline done() {
 	late.at = NONE; late.by = 0; late.id = 0; late.part = 0
 }
 
-/* sendLate: a copy of the next statement of process q may be executed at any time. */
+/* sendLate: a copy of a statement of process q may be executed at any time. */
 inline sendLate(q, what) {
 	copies++; late.at = what; late.by = q; late.id = p[q].id; late.part = p[q].part
 }
 
 proctype Process_(byte q) {
 	do
-	/* a request for the name shared, or exclusively */
+	/* a request to hold the name shared, or exclusively */
 	:: d_step { p[q].at == IDLE && requests < REQUESTS -> requests++; p[q].id = requests; p[q].part = requests; p[q].at = ADMIT }
 	:: d_step { p[q].at == IDLE && requests < REQUESTS -> requests++; p[q].id = requests; p[q].part = requests; p[q].at = TAKE }
 
@@ -402,7 +405,7 @@ proctype Process_(byte q) {
 		join(q, p[q].id, token, true); p[q].at = JOINED; grants++; holdsShared(q, token); check() }
 #endif
 	:: d_step { p[q].at == JOIN && !(MAY_JOIN) && !p[q].alone -> p[q].at = ADMIT }
-	:: d_step { p[q].at == JOINED -> p[q].at = READS; check() }	/* the answer */
+	:: d_step { p[q].at == JOINED -> p[q].at = READS; check() }	/* the reply */
 
 	/* take.sql, take_or_enlist.sql, claim.sql */
 	:: d_step { p[q].at == TAKE && (!held && (mode != 0 || !GUARDED) || held && owner == p[q].id) -> take(p[q].id);
@@ -439,9 +442,9 @@ proctype Process_(byte q) {
 	:: d_step { p[q].at == PROMOTE && r[ROWS/2].owner != NOBODY && !r[ROWS/2].held -> endShared(ROWS/2, r[ROWS/2].owner); check() }
 	:: d_step { p[q].at == PROMOTE && r[ROWS-1].owner != NOBODY && !r[ROWS-1].held -> endShared(ROWS-1, r[ROWS-1].owner); check() }
 #endif
-	:: d_step { p[q].at == TAKEN -> p[q].at = WRITES; check() }	/* the answer */
+	:: d_step { p[q].at == TAKEN -> p[q].at = WRITES; check() }	/* the reply */
 
-	/* replace.sql: the hold was lost, or unlocked */
+	/* replace.sql, after the hold was lost or unlocked */
 	:: d_step { p[q].at == WRITES && requests < REQUESTS -> requests++; p[q].part = requests; p[q].at = REPLACE; p[q].forced = false }
 	:: d_step { p[q].at == REPLACE && !GUARDED && (REPLACEABLE(p[q].id) || owner == p[q].part && mode != 1) ->
 		replace(p[q].id, p[q].part); p[q].id = p[q].part; p[q].guarded = false; granted(q, false); check() }
@@ -473,11 +476,11 @@ proctype Process_(byte q) {
 		:: else -> forget(q)
 		fi; check() }
 
-	/* Unlock, or the end of a request that is not granted */
+	/* Unlock, or the end of a request that was not granted */
 	:: d_step { MAY_END(q) -> release(p[q].id); release(p[q].part); releaseShared(q, p[q].part); giveUp(q) }
-	/* the same, with a release that is late */
+	/* the same, with a late release */
 	:: d_step { MAY_END(q) && copies < COPIES && late.at == IDLE -> sendLate(q, RELEASE); giveUp(q) }
-	/* the end of trust, an unknown outcome, or the end of the process */
+	/* trust ends, an outcome is unknown, or the process dies */
 	:: d_step { MAY_END(q) -> giveUp(q) }
 
 	/* any statement may be executed a second time */
@@ -498,7 +501,7 @@ proctype Process_(byte q) {
 	od
 }
 
-/* Statements that are executed late. Nobody reads their answers. */
+/* Statements that are executed late. No process reads their replies. */
 proctype Late_() {
 end:
 	do
@@ -535,7 +538,7 @@ inline endTransaction() {
 proctype Transaction_() {
 end:
 	do
-	/* guard.sql; for a shared hold, its own row is read as well */
+	/* guard.sql; for a shared hold, it also reads the row of that hold */
 	:: d_step { t.at == SENT ->
 		if
 #ifdef BUG_GUARD_OF_OWN_ROW
@@ -551,17 +554,17 @@ end:
 			ASSERT(no_loss_is_false);
 			endTransaction()
 		fi }
-	/* commit: since the grant, nobody else had the name, or nobody had it exclusively */
+	/* commit: no other grant has followed that of the hold; after a shared one, no exclusive grant */
 	:: d_step { t.at == OPEN ->
 		no_stale_guard_commits = (t.since == (t.shared -> exclusive : grants));
 		ASSERT(no_stale_guard_commits);
 		endTransaction() }
-	/* rolled back, or cut off */
+	/* the transaction is rolled back, or its connection breaks */
 	:: d_step { t.at != NONE -> endTransaction() }
 	od
 }
 
-/* Of process q: it relies on the lease of the row of the name, or on that of its shared row. */
+/* Whether process q trusts the lease of the name's row, or that of the shared row k. */
 #define RELIES(q) (owner == p[q].id && !p[q].over && (p[q].at == WRITES || p[q].at >= PREPARE && p[q].at <= DOWNGRADE))
 #ifdef BUG_DOWNGRADE_TRUSTS_OLD_LEASE
 #define RELIES_ON_(q, k) (r[k].owner == p[q].part && p[q].at == READS)
@@ -571,7 +574,7 @@ end:
 #define RELIES_ON(k) (RELIES_ON_(0, k) || RELIES_ON_(1, k) || RELIES_ON_(PROCESSES-1, k))
 #define SLOW(q) (owner == p[q].id && (p[q].at == PROMOTE || p[q].at == TAKE))
 
-/* expire: the lease of row k ends. An answer that arrives later is not trusted. */
+/* expire: the lease of row k ends. A reply that arrives later is not trusted. */
 inline expire(k) {
 	r[k].held = false;
 	i = 0;
@@ -657,7 +660,7 @@ end:
 		:: r[ROWS-1].owner == found[ROWS-1] -> r[ROWS-1].owner = NOBODY; r[ROWS-1].token = 0; r[ROWS-1].held = false
 		:: else
 		fi;
-		i = 0;	/* one of them may have joined again */
+		i = 0;	/* a process may have joined again */
 		do
 		:: i < PROCESSES ->
 			if
@@ -681,7 +684,7 @@ end:
 		owner = NOBODY;
 #endif
 		check() }
-	/* Purge deletes the row, and another one is added, with a token above */
+	/* Purge deletes the row, and another one is added, with a higher token */
 #ifdef BUG_PURGE_ANY_MODE
 	:: d_step { !held && purges < PURGE && !GUARDED -> purges++; token++; owner = NOBODY; mode = 0; check() }
 #else

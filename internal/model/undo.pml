@@ -1,11 +1,10 @@
 /*
- * undo.pml: an abandoned acquire leaves no lock behind, and its release frees no other
- * grant.
+ * undo.pml: an abandoned acquire leaves no lock behind, and its release ends no other hold.
  *
- * The caller of one attempt has left, or its answer was lost: the statement may have
- * been executed, may wait for the row's lock, may still be in the network or may never
- * have arrived. The releaser releases it by its id, repeatedly. Meanwhile a rival takes
- * and releases the row. README.md maps the parts to the code.
+ * The caller of an attempt has left, or its reply was lost. The statement may have been executed,
+ * may wait for the row's lock, may still be in the network, or may never arrive. The releaser
+ * releases it by its id, repeatedly. Meanwhile, a rival acquires and releases the row. README.md
+ * maps the parts to the code.
  */
 #ifndef LEASE
 #define LEASE 3
@@ -14,11 +13,12 @@
 #define OUTAGE 5	/* ticks for which the database may be unreachable */
 #endif
 #ifndef AGAIN
-#define AGAIN 1		/* ticks between two tries to undo, at most */
+#define AGAIN 1		/* ticks between two releases, at most */
 #endif
 
+/* States of a statement. */
 #define NONE 0
-#define SENT 1		/* has not begun: its UTC_TIMESTAMP is that of a later time */
+#define SENT 1		/* not begun, so its UTC_TIMESTAMP will be later */
 #define BEGUN 2		/* waits for the row, which a transaction has locked */
 
 #define MINE 1
@@ -28,18 +28,18 @@ byte owner;		/* MINE: the attempt; RIVAL: another process */
 byte left;		/* of the lease */
 byte attempt = SENT;	/* the attempt's statement */
 byte begun;		/* how long ago it began, up to LEASE */
-byte undo;		/* the statement that undoes */
+byte undo;		/* the releaser's statement */
 bool locked;		/* a transaction has the row locked */
-bool down;		/* the database answers nobody; what has reached it waits */
+bool down;		/* the database does not reply; statements that have reached it wait */
 byte outage;
-bool answered;		/* the releaser has had an answer since */
+bool answered;		/* the releaser has received a reply */
 #ifdef BUG_UNTIL_FROM_START
-byte until = LEASE;	/* for how long yet it tries */
+byte until = LEASE;	/* ticks for which it still repeats the release */
 #else
-byte until;		/* for how long yet it tries, from the first answer on */
+byte until;		/* ticks for which it still repeats the release, once it has received a reply */
 #endif
-bool pending = true;	/* it tries at all */
-byte pause;		/* ticks to the next try */
+bool pending = true;	/* the release is still to be repeated */
+byte pause;		/* ticks until the next time */
 bool nothing_is_left_behind = true;
 bool only_its_own_is_freed = true;
 
@@ -52,23 +52,23 @@ inline check() {
 
 active proctype Attempt() {
 	do
-	/* It reaches the server before the undo has been answered. */
+	/* It reaches the server before the reply to a release. */
 #ifdef SLOW_NETWORK
 	:: d_step { attempt == SENT && !down && pending -> attempt = BEGUN; begun = 0 }
 #else
 	:: d_step { attempt == SENT && !down && !answered -> attempt = BEGUN; begun = 0 }
 #endif
-	:: atomic { attempt == BEGUN && !locked && !down ->	/* its answer is one of several */
+	:: atomic { attempt == BEGUN && !locked && !down ->	/* one of several outcomes */
 		if
 		:: left + begun == 0 || owner == 0 ->
 			owner = MINE; left = (begun < LEASE -> LEASE - begun : 0);
 			if
-			:: true	/* the answer is lost, or is an error that leaves the outcome unknown */
+			:: true	/* the reply is lost, or is an error that proves nothing */
 #ifdef BUG_ERROR_IS_REFUSAL
 			:: pending = false
 #endif
 #ifdef BUG_REPEATED_IS_REFUSED
-			:: left > 0 -> pending = false	/* sent twice: the answer to the second is read */
+			:: left > 0 -> pending = false	/* sent twice: the second reply is read */
 #endif
 			fi
 		:: else ->
@@ -89,7 +89,7 @@ active proctype Releaser() {
 	do
 	:: d_step { pending && undo == NONE && pause == 0 -> undo = SENT;
 		pause = AGAIN }
-	/* release_all.sql skips a locked row, and is answered nevertheless */
+	/* release_all.sql skips a locked row, and has a reply nevertheless */
 	:: d_step { undo == SENT && !down ->
 		if
 #ifdef BUG_UNDO_ANY_OWNER
@@ -100,7 +100,7 @@ active proctype Releaser() {
 			only_its_own_is_freed = (owner == MINE);
 			assert(only_its_own_is_freed);
 			owner = 0; left = 0;
-			pending = false	/* it was granted, so that it cannot be again */
+			pending = false	/* it was granted, so it cannot be granted again */
 		:: else ->
 #ifdef BUG_UNDONE_ONCE
 			pending = false
@@ -116,7 +116,7 @@ active proctype Releaser() {
 
 active proctype Network() {
 	do
-	:: d_step { undo == SENT -> undo = NONE; check() }	/* lost, or bounded in time */
+	:: d_step { undo == SENT -> undo = NONE; check() }	/* lost, or ended by its time limit */
 	od
 }
 

@@ -1,28 +1,27 @@
 /*
  * waiters.pml: a waiter is woken when the lock becomes free.
  *
- * Processes take the lock one after the other, through the wait queue in the row and
- * signals. Nothing here takes time, and polls that find nothing are left out, so a run
- * ends when no process can continue. If a process still waits then, a wake-up was lost
- * (spin: invalid end state). The poller and the timers at the end of a lease and of a
- * reservation exist only with POLLER. README.md maps the
- * parts to the code.
+ * Processes acquire the lock one after the other, by means of the wait queue in the row and of
+ * signals. Nothing takes time in this model, and polls that find nothing are left out, so a run
+ * ends when no process can continue. If a process still waits then, a wake-up was lost (spin:
+ * invalid end state). The poller, and the timers for the end of a lease or a reservation, exist
+ * only with POLLER. README.md maps the parts to the code.
  */
 #ifndef N
 #define N 3		/* processes */
 #endif
 #ifndef ACQUIRES
-#define ACQUIRES 2	/* of each process */
+#define ACQUIRES 2	/* by each process */
 #endif
 #ifndef CANCELS
 #define CANCELS 1	/* calls that give up */
 #endif
 #define NOBODY N
 
-/* Of a process. */
+/* States of a process. */
 #define AWAY 0
 #define REQUESTED 1	/* its statement is in flight */
-#define GRANTED 2	/* so is the answer */
+#define GRANTED 2	/* its reply is in flight */
 #define REFUSED 3
 #define WATCHING 4	/* it sleeps until woken */
 #define HOLDS 5
@@ -30,20 +29,20 @@
 
 typedef Process {
 	byte at, acquires;
-	bool enqueues;	/* the statement appends it to the wait queue */
-	bool queued;	/* in the wait queue, as far as it knows */
+	bool enqueues;	/* its statement appends it to the wait queue */
+	bool queued;	/* it believes that it is in the wait queue */
 	bool wake;	/* waiter.wake, capacity 1 */
 	bool listening;	/* it has a listener */
 	bool asleep;	/* the statement of the listener sleeps */
-	bool canceled;	/* while the statement was in flight */
-	byte removal;	/* of its place in the queue; 1: due; 2: executed, not answered */
-	byte signals	/* on their way */
+	bool canceled;	/* while its statement was in flight */
+	byte removal;	/* from the wait queue; 1: due; 2: executed, its reply is in flight */
+	byte signals	/* in flight */
 }
 Process p[N];
 
 byte owner = NOBODY;
 byte waiters[N] = NOBODY;	/* the wait queue in the row */
-bool reserved;			/* for the first waiter, since the row was freed just now */
+bool reserved;			/* for the first waiter, since the last release */
 byte cancels = CANCELS;
 byte i, j, first;
 
@@ -92,7 +91,7 @@ inline release(q) {
 #endif
 }
 
-/* stopWaiting: the next waiter of the process becomes its head, if there is one. */
+/* stopWaiting: the call of process q ends, and its next waiter becomes the head, if there is one. */
 inline stopWaiting(q) {
 	p[q].acquires--;
 	p[q].canceled = false; p[q].wake = false;
@@ -109,7 +108,7 @@ inline stopWaiting(q) {
 
 proctype Process_(byte q) {
 	do
-	/* join, and send the request; after a recent refusal it enqueues at once */
+	/* join, and send a request; after a recent refusal, the first request enqueues */
 	:: atomic { p[q].at == AWAY && p[q].acquires > 0 && p[q].removal == 0 -> p[q].at = REQUESTED; p[q].wake = false;
 		if
 		:: p[q].enqueues = true; p[q].queued = true
@@ -123,7 +122,7 @@ proctype Process_(byte q) {
 		if
 		:: AVAILABLE_TO(q) ->
 			owner = q; p[q].at = GRANTED;
-			if	/* waiters_after_take.sql also removes a first waiter that did not come in time */
+			if	/* waiters_after_take.sql also removes a first waiter that was too late */
 			:: waiters[0] != q && waiters[0] != NOBODY -> first = waiters[0]; dequeue(first); first = 0
 			:: else
 			fi;
@@ -138,7 +137,7 @@ proctype Process_(byte q) {
 			fi
 #endif
 		fi }
-	/* its answer */
+	/* the reply */
 	:: d_step { p[q].at == GRANTED ->
 		if
 		:: p[q].canceled -> p[q].queued = false; release(q); stopWaiting(q)
@@ -160,7 +159,7 @@ proctype Process_(byte q) {
 #endif
 		fi }
 	:: d_step { p[q].at == WATCHING && p[q].wake -> p[q].wake = false; p[q].at = REQUESTED; p[q].enqueues = true; p[q].queued = true }
-	/* listen.sql: its look at the row and its sleep are one statement */
+	/* listen.sql reads the row and sleeps in one statement */
 	:: d_step { p[q].at == WATCHING && !p[q].asleep && !p[q].wake ->
 		p[q].listening = true;
 		if
@@ -180,8 +179,8 @@ proctype Process_(byte q) {
 #endif
 			:: else
 			fi
-		:: !p[q].asleep && p[q].listening	/* between two statements: the next one looks */
-		:: else ->	/* no listener: it is removed, and the next waiter is signalled */
+		:: !p[q].asleep && p[q].listening	/* between two statements: the next one reads the row */
+		:: else ->	/* no listener: the process is removed, and the next one signalled */
 #ifndef BUG_DEAD_NOT_REMOVED
 			if
 			:: waiters[0] == q && owner == NOBODY -> first = waiters[1]; dequeue(q); signal(first); first = 0
@@ -202,9 +201,9 @@ proctype Process_(byte q) {
 	/* the caller gives up */
 	:: d_step { p[q].at == WATCHING && cancels > 0 -> cancels--; stopWaiting(q) }
 	:: d_step { (p[q].at == REQUESTED || p[q].at == REFUSED || p[q].at == GRANTED) && !p[q].canceled && cancels > 0 -> cancels--; p[q].canceled = true }
-	/* the poller closes the listener when nothing is watched */
+	/* the poller closes the listener when no call waits */
 	:: d_step { p[q].at == AWAY && p[q].listening -> p[q].listening = false; p[q].asleep = false }
-	/* remove_waiter.sql; it may remove a waiter that joined meanwhile */
+	/* remove_waiter.sql; it may remove a waiter that has joined meanwhile */
 	:: d_step { p[q].removal == 1 && p[q].at == AWAY ->
 		if
 		:: waiters[0] == q && owner == NOBODY -> first = waiters[1]; dequeue(q);
@@ -225,7 +224,7 @@ proctype Process_(byte q) {
 	   }
 	:: d_step { p[q].removal == 1 && p[q].at != AWAY && p[q].at != DEAD -> p[q].removal = 0; p[q].queued = true }
 #ifdef POLLER
-	/* A poll, or the end of a lease or a reservation, finds it. */
+	/* a poll, or the end of a lease or a reservation */
 	:: d_step { p[q].at == WATCHING && !p[q].wake && (AVAILABLE_TO(q) || !IN_QUEUE(q)) -> p[q].asleep = false; p[q].wake = true }
 #endif
 #ifdef CRASHES
@@ -245,7 +244,7 @@ end:
 }
 
 #ifdef CRASHES
-/* The lease of a process that died ends. */
+/* The leases of dead processes end. */
 active proctype Expiry() {
 end:
 	do

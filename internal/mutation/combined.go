@@ -1,6 +1,6 @@
 package main
 
-// combined are the conditions of requests that share a statement.
+// combined has mutations of requests that share a statement.
 var combined = []mutation{
 	{
 		"requests that are pending together share a statement", "internal/store/combine.go",
@@ -38,7 +38,7 @@ var combined = []mutation{
 		"TestCallOfABatchEnds",
 	},
 	{
-		"a batch that does not know what it took refuses nobody", "internal/store/combined.go",
+		"a batch that does not know what it took refuses no call", "internal/store/combined.go",
 		"if int64(len(granted)) != taken.rows {", "if taken.rows < 0 {",
 		"TestBatchBesideAStaleRead",
 	},
@@ -53,7 +53,7 @@ var combined = []mutation{
 		"TestErrorAfterABatch",
 	},
 	{
-		"a request does not take its own locked row for another's", "internal/store/acquire.go",
+		"a request recognizes its own row while that is locked", "internal/store/acquire.go",
 		"case row.Own:", "case row.Own && false:",
 		"TestBatchWithALostAnswer",
 	},
@@ -63,7 +63,7 @@ var combined = []mutation{
 		"TestReleasedOf",
 	},
 	{
-		"of several, the instant shows which a batch released", "internal/store/combined.go",
+		"if a batch released only some rows, their times show which", "internal/store/combined.go",
 		" || rows[claims[i].Name].Released == instant {", " || instant < -1 {",
 		"TestReleasedOf",
 	},

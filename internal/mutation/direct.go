@@ -1,6 +1,6 @@
 package main
 
-// Releases that grant the row to the next process.
+// directHandoffs has mutations of releases that grant the row to the next process.
 var directHandoffs = []mutation{
 	{
 		"a grant is read although its prepared read was forgotten", "internal/store/listen.go",
@@ -108,17 +108,17 @@ var directHandoffs = []mutation{
 		"TestDirectHandoffIsKept",
 	},
 	{
-		"a waiter that has left gives the grant back", "internal/wake/signaller.go",
+		"the grant to a waiter that has left is released", "internal/wake/signaller.go",
 		"if row := rows[name]; row.Grantee == s.Self {", "if row := rows[name]; row.Grantee == 1 {",
 		"TestWaiterLeavesDuringDirectHandoff|TestDirectHandoffFaults",
 	},
 	{
-		"a grant that a call without a wait does not take is given back", "internal/wake/signaller.go",
+		"a grant that a call without a wait does not take is released", "internal/wake/signaller.go",
 		"waits := s.stillWaiting(c.Name)", "waits := s.queues.Has(c.Name)",
 		"TestNoWaitDuringDirectHandoff",
 	},
 	{
-		"a grant that was found is not found again", "internal/wake/grants.go",
+		"a grant is found only once", "internal/wake/grants.go",
 		"if g.found[c.Name].owner == c.Owner {", "if false {",
 		"TestGrantIsFoundOnce",
 	},

@@ -1,10 +1,9 @@
-// Command mutation removes conditions that the library needs from its source, one at a
-// time, and runs the tests that must then fail:
+// Command mutation removes necessary conditions from the source of the library, one at a time, and runs
+// the tests that must then fail:
 //
 //	go run ./internal/mutation [-run regexp] [-timeout duration] [-v]
 //
-// It works on a copy. Its exit code is 1 if a test run passes without the
-// condition, or does not get as far as a test.
+// It works on a copy. It exits with 1 if the tests pass without a condition, or if no test ran.
 package main
 
 import (
@@ -21,9 +20,9 @@ import (
 )
 
 var (
-	run     = flag.String("run", "", "only the mutations whose description matches the `regexp`")
-	verbose = flag.Bool("v", false, "show what failed")
-	timeout = flag.Duration("timeout", 3*time.Minute, "of the tests of a mutation, which fail after it")
+	run     = flag.String("run", "", "run only the mutations whose description matches `regexp`")
+	verbose = flag.Bool("v", false, "print the output of the tests")
+	timeout = flag.Duration("timeout", 3*time.Minute, "time limit of the tests of each mutation")
 )
 
 func main() {
@@ -34,7 +33,7 @@ func main() {
 		os.Exit(1)
 	}
 	if survivors > 0 {
-		fmt.Printf("%d survived\n", survivors)
+		fmt.Printf("%d mutations survived\n", survivors)
 		os.Exit(1)
 	}
 }
@@ -56,11 +55,11 @@ func mutate() (survivors int, err error) {
 	if err := os.CopyFS(work, sources{os.DirFS(root)}); err != nil {
 		return 0, err
 	}
-	// The servers that were fetched for the tests.
+	// The tests use the servers that were fetched for the checkout.
 	if os.Getenv("MYSQLLOCK_CACHE") == "" {
 		os.Setenv("MYSQLLOCK_CACHE", filepath.Join(root, ".cache"))
 	}
-	fmt.Println("| taken out | in | a test that fails | s |\n|---|---|---|---:|")
+	fmt.Println("| removed condition | file | a test that fails | s |\n|---|---|---|---:|")
 	for _, m := range mutations {
 		if !chosen.MatchString(m.what) {
 			continue
@@ -86,7 +85,7 @@ func moduleRoot() (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// apply returns the source without the condition.
+// apply returns source without the condition. source must contain it exactly once.
 func (m mutation) apply(source string) (string, error) {
 	if n := strings.Count(source, m.old); n != 1 {
 		return "", fmt.Errorf("%s: %q occurs %d times in %s", m.what, m.old, n, m.file)
@@ -94,7 +93,7 @@ func (m mutation) apply(source string) (string, error) {
 	return strings.Replace(source, m.old, m.new, 1), nil
 }
 
-// pattern returns the pattern for go test -run. One that names subtests is unchanged.
+// pattern returns the argument of go test -run. Unless it names subtests, it matches whole names.
 func (m mutation) pattern() string {
 	if strings.Contains(m.tests, "/") {
 		return m.tests
@@ -102,12 +101,12 @@ func (m mutation) pattern() string {
 	return "^(" + m.tests + ")$"
 }
 
-// packagesWithTests are the packages whose tests a mutation can name.
+// packagesWithTests are the packages whose tests a mutation may name.
 var packagesWithTests = []string{".", "./internal/store", "./internal/queue", "./internal/wake", "./internal/undo"}
 
 var testName = regexp.MustCompile(`\bTest\w+`)
 
-// packages returns those that have the tests of the mutation. The others need not be built.
+// packages returns the packages that have tests of the mutation, so that no others are built.
 func (m mutation) packages(dir string) (found []string, err error) {
 	for _, pkg := range packagesWithTests {
 		source, err := testsOf(filepath.Join(dir, pkg))
@@ -120,12 +119,12 @@ func (m mutation) packages(dir string) (found []string, err error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("no package has %s", m.tests)
+		return nil, fmt.Errorf("no package has a test of %s", m.tests)
 	}
 	return found, nil
 }
 
-// testsOf returns the source of the tests in a directory.
+// testsOf returns the source of all tests in a directory.
 func testsOf(dir string) (string, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	var all strings.Builder
@@ -144,8 +143,8 @@ var (
 	panicked = regexp.MustCompile(`(?m)^github\.com/mysqllock/mysqllock[\w/]*\.(Test\w+)`)
 )
 
-// test runs the tests of a mutation on the copy in dir and returns the name of
-// one that fails.
+// test runs the tests of a mutation on the copy in dir. It returns the name of one that fails, or "" if all
+// pass.
 func (m mutation) test(dir string) (failed string, err error) {
 	path := filepath.Join(dir, m.file)
 	source, err := os.ReadFile(path)

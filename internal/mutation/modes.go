@@ -1,9 +1,9 @@
 package main
 
-// Shared locks: admit and join, claim and promote, downgrade.
+// shared has mutations of shared locks: admit and join, claim and promote, downgrade.
 var shared = []mutation{
 	{
-		"a phase has tokens above those of the exclusive holds before it", "internal/store/sql/admit.sql",
+		"a phase has a token above those of the preceding exclusive holds", "internal/store/sql/admit.sql",
 		"IF(mine.admitted AND NOT mine.phase, GREATEST", "IF(mine.admitted AND mine.phase AND NOT mine.phase, GREATEST",
 		"TestContract/./tokens_rise_from_exclusive",
 	},
@@ -13,12 +13,12 @@ var shared = []mutation{
 		"TestContract/./processes_hold_a_name_shared",
 	},
 	{
-		"a shared request waits for a guard of the exclusive hold before it", "internal/store/sql/admit.sql",
+		"a shared request waits for a guard of the preceding exclusive hold", "internal/store/sql/admit.sql",
 		" AND (p.mode = 1 OR g.name IS NOT NULL) AS admitted", " AS admitted",
 		"TestGuardBeforeASharedHold",
 	},
 	{
-		"a shared hold ends the lease before it for good", "internal/store/sql/admit.sql",
+		"a shared hold ends the preceding lease", "internal/store/sql/admit.sql",
 		"  l.expires_at = IF(mine.admitted, TIMESTAMP'1970-01-01 00:00:00', l.expires_at),\n", "",
 		"TestLeaseBeforeASharedHold",
 	},
@@ -38,7 +38,7 @@ var shared = []mutation{
 		"TestContract/./a_name_that_is_held_exclusively",
 	},
 	{
-		"a name is reserved for the next after each request that is admitted", "internal/store/sql/admit.sql",
+		"after each admitted request, the name is reserved for the next one", "internal/store/sql/admit.sql",
 		"  l.released_at = IF(mine.admitted, {>now}, l.released_at),\n", "",
 		"TestContract/./a_name_is_reserved_for_the_next",
 	},
@@ -68,7 +68,7 @@ var shared = []mutation{
 		"TestStatementsWithoutAutocommit",
 	},
 	{
-		"two shared holds of one process have a row each", "internal/store/sql/fragments/joins.sql",
+		"two shared holds of one process have separate rows", "internal/store/sql/fragments/joins.sql",
 		"({t}.owner = {owner} OR {t}.expires_at <= {>now} AND", "({t}.owner = {owner} OR",
 		"TestContract/./two_shared_holds_of_one_process",
 	},
@@ -93,7 +93,7 @@ var shared = []mutation{
 		"TestContract/./a_repeated_shared_request",
 	},
 	{
-		"the index entry of a shared hold is out of the way of guards", "internal/store/sql/join.sql",
+		"the index entry of a shared hold differs from those that guards lock", "internal/store/sql/join.sql",
 		"LAST_INSERT_ID({token}) | {>shared_bit}", "LAST_INSERT_ID({token})",
 		"TestSharedBesideAGuardOfAnother",
 	},
@@ -243,7 +243,7 @@ var shared = []mutation{
 		"TestEndOfASharedHold",
 	},
 	{
-		"a shared hold that was ended is not found released", "internal/store/sql/end_shared.sql",
+		"a release does not succeed for a shared hold that another process has ended", "internal/store/sql/end_shared.sql",
 		"_ascii'!'", "_ascii'-'",
 		"TestContract/./a_claimed_name_is_granted_when_the_leases",
 	},
@@ -253,7 +253,7 @@ var shared = []mutation{
 		"TestContract/./a_session_keeps_shared_holds",
 	},
 	{
-		"promote finds shared holds that stay taken for a minimum time", "internal/store/sql/fragments/alone.sql",
+		"promote finds shared holds that UnlockAfter keeps for a minimum time", "internal/store/sql/fragments/alone.sql",
 		"(q.owner >= _ascii'0' OR q.expires_at > {>now})", "(q.owner >= _ascii'0')",
 		"TestContract/./a_shared_hold_that_is_given_back",
 	},
@@ -313,12 +313,12 @@ var shared = []mutation{
 		"TestContract/./a_request_that_must_not_claim",
 	},
 	{
-		"nor does one that joins the wait queue", "internal/store/sql/fragments/taken.sql",
+		"a plain request that joins the wait queue does not take such a name", "internal/store/sql/fragments/taken.sql",
 		"{r}mode = 0 AND ({r}owner = {owner} OR {>available})", "({r}owner = {owner} OR {>available})",
 		"TestContract/./a_request_that_must_not_claim",
 	},
 	{
-		"nor does one that skips locked rows", "internal/store/acquire.go",
+		"a plain request that skips locked rows does not take such a name", "internal/store/acquire.go",
 		"mode := \" AND p.mode = 0\"", "mode := \"\"",
 		"TestLockedRowOfASharedHold",
 	},
@@ -328,7 +328,7 @@ var shared = []mutation{
 		"TestReplacementBesideSharedHolds",
 	},
 	{
-		"nor by a request that skips locked rows", "internal/store/acquire.go",
+		"such an owner is not replaced by a request that skips locked rows", "internal/store/acquire.go",
 		"\"l.waiters\", \" AND p.mode <> 1\"", "\"l.waiters\", \"\"",
 		"TestReplacementBesideSharedHolds",
 	},
@@ -338,22 +338,22 @@ var shared = []mutation{
 		"TestContract/./a_released_part_answers_the_head",
 	},
 	{
-		"a release of it that is sent twice recognizes the row", "internal/store/sql/release_part.sql",
+		"a release of a shared hold or permit that is sent twice recognizes the row", "internal/store/sql/release_part.sql",
 		"WHERE l.owner IN ({owner}, {released}) AND", "WHERE l.owner IN ({owner}) AND '' <> {released} AND",
 		"TestContract/./a_released_part_answers_the_head",
 	},
 	{
-		"autocommit checked by it", "internal/store/sql/release_part.sql",
+		"autocommit checked by the release of a shared hold or permit", "internal/store/sql/release_part.sql",
 		"WHERE l.owner IN ({owner}, {released}) AND @@autocommit", "WHERE l.owner IN ({owner}, {released})",
 		"TestStatementsWithoutAutocommit",
 	},
 	{
-		"a released shared hold or permit is bound to no session", "internal/store/sql/release_part.sql",
+		"a released shared hold or permit is not bound to a session", "internal/store/sql/release_part.sql",
 		"  l.session = 0,\n", "",
 		"TestContract/./two_shared_holds_of_one_process",
 	},
 	{
-		"a batch of releases answers the head of the wait queue", "internal/store/hold.go",
+		"a batch of releases returns the head of the wait queue", "internal/store/hold.go",
 		"if err == nil && freed > 0 && next == 0 {", "if false {",
 		"TestContract/./a_released_part_answers_the_head",
 	},
@@ -373,12 +373,12 @@ var shared = []mutation{
 		"TestDowngradeUnderGuard",
 	},
 	{
-		"a downgrade that is refused takes its shared hold back", "internal/store/shared.go",
+		"a downgrade that is refused releases its shared hold", "internal/store/shared.go",
 		"if _, err := s.exec(ctx, conn, s.releaseCommand(c)); err == nil {\n\t\tc = Claim{}", "if err := ctx.Err(); err == nil {\n\t\tc = Claim{}",
 		"TestRefusedDowngrade",
 	},
 	{
-		"a downgrade answers the head of the wait queue", "internal/store/sql/downgrade.sql",
+		"a downgrade returns the head of the wait queue", "internal/store/sql/downgrade.sql",
 		"LAST_INSERT_ID(IF({r}waiters = x'', 1, {>head}))", "LAST_INSERT_ID(1)",
 		"TestContract/./a_downgrade_returns_the_head",
 	},
@@ -398,7 +398,7 @@ var shared = []mutation{
 		"TestGuardOfASharedHold",
 	},
 	{
-		"Guard checks a shared hold beside others", "internal/store/guard.go",
+		"Guard checks a shared hold even if there are others", "internal/store/guard.go",
 		"return s.checkShared(ctx, c)", "return ctx.Err()",
 		"TestGuardOfASharedHoldThatEnded",
 	},
@@ -413,7 +413,7 @@ var shared = []mutation{
 		"TestPurgeOfSharedHolds",
 	},
 	{
-		"a claim that Purge has ended is not taken for a grant", "internal/store/sql/end_phase.sql",
+		"a claim that Purge has ended does not count as a grant", "internal/store/sql/end_phase.sql",
 		"  l.owner = IF(mine.alone, INSERT(l.owner, 1, 1, _ascii'!'), l.owner),\n", "",
 		"TestClaimAfterPurge",
 	},
@@ -433,12 +433,12 @@ var shared = []mutation{
 		"TestContract/./a_forced_release_frees_shared_holds",
 	},
 	{
-		"shared holds that were taken away by force are not found released", "internal/store/sql/force_shared.sql",
+		"a release does not succeed for shared holds that ForceUnlock has ended", "internal/store/sql/force_shared.sql",
 		"_ascii'!'", "_ascii'-'",
 		"TestContract/./a_forced_release_frees_a_name_from_all",
 	},
 	{
-		"shared holds that were taken away by force are bound to no session", "internal/store/sql/force_shared.sql",
+		"shared holds that ForceUnlock has ended are not bound to a session", "internal/store/sql/force_shared.sql",
 		"  l.session = 0,\n", "",
 		"TestContract/./a_forced_release_frees_shared_holds",
 	},
@@ -448,7 +448,7 @@ var shared = []mutation{
 		"TestInfosOfParts",
 	},
 	{
-		"a shared hold joins only while a look is fresh", "share.go",
+		"a shared hold joins only if the row was read recently", "share.go",
 		"now.Sub(s.looked) > lookInterval ||", "",
 		"TestSharedHeldBack",
 	},
@@ -458,7 +458,7 @@ var shared = []mutation{
 		"TestWithHolderOfSharedHolds",
 	},
 	{
-		"a shared hold does not pass the waiters of its process", "share.go",
+		"a shared hold does not overtake the waiters of its process", "share.go",
 		" || !head && l.queues.Has(c.name) {", " || !head && l.queues == nil {",
 		"TestShareBehindAWaiterOfItsProcess",
 	},
@@ -473,7 +473,7 @@ var shared = []mutation{
 		"TestSharedHeldBack",
 	},
 	{
-		"no hold joins a share whose row was freed by force, or not looked at", "share.go",
+		"no hold joins a share whose row was freed by force, or was not read", "share.go",
 		"row.Next != 0 || !owned {", "row.Next != 0 || owned && false {",
 		"TestSharedAfterUnnoticedForceUnlock",
 	},
@@ -513,7 +513,7 @@ var shared = []mutation{
 		"TestLockThatBecomesSharedLater",
 	},
 	{
-		"a lock becomes shared after an error that may pass", "share.go",
+		"a lock becomes shared after a transient error", "share.go",
 		"case !unknown && store.Transient(err):", "case errors.Is(err, store.ErrRowLocked):",
 		"TestDowngradeAfterAnError",
 	},
@@ -583,7 +583,7 @@ var shared = []mutation{
 		"TestLockThatBecomesShared",
 	},
 	{
-		"a lock that became shared lets in those behind it", "share.go",
+		"a lock that became shared wakes the shared waiters behind it", "share.go",
 		"\tl.leaveQueue(waiter)\n\tswitch {", "\t_ = waiter\n\tswitch {",
 		"TestLockThatBecomesShared",
 	},
@@ -618,13 +618,13 @@ var shared = []mutation{
 		"TestSharedWaitersOfSeveralProcesses",
 	},
 	{
-		"a shared hold lets in those behind it", "hold.go",
+		"a shared hold wakes the shared waiters behind it", "hold.go",
 		"\t\tl.leaveQueue(c.waiter)\n\t}\n\treturn k, nil", "\t}\n\treturn k, nil",
 		"TestQueuedReadersEnterTogether",
 	},
 }
 
-// Semaphores.
+// permits has mutations of semaphores.
 var permits = []mutation{
 	{
 		"no permit beyond the limit", "internal/store/permit.go",
@@ -632,7 +632,7 @@ var permits = []mutation{
 		"TestLimitsOfManySlots",
 	},
 	{
-		"a permit is given back if others with a greater limit were faster", "internal/store/permit.go",
+		"a permit is released if processes with a greater limit were faster", "internal/store/permit.go",
 		"err != nil || now.live.count() > req.Limit {\n\t\t\treturn s.giveBack", "err != nil || now.live.count() > MaxPermits {\n\t\t\treturn s.giveBack",
 		"TestPermitBeyondTheLimit",
 	},
@@ -647,7 +647,7 @@ var permits = []mutation{
 		"TestManyPermits",
 	},
 	{
-		"slots are read first where one was found before", "internal/store/permit.go",
+		"the slots among which one was found before are read first", "internal/store/permit.go",
 		"\t\ts.lastSlots.set(req.Name, sem.slot)\n", "",
 		"TestPermitsOfManySlots",
 	},
@@ -662,7 +662,7 @@ var permits = []mutation{
 		"TestPermitBeyondTheLimit",
 	},
 	{
-		"a locked slot is passed over", "internal/store/permit.go",
+		"a locked slot is skipped", "internal/store/permit.go",
 		"case locked.has(i):\n", "case locked.has(i) && i > MaxPermits:\n",
 		"TestGuardOfAPermit",
 	},
@@ -697,7 +697,7 @@ var permits = []mutation{
 		"TestContract/./a_grant_answers_the_next_process",
 	},
 	{
-		"it wakes nobody if all slots are held", "internal/store/permit.go",
+		"a grant of a permit wakes no waiter if all slots are held", "internal/store/permit.go",
 		"err != nil || now.live.count() >= req.Limit {\n\t\t\treturn 0", "err != nil || now.live.count() > MaxPermits {\n\t\t\treturn 0",
 		"TestContract/./processes_wait_for_permits",
 	},
@@ -737,7 +737,7 @@ var permits = []mutation{
 		"TestPurgeOfPermits",
 	},
 	{
-		"autocommit checked by a process that joins it", "internal/store/sql/join_semaphore.sql",
+		"autocommit checked by a process that joins the wait queue for permits", "internal/store/sql/join_semaphore.sql",
 		" WHERE s.trusted", "",
 		"TestStatementsWithoutAutocommit",
 	},
@@ -767,7 +767,7 @@ var permits = []mutation{
 		"TestContract/./a_removed_waiter_for_a_permit",
 	},
 	{
-		"the wait queue of a semaphore is not held", "internal/store/hold.go",
+		"the row of a semaphore's wait queue does not count as held", "internal/store/hold.go",
 		"if isSemaphore(f.Name) {", "if false {",
 		"TestContract/./a_look_and_a_listener",
 	},
@@ -782,7 +782,7 @@ var permits = []mutation{
 		"TestPermitsOfOneOwner",
 	},
 	{
-		"a permit lets in those behind it", "hold.go",
+		"a permit wakes the waiters behind it", "hold.go",
 		"\tif c.mode != store.Exclusive {\n\t\tif c.mode", "\tif c.mode == store.Shared {\n\t\tif c.mode",
 		"TestSemaphore$",
 	},
@@ -793,7 +793,7 @@ var permits = []mutation{
 	},
 }
 
-// Batches of TryLockAll.
+// batches has mutations of TryLockAll.
 var batches = []mutation{
 	{
 		"expiry check in a batch", "internal/store/sql/fragments/plain.sql",
@@ -806,7 +806,7 @@ var batches = []mutation{
 		"TestContract/./a_batch_takes_the_names_before",
 	},
 	{
-		"a batch passes no waiting process", "internal/store/sql/fragments/plain.sql",
+		"a batch does not overtake a waiting process", "internal/store/sql/fragments/plain.sql",
 		" AND {r}waiters = x'' AND", " AND",
 		"TestContract/./a_batch_takes_the_names_before",
 	},
@@ -906,12 +906,12 @@ var batches = []mutation{
 		"TestBatchBesideALockedRow",
 	},
 	{
-		"rows that a batch took in vain are released", "internal/store/batch.go",
+		"rows that a batch took and cannot use are released", "internal/store/batch.go",
 		"Unwanted: owned[kept:],", "Unwanted: nil,",
 		"TestBatchBesideALockedRow",
 	},
 	{
-		"a batch beside a locked row is tried with fewer names", "internal/store/batch.go",
+		"a batch that finds a locked row is retried with fewer names", "internal/store/batch.go",
 		"n > 0; n /= 2 {", "n > 0; n = 0 {",
 		"TestBatchBesideALockedRow",
 	},
@@ -926,7 +926,7 @@ var batches = []mutation{
 		"TestBatchWithoutReply",
 	},
 	{
-		"a set keeps its locks while it waits", "multi.go",
+		"a set renews its locks while it waits", "multi.go",
 		"\t\tc.setLease(AutoRenew)\n", "",
 		"TestFixedLeasesOfASet",
 	},
@@ -976,7 +976,7 @@ var batches = []mutation{
 		"TestFirstGrantInAPoolOfOne",
 	},
 	{
-		"a first grant leaves the only connection of a pool", "internal/store/acquire.go",
+		"a first grant does not keep the only connection of a pool", "internal/store/acquire.go",
 		"return min(s.onlyConnTimeout, LockWaitTimeout)", "return LockWaitTimeout",
 		"TestFirstGrantOnADeadConnection",
 	},
@@ -996,12 +996,12 @@ var batches = []mutation{
 		"TestReadTimeoutBehindALockedRow",
 	},
 	{
-		"a set that was unlocked knows of a release without a reply", "batch.go",
+		"a set that was unlocked recognizes a release that had no reply", "batch.go",
 		"err == nil && !unknown {", "err == nil && (!unknown || true) {",
 		"TestSetWithoutReply",
 	},
 	{
-		"so it does of that of a row that was locked", "internal/undo/undo.go",
+		"a set that was unlocked recognizes such a release of a row that was locked", "internal/undo/undo.go",
 		"\tif store.OutcomeUnknown(err) {", "\tif false {",
 		"TestReleaseWithoutReply",
 	},
@@ -1021,13 +1021,13 @@ var batches = []mutation{
 		"TestFailedSetHoldsNothing|TestSharedAfterAWriterThatGaveUp",
 	},
 	{
-		"a batch passes no waiter of its process", "multi.go",
+		"a batch does not overtake a waiter of its process", "multi.go",
 		"\t\tcase <-w.Head:\n\t\tdefault:\n\t\t\tl.leaveQueue(w)\n\t\t\treturn b\n", "\t\tcase <-w.Head:\n\t\tdefault:\n",
 		"TestBatchBehindACall",
 	},
 }
 
-// The wait queue within a process, beside shared holds.
+// waitQueues has mutations of the wait queue within a process that concern shared waiters.
 var waitQueues = []mutation{
 	{
 		"a shared waiter takes no offer", "internal/queue/queue.go",
@@ -1040,17 +1040,17 @@ var waitQueues = []mutation{
 		"TestNoWaitAndSharedWaiters",
 	},
 	{
-		"it is not refused behind an exclusive call that gives up", "internal/queue/queue.go",
+		"such a waiter is not refused behind an exclusive call that gives up", "internal/queue/queue.go",
 		"spared := mayFail && ", "spared := false && ",
 		"TestNoWaitAndSharedWaiters",
 	},
 	{
-		"it is refused behind an exclusive call that has the lock", "internal/queue/queue.go",
+		"such a waiter is refused behind an exclusive call that has the lock", "internal/queue/queue.go",
 		"spared := mayFail && ", "spared := ",
 		"TestNoWaitBehindAGrant",
 	},
 	{
-		"it is refused behind an exclusive call that waits", "internal/queue/queue.go",
+		"such a waiter is refused behind an exclusive call that waits", "internal/queue/queue.go",
 		"!q.head.Shared && q.head.NoWait //", "!q.head.Shared //",
 		"TestNoWaitAndSharedWaiters",
 	},
@@ -1070,18 +1070,18 @@ var waitQueues = []mutation{
 		"TestOrderInASmallPool",
 	},
 	{
-		"a process that polls looks for the end of shared holds", "internal/wake/poller.go",
+		"a process that polls reads whether shared holds have ended", "internal/wake/poller.go",
 		"(signalled || !listens) && store.ProcessOf(", "signalled && listens && store.ProcessOf(",
 		"TestClaimOfAProcessThatPolls",
 	},
 	{
-		"signals to a process that has claimed a name are not false", "internal/wake/listener.go",
+		"signals to a process that has claimed a name do not count as false wake-ups", "internal/wake/listener.go",
 		" && !(wakeup.Signalled && time.Now().Before(l.claimedUntil))", "",
 		"TestSignalsOfManySharedHolds",
 	},
 }
 
-// UnlockAfter, Detach and Attach.
+// handovers has mutations of UnlockAfter, Detach and Attach.
 var handovers = []mutation{
 	{
 		"an UnlockAfter that is sent twice recognizes the row", "internal/store/sql/release_after.sql",
@@ -1129,7 +1129,7 @@ var handovers = []mutation{
 		"TestUnlockAfterWithTheClockSetBack",
 	},
 	{
-		"nor that of a shared name", "internal/store/sql/keep_shared.sql",
+		"a clock set back does not prolong a minimum time of a shared name", "internal/store/sql/keep_shared.sql",
 		"SELECT {key}, {owner}, {label}, k.token + 0 * LAST_INSERT_ID(1), k.acquired_at,\n  GREATEST(LEAST(k.acquired_at, {>now})", "SELECT {key}, {owner}, {label}, k.token + 0 * LAST_INSERT_ID(1), k.acquired_at,\n  GREATEST(k.acquired_at",
 		"TestUnlockAfterWithTheClockSetBack",
 	},

@@ -4,10 +4,10 @@ import "slices"
 
 // A mutation removes one condition from the source of the library.
 type mutation struct {
-	what     string // the condition that is removed
+	what     string // describes the condition
 	file     string
-	old, new string // text of the source; old occurs in it once
-	tests    string // a pattern of tests of which one must then fail
+	old, new string // new replaces old, which occurs once in the file
+	tests    string // a pattern for go test -run; one of these tests must fail
 }
 
 var mutations = slices.Concat(general, shared, permits, batches, combined, waitQueues, directHandoffs, handovers)
@@ -34,7 +34,7 @@ var general = []mutation{
 		"TestWait|TestAcquireAndRelease",
 	},
 	{
-		"order of the waiting processes in acquire", "internal/store/sql/take.sql",
+		"an acquire does not overtake the waiting processes", "internal/store/sql/take.sql",
 		"IF(waiters = x'', 1, 0 * LAST_INSERT_ID(-1))", "1",
 		"TestReservation|TestOrder",
 	},
@@ -74,7 +74,7 @@ var general = []mutation{
 		"TestTokens|TestPurge",
 	},
 	{
-		"first grants wait for Purge", "internal/store/sql/insert.sql",
+		"a first grant waits for Purge", "internal/store/sql/insert.sql",
 		"LOCK IN SHARE MODE\n", "",
 		"TestFirstGrantWaitsForPurge",
 	},
@@ -84,7 +84,7 @@ var general = []mutation{
 		"TestSessionsRefused",
 	},
 	{
-		"a clock that stands still is refused", "internal/store/settings.go",
+		"a session whose clock is fixed is refused", "internal/store/settings.go",
 		"case first.Instant == second.Instant:", "case false:",
 		"TestSessionsRefused",
 	},
@@ -139,7 +139,7 @@ var general = []mutation{
 		"TestLateRenewalDoesNotRevive|TestEndedLeaseStaysEnded|TestEndedHandedOverLeaseStaysEnded",
 	},
 	{
-		"a renewal that failed is tried again", "internal/lease/renew.go",
+		"a failed renewal is retried", "internal/lease/renew.go",
 		"ls.due = time.Now().Add(retry)\n\t}\n\td.mu.Unlock()\n", "ls.due = time.Now().Add(time.Hour + retry)\n\t}\n\td.mu.Unlock()\n",
 		"TestFailedRenewalIsTriedAgain",
 	},
@@ -164,7 +164,7 @@ var general = []mutation{
 		"TestUndoEnds|TestUnknownOutcomeIsUndone",
 	},
 	{
-		"a grant that nobody wants is given back", "attempt.go",
+		"the grant of a call that has ended is released", "attempt.go",
 		"\t} else if a.grant.Token > 0 {\n\t\ta.release()", "\t} else if false {\n\t\ta.release()",
 		"TestAbandonedAttempt|TestBehindALockedRow",
 	},
@@ -184,7 +184,7 @@ var general = []mutation{
 		"TestAttemptOnTheCallersGoroutine",
 	},
 	{
-		"a grant that arrives too late is given back", "hold.go",
+		"a grant that arrives too late is released", "hold.go",
 		"late := !now.Before(lease.TrustedUntil(a.grant.Sent, a.request.Lease))", "late := false",
 		"TestGrantThatComesTooLate",
 	},
@@ -214,17 +214,17 @@ var general = []mutation{
 		"TestGuardedLockIsNotHandedOver",
 	},
 	{
-		"tokens of a range are used up", "handoff.go",
+		"a range is used up after its last token", "handoff.go",
 		"return r.last+1 >= r.token+store.TokenRange", "return store.TokenRange == 0",
 		"TestHandoffUsesUpItsTokens",
 	},
 	{
-		"a range goes on only behind the owner's own token", "internal/store/acquire.go",
+		"a range continues only after its own row was replaced", "internal/store/acquire.go",
 		"if req.Replaced == 0 {", "if true {",
 		"TestContract/./a_request_that_replaces_takes_over_from_that_owner_alone",
 	},
 	{
-		"a range goes on only while the lease of its row runs", "attempt.go",
+		"a range continues only while the lease of its row runs", "attempt.go",
 		"a.request.Replaced > 0 && a.handoff.lease.Live()", "a.request.Replaced > 0",
 		"TestTokensAfterALateReplacement",
 	},
@@ -259,7 +259,7 @@ var general = []mutation{
 		"TestPoller",
 	},
 	{
-		"a removed waiter is enlisted again", "internal/wake/poller.go",
+		"a waiter that was removed joins the wait queue again", "internal/wake/poller.go",
 		"row.Grantee == p.Self, p.Signal && !row.Waiting:", "row.Grantee == p.Self:",
 		"TestWaiterThatStopsListening",
 	},
@@ -274,32 +274,32 @@ var general = []mutation{
 		"TestRowLockedByATransaction",
 	},
 	{
-		"few statements wait in the server", "internal/store/waiting.go",
+		"the number of statements that wait in the server is limited", "internal/store/waiting.go",
 		"taken || w.count[class] >= most {", "taken {",
 		"TestStatementsBehindLockedRows",
 	},
 	{
-		"a connection that was cut off keeps its slot", "internal/store/acquire.go",
+		"a statement keeps its slot if its connection breaks while it waits", "internal/store/acquire.go",
 		"left, err = true, &abandonedWait{err, req.Claim, acquireWaits}", "err = errors.New(err.Error())",
 		"TestConnectionCutOffBehindALockedRow",
 	},
 	{
-		"a call in line has the error of the one before it", "internal/outage/outage.go",
+		"a queued call returns the error of the head", "internal/outage/outage.go",
 		"case e.failed != nil:\n\t\treturn Verdict{Err: e.failed}\n", "",
 		"TestDatabaseThatCannotBeAsked/./(dead|died)",
 	},
 	{
-		"a call in line behind a statement without an answer", "internal/outage/outage.go",
+		"a queued call reports that the head's statement has no reply", "internal/outage/outage.go",
 		"case !e.known, time.Since(e.asked) > replyTimeout, e.granted && time.Since(e.asked) > replyTimeoutAfterHold:\n\t\treturn Verdict{Err: ErrNoAnswer}\n", "",
 		"TestDatabaseThatCannotBeAsked/./black_hole",
 	},
 	{
-		"a probe finds the row locked", "internal/outage/outage.go",
+		"a probe that finds the row locked counts as a refusal", "internal/outage/outage.go",
 		"e.known, e.granted, e.failed, e.asked = true, false, nil, time.Now()", "e.failed = nil",
 		"TestLockThatIsBusy/./(row_locked|guarded)",
 	},
 	{
-		"a time limit of the DSN is not one of the caller", "internal/outage/outage.go",
+		"an expired time limit of the DSN is not reported as the caller's", "internal/outage/outage.go",
 		"return Describe(err) // the DSN", "return err // the DSN",
 		"TestDialTimeout",
 	},
@@ -309,7 +309,7 @@ var general = []mutation{
 		"TestStatementsBehindLockedRows",
 	},
 	{
-		"a listener gives way in a pool that is used up", "internal/store/listen.go",
+		"a listener gives up its connection when the pool is exhausted", "internal/store/listen.go",
 		"stats.WaitCount > s.waitCount:", "false:",
 		"TestListeningInALimitedPool",
 	},
@@ -384,17 +384,17 @@ var general = []mutation{
 		"TestTransactionLeftOpenInALargerPool",
 	},
 	{
-		"a poller that has ended leaves the next one's listener alone", "internal/wake/poller.go",
+		"a poller that has ended does not close the next one's listener", "internal/wake/poller.go",
 		"defer timer.Stop()\n\tvar idle time.Duration", "defer timer.Stop()\n\tdefer p.listener.close()\n\tvar idle time.Duration",
 		"TestWaiterArrivesWhilePollerEnds",
 	},
 	{
-		"undo after errors that prove nothing", "internal/store/errors.go",
+		"undo after errors that leave the outcome unknown", "internal/store/errors.go",
 		"return !rejected(errorNumber(err))", "return errorNumber(err) == 1180",
 		"TestLostBackend",
 	},
 	{
-		"errors of a proxy's client library are waited out", "internal/store/errors.go",
+		"errors of a proxy's client library are retried", "internal/store/errors.go",
 		"return 2000 <= n && n < 3000", "return false",
 		"TestLostBackend",
 	},
@@ -404,12 +404,12 @@ var general = []mutation{
 		"TestRepeatedRelease",
 	},
 	{
-		"a release without waiting that is sent twice recognizes it too", "internal/store/hold.go",
+		"a release that does not wait and is sent twice recognizes the row that it freed", "internal/store/hold.go",
 		"owned = append(owned, c.Name+c.Owner, c.Name+released(c.Owner))", "owned = append(owned, c.Name+c.Owner)",
 		"TestRepeatedRelease",
 	},
 	{
-		"a lock that was taken away by force is not found released", "internal/store/sql/force.sql",
+		"a release does not succeed for a lock that ForceUnlock has freed", "internal/store/sql/force.sql",
 		"_ascii'!'", "_ascii'-'",
 		"TestRepeatedRelease",
 	},
@@ -424,7 +424,7 @@ var general = []mutation{
 		"TestRepeatedAcquire",
 	},
 	{
-		"an owner id that a restored process does not repeat", "internal/store/process.go",
+		"a restored process does not repeat an owner id", "internal/store/process.go",
 		"cryptorand.Read(random[:])", "cryptorand.Read(random[:0])",
 		"TestRestoredProcess",
 	},
@@ -434,7 +434,7 @@ var general = []mutation{
 		"TestServerTooOld",
 	},
 	{
-		"no time limit for what the library reads", "internal/store/sql/look.sql",
+		"reads of the library have no time limit", "internal/store/sql/look.sql",
 		"{>select_brief}", "SELECT",
 		"TestTimeLimitOfReads",
 	},
@@ -444,7 +444,7 @@ var general = []mutation{
 		"TestTimeLimitBehindALockedRow",
 	},
 	{
-		"no time limit for what waits for a locked row", "internal/store/query.go",
+		"statements that wait for a locked row have no time limit", "internal/store/query.go",
 		"if errorNumber(err) == 1969 {", "if false && errorNumber(err) == 1969 {",
 		"TestTimeLimitBehindALockedRow",
 	},
@@ -454,7 +454,7 @@ var general = []mutation{
 		"TestTimeLimitOfOperators",
 	},
 	{
-		"a waiting process is kept out of the slow log", "internal/store/listen.go",
+		"the statements of waiting processes are not in the slow log", "internal/store/listen.go",
 		"\tconn.ExecContext(ctx, s.query(\"not_slow\"))", "\t_ = ctx",
 		"TestWaitingIsNotSlow",
 	},
@@ -464,27 +464,27 @@ var general = []mutation{
 		"TestRepeatedAcquire",
 	},
 	{
-		"waiters stay enlisted behind an acquire that is sent twice", "internal/store/sql/fragments/waiters_after_take.sql",
+		"waiters stay in the queue after an acquire that is sent twice", "internal/store/sql/fragments/waiters_after_take.sql",
 		" OR {r}expires_at > {>now} OR {>reserved}, {r}waiters,", " OR {>reserved}, {r}waiters,",
 		"TestRepeatedAcquire",
 	},
 	{
-		"a row that a batch skips is renewed by itself", "internal/lease/single.go",
+		"a row that a batch skips is renewed separately", "internal/lease/single.go",
 		"if ls.single || d.single == maxSingle {", "if ls.single || d.single < maxSingle {",
 		"TestRowPassedOver",
 	},
 	{
-		"a starving renewal is reported", "internal/lease/single.go",
+		"a renewal that is skipped for long is reported", "internal/lease/single.go",
 		"if ls.trusted.Sub(now) < b.length/3 {", "if false {",
 		"TestRowPassedOver|TestUncommittedRenewal",
 	},
 	{
-		"Close releases one by one what a batch skips", "internal/undo/release.go",
+		"Close releases separately the rows that a batch skips", "internal/undo/release.go",
 		"\tr.releaseEach(ctx, skipped)", "\tr.releaseEach(ctx, skipped[:0])",
 		"TestKilledStatement",
 	},
 	{
-		"the background releases one by one what a batch skips", "internal/undo/undo.go",
+		"a background release repeats separately the rows that a batch skips", "internal/undo/undo.go",
 		"if skipped, err := r.release(r.group.Ctx, part); err == nil {", "if skipped, err := r.release(r.group.Ctx, part); false && err == nil {",
 		"TestKilledStatement",
 	},
@@ -494,7 +494,7 @@ var general = []mutation{
 		"TestUncommittedRenewal",
 	},
 	{
-		"a change of owner that is not committed is no loss", "internal/store/sql/read_committed.sql",
+		"an uncommitted change of owner is no loss", "internal/store/sql/read_committed.sql",
 		"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "DO 0",
 		"TestUncommittedChangeOfOwner",
 	},
@@ -524,22 +524,22 @@ var general = []mutation{
 		"TestHoldersBehindLockedRows",
 	},
 	{
-		"a statement beyond its time ends when the pool has a connection", "internal/store/conn.go",
+		"a statement whose time limit has passed ends when the pool has a connection", "internal/store/conn.go",
 		"if long.Err() == nil && s.PoolInUse() {", "if long.Err() == nil {",
 		"TestTimeLimitWhileThePoolIsInUse",
 	},
 	{
-		"a renewal does not wait for another that hangs", "internal/lease/renew.go",
+		"a renewal does not wait for one that hangs", "internal/lease/renew.go",
 		"stalled    = 100 * time.Millisecond", "stalled    = time.Hour",
 		"TestRenewalBesideAHangingOne",
 	},
 	{
-		"a renewal that is answered after the loss holds nothing", "internal/lease/single.go",
+		"a renewal whose reply follows the loss does not revive the lock", "internal/lease/single.go",
 		"if ls.expired && err == nil && owned && d.group.Ctx.Err() == nil {", "if false {",
 		"TestSingleRenewalAfterTheLoss",
 	},
 	{
-		"a renewal that is answered during an Unlock undoes nothing", "internal/lease/single.go",
+		"a renewal whose reply arrives during an Unlock does not undo the Unlock", "internal/lease/single.go",
 		"if ls.expired && err == nil && owned && d.group.Ctx.Err() == nil {", "if ls.ended && err == nil && owned && d.group.Ctx.Err() == nil {",
 		"TestUnlockDuringASingleRenewal",
 	},
@@ -559,7 +559,7 @@ var general = []mutation{
 		"TestDatabaseThatCannotBeAskedBesideAWaiter",
 	},
 	{
-		"Guard concludes nothing from a change that is not committed", "internal/store/guard.go",
+		"Guard does not report a loss because of an uncommitted change", "internal/store/guard.go",
 		"\towned, err := StillOwned(ctx, s, []Claim{c})\n\treturn len(owned) > 0, err", "\trows, _, err := s.Look(ctx, []string{c.Name})\n\treturn rows[c.Name].Owner == c.Owner, err",
 		"TestGuardBesideAnUncommittedChange",
 	},
@@ -604,7 +604,7 @@ var general = []mutation{
 		"TestPurgeBesideALockedRow",
 	},
 	{
-		"rows are counted while the connection is ours", "internal/store/query.go",
+		"affected rows are counted before the connection is returned", "internal/store/query.go",
 		"\tif r.answer, err = res.LastInsertId(); err == nil {", "\tconn.Close()\n\tif r.answer, err = res.LastInsertId(); err == nil {",
 		"TestRenewalLeavesItsConnection",
 	},
@@ -614,7 +614,7 @@ var general = []mutation{
 		"TestFirstGrantOnADeadConnection",
 	},
 	{
-		"a first grant that does not use its slot passes it on", "internal/store/waiting.go",
+		"a first grant that does not use its slot gives it to the next", "internal/store/waiting.go",
 		"\t\t\tif taken {\n\t\t\t\tw.wakeNext()", "\t\t\tif taken && name == \"\" {\n\t\t\t\tw.wakeNext()",
 		"TestFirstGrantPassesItsSlotOn",
 	},
@@ -634,7 +634,7 @@ var general = []mutation{
 		"TestDeadSessionStaysDead",
 	},
 	{
-		"a late statement binds no row to an earlier session", "internal/store/session.go",
+		"a late statement does not bind a row to an earlier session", "internal/store/session.go",
 		"GREATEST(\" + r + \"session, \" + id.String() + \"), \"", "GREATEST(0, \" + id.String() + \"), \"",
 		"TestLateBinding",
 	},
@@ -694,7 +694,7 @@ var general = []mutation{
 		"TestCopiesAfterTheBinding",
 	},
 	{
-		"a released row is bound to no session", "internal/store/sql/fragments/set_freed.sql",
+		"a released row is not bound to a session", "internal/store/sql/fragments/set_freed.sql",
 		"{r}session = 0,\n", "",
 		"TestSessionKeepsBoundRows",
 	},
@@ -704,7 +704,7 @@ var general = []mutation{
 		"TestSessionRowLocked",
 	},
 	{
-		"a locked session is not taken for a dead one", "internal/store/session.go",
+		"a locked session does not count as dead", "internal/store/session.go",
 		"if alive {\n\t\t\t\terr = ErrRowLocked", "if alive && sent.IsZero() {\n\t\t\t\terr = ErrRowLocked",
 		"TestSessionRowLocked",
 	},
@@ -774,12 +774,12 @@ var general = []mutation{
 		"TestBoundRowDeleted",
 	},
 	{
-		"and when another server replies", "internal/lease/session.go",
+		"the rows of a session are compared with the locks when another server replies", "internal/lease/session.go",
 		"compare = r.Moved || s.renewals%3 == 0", "compare = s.renewals%3 == 0",
 		"TestRowsAfterAFailover",
 	},
 	{
-		"a row that a session keeps for nobody is released", "internal/lease/compare.go",
+		"a row that the session keeps, but that belongs to no lock, is released", "internal/lease/compare.go",
 		"\t\t\td.Releaser.Add(c, UntilReleased, false, at)\n", "",
 		"TestRowsAfterAFailover",
 	},
@@ -809,12 +809,12 @@ var general = []mutation{
 		"TestLossWithALateTimer",
 	},
 	{
-		"the release of a bound row is repeated until it is known", "internal/lease/watchdog.go",
+		"the release of a bound row is repeated until its outcome is known", "internal/lease/watchdog.go",
 		"if ls.mayBeBound {\n\t\treturn UntilReleased", "if ls.mayBeBound && ls.Claim.Name == \"\" {\n\t\treturn UntilReleased",
 		"TestReleaseOfABoundRow",
 	},
 	{
-		"it is repeated also if the reply to the binding was lost", "internal/lease/renew.go",
+		"the release of a row is repeated in the same way if the reply to its binding was lost", "internal/lease/renew.go",
 		"ls.mayBeBound = ls.mayBeBound || b.session != nil", "ls.mayBeBound = ls.session != nil",
 		"TestReleaseOfARowBoundByALostReply",
 	},
@@ -839,7 +839,7 @@ var general = []mutation{
 		"TestContract/./nothing_but_force",
 	},
 	{
-		"a detached row is bound to no session", "internal/store/sql/detach.sql",
+		"a detached row is not bound to a session", "internal/store/sql/detach.sql",
 		"  l.session = 0,\n", "",
 		"TestContract/./a_detached_row_is_attached_once",
 	},
@@ -854,7 +854,7 @@ var general = []mutation{
 		"TestAttachGivenUp",
 	},
 	{
-		"an Attach that was cut off behind a locked row is no outage", "detach.go",
+		"an Attach that ends while it waits for a locked row reports no outage", "detach.go",
 		"if ctx.Err() != nil && store.Transient(err) && l.rowLocked(c) {", "if ctx.Err() != nil && store.Transient(err) && l.rowLocked(c) && false {",
 		"TestErrorsOfAttach",
 	},
@@ -904,12 +904,12 @@ var general = []mutation{
 		"TestStatementsBehindALockedTable",
 	},
 	{
-		"an answer that a trigger hides is read", "internal/store/query.go",
+		"a reply that a trigger hides is read", "internal/store/query.go",
 		"r.rows > 0 && r.answer == 0 {", "r.rows > 0 && r.answer == 0 && false {",
 		"TestTriggers",
 	},
 	{
-		"a row that a trigger hides the refusal of is looked at", "internal/store/acquire.go",
+		"the row is read if a trigger hides a refusal", "internal/store/acquire.go",
 		"if err == nil && r.answer == 0 && req.Replaces == \"\" {", "if false {",
 		"TestTriggers",
 	},

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each mutation still stands for what is in the source, and names tests that are there.
+// The source still contains what each mutation replaces, and the tests that it names exist.
 func TestMutations(t *testing.T) {
 	root, err := moduleRoot()
 	require.NoError(t, err)
@@ -32,7 +32,7 @@ func TestMutations(t *testing.T) {
 	}
 }
 
-// README shows what the command prints: a row for each, and none that survives.
+// README shows the output of the command: a row for each mutation, each with a test that fails.
 func TestReadme(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	require.NoError(t, err)

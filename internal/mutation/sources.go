@@ -5,7 +5,7 @@ import (
 	"path"
 )
 
-// sources are the files of a checkout that the tests need.
+// sources is a checkout without the files that the tests do not need.
 type sources struct{ fs.FS }
 
 func (s sources) ReadDir(name string) ([]fs.DirEntry, error) {

@@ -43,7 +43,7 @@ listen mysql
 				plugins = "plugin_folder=" + root + "/usr/lib/mysqlrouter/plugin"
 			}
 			sharing := "connection_sharing=0\nclient_ssl_mode=PASSTHROUGH\nserver_ssl_mode=AS_CLIENT"
-			if options["connection_sharing"] == "1" { // needs a pool, and to read what it passes on
+			if options["connection_sharing"] == "1" { // requires a pool, and connections without TLS
 				sharing = "connection_sharing=1\nconnection_sharing_delay=0\nclient_ssl_mode=DISABLED\nserver_ssl_mode=DISABLED\n" +
 					"[connection_pool]\nmax_idle_server_connections=10"
 			}
@@ -67,9 +67,9 @@ protocol=classic
 }
 
 // NewBalancer starts a "haproxy" or "mysqlrouter" in front of a server for one
-// test, stops it at the test's end, and returns its address. The options: for
-// haproxy "timeout", of idle connections; for mysqlrouter "connection_sharing".
-// It skips the test if there is no such program.
+// test, stops it at the test's end, and returns its address. It skips the test if there is no such
+// program. The option of haproxy is "timeout", the time after which it closes idle connections;
+// that of mysqlrouter is "connection_sharing", which is on if it is "1".
 func NewBalancer(tb testing.TB, name, backend string, options map[string]string) (addr string) {
 	tb.Helper()
 	argv, root, err := findBalancer(name)
@@ -96,8 +96,8 @@ func NewBalancer(tb testing.TB, name, backend string, options map[string]string)
 	return ""
 }
 
-// findBalancer looks where scripts/proxies.sh looks, which can fetch what is missing.
-// root is where it was unpacked, "" if it is installed.
+// findBalancer searches the same places as scripts/proxies.sh, which can fetch a missing proxy. root is
+// the directory into which the proxy was unpacked, or "" if it is installed.
 func findBalancer(name string) (argv []string, root string, err error) {
 	for _, path := range []string{name, "/usr/sbin/" + name, "/usr/bin/" + name, "/usr/local/sbin/" + name, "/usr/local/bin/" + name} {
 		if path, err := exec.LookPath(path); err == nil {
@@ -111,7 +111,7 @@ func findBalancer(name string) (argv []string, root string, err error) {
 	return argv, root, err
 }
 
-// startBalancer runs a proxy until the test's end, and waits until it listens.
+// startBalancer starts a proxy, waits until it listens, and stops it at the test's end.
 func startBalancer(tb testing.TB, guard *guard, dir string, argv []string, root, name, addr, backend string, options map[string]string) error {
 	config, logFile := filepath.Join(dir, "config"), filepath.Join(dir, "log")
 	if err := os.WriteFile(config, []byte(balancers[name].config(dir, root, addr, backend, options)), 0o600); err != nil {
@@ -133,21 +133,21 @@ func startBalancer(tb testing.TB, guard *guard, dir string, argv []string, root,
 		guard.ended()
 		close(ended)
 	}()
-	said := func() string {
+	logged := func() string {
 		out, _ := os.ReadFile(logFile)
 		return strings.TrimSpace(string(out))
 	}
 	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		select {
 		case <-ended:
-			return fmt.Errorf("mysqltest: %s did not start:\n%s", name, said())
+			return fmt.Errorf("mysqltest: %s did not start:\n%s", name, logged())
 		default:
 		}
 		if conn, err := net.Dial("tcp", addr); err == nil {
 			conn.Close()
 			tb.Cleanup(func() {
 				if tb.Failed() {
-					tb.Logf("log of %s:\n%s", name, said())
+					tb.Logf("log of %s:\n%s", name, logged())
 				}
 				cmd.Process.Kill()
 				<-ended
@@ -157,5 +157,5 @@ func startBalancer(tb testing.TB, guard *guard, dir string, argv []string, root,
 	}
 	cmd.Process.Kill()
 	<-ended
-	return fmt.Errorf("mysqltest: %s did not get ready in time:\n%s", name, said())
+	return fmt.Errorf("mysqltest: %s was not ready in time:\n%s", name, logged())
 }

@@ -29,10 +29,10 @@ var brokers = map[string]struct {
 	},
 }
 
-// Broker is a private message server that keeps nothing on disk. Like a Server
-// it ends with the process that started it. Its methods are for one goroutine.
+// A Broker is a private message server that writes nothing to disk. Like a Server, it ends when the
+// process that started it ends. Its methods must not be called concurrently.
 type Broker struct {
-	Addr string // TCP, the same after Restart
+	Addr string // its TCP address, which is the same after Restart
 
 	tb         testing.TB
 	name, path string
@@ -42,8 +42,8 @@ type Broker struct {
 	ended      chan struct{} // closed when cmd has ended
 }
 
-// NewBroker starts a "redis-server" or "nats-server" for one test and stops it
-// at the test's end. It fails the test if it cannot.
+// NewBroker starts a "redis-server" or "nats-server" for one test, and stops it at the test's end. If
+// that fails, the test fails.
 func NewBroker(tb testing.TB, name string) *Broker {
 	tb.Helper()
 	b := &Broker{tb: tb, name: name}
@@ -75,8 +75,8 @@ func NewBroker(tb testing.TB, name string) *Broker {
 	return nil
 }
 
-// FindBroker returns the path of a message server. It looks where scripts/brokers.sh
-// looks, which can fetch a missing one.
+// FindBroker returns the path of a message server. It searches the same places as
+// scripts/brokers.sh, which can fetch a missing one.
 func FindBroker(name string) (string, error) {
 	for _, path := range []string{name, "/usr/sbin/" + name, "/usr/local/sbin/" + name, filepath.Join(cacheDir(), "brokers", name)} {
 		if path, err := exec.LookPath(path); err == nil {
@@ -88,7 +88,7 @@ func FindBroker(name string) (string, error) {
 
 // start runs the broker and waits until it accepts connections.
 func (b *Broker) start() error {
-	log, err := os.Create(b.logFile()) // empty, so that the text of readiness is from this start
+	log, err := os.Create(b.logFile()) // truncates the log, so that the text of readiness is from this start
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (b *Broker) start() error {
 		}
 	}
 	b.Kill()
-	return errors.New("mysqltest: " + b.name + " did not get ready in time")
+	return errors.New("mysqltest: " + b.name + " was not ready in time")
 }
 
 // Kill ends the broker at once (SIGKILL). If it is not running, Kill does nothing.
@@ -128,7 +128,7 @@ func (b *Broker) Kill() {
 	}
 }
 
-// Restart kills the broker if it runs and starts it with the same address.
+// Restart kills the broker if it is running, and starts it with the same address.
 func (b *Broker) Restart() {
 	b.tb.Helper()
 	b.Kill()

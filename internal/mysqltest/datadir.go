@@ -12,11 +12,10 @@ import (
 	"strings"
 )
 
-// initDatadir creates a data directory. The first one of a version, and of a list of further flags, is
-// initialised by the server, which takes MySQL seconds. A copy of it in the cache is the template of later
-// ones.
-func (p *program) initDatadir(datadir string, guard *guard, further []string) error {
-	flags := append(p.flags(), further...)
+// initDatadir creates a data directory. The server initialises the first one for its version and flags,
+// which takes MySQL seconds. A copy in the cache is then the template for later ones.
+func (p *program) initDatadir(datadir string, guard *guard, extraFlags []string) error {
+	flags := append(p.flags(), extraFlags...)
 	key := crc32.ChecksumIEEE([]byte(p.version + strings.Join(flags, " ")))
 	template := filepath.Join(cacheDir(), fmt.Sprintf("datadir-%s-%08x", p.kind, key))
 	if os.CopyFS(datadir, os.DirFS(template)) == nil {
@@ -50,12 +49,12 @@ func (p *program) initDatadir(datadir string, guard *guard, further []string) er
 		return fmt.Errorf("mysqltest: initialise %s: %w\n%s", p.version, err, out)
 	}
 	os.Remove(filepath.Join(datadir, "auto.cnf")) // the server's UUID, not to be shared
-	keep(template, datadir)
+	saveTemplate(template, datadir)
 	return nil
 }
 
-// bootstrapSQL is what mariadb-install-db feeds to the server. That script
-// itself, if root calls it, changes the owner of installed files.
+// bootstrapSQL returns the SQL that mariadb-install-db feeds to the server. That script is not used,
+// because it changes the owner of installed files if root runs it.
 func (p *program) bootstrapSQL() ([]byte, error) {
 	tables, err := p.readShared("system_tables.sql")
 	if err != nil {
@@ -68,7 +67,7 @@ func (p *program) bootstrapSQL() ([]byte, error) {
 	return slices.Concat([]byte("CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket = NULL;\n"), tables, rows), nil
 }
 
-// readShared reads one of MariaDB's own SQL files; their prefix changed with version 11.
+// readShared reads one of the SQL files of MariaDB. Their prefix changed in version 11.
 func (p *program) readShared(name string) ([]byte, error) {
 	for _, dir := range p.share {
 		for _, prefix := range []string{"mariadb_", "mysql_"} {
@@ -78,11 +77,12 @@ func (p *program) readShared(name string) ([]byte, error) {
 			}
 		}
 	}
-	return nil, fmt.Errorf("mysqltest: %s without %s in any of %q", p.version, name, p.share)
+	return nil, fmt.Errorf("mysqltest: %s has no %s in any of %q", p.version, name, p.share)
 }
 
-// keep puts a copy of datadir in the cache, all of it or nothing. A failure only costs time.
-func keep(template, datadir string) {
+// saveTemplate puts a copy of datadir in the cache, all of it or nothing. If it fails, later servers
+// start more slowly.
+func saveTemplate(template, datadir string) {
 	if os.MkdirAll(filepath.Dir(template), 0o755) != nil {
 		return
 	}

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// transferScript copies the files of a member to one that joins. It replaces wsrep_sst_rsync, whose
-// package would install a service. Here all members are on one machine.
+// transferScript copies the files of a member to another one that joins the cluster on the same
+// machine. It replaces wsrep_sst_rsync, whose package would install a service.
 // (https://mariadb.com/kb/en/introduction-to-state-snapshot-transfers-ssts/)
 const transferScript = `#!/bin/sh -e
 while [ $# -gt 1 ]; do
@@ -44,10 +44,9 @@ else
 fi
 `
 
-// NewGalera starts a Galera cluster of n MariaDB servers for one test, and stops
-// it at the test's end. It fails the test if it cannot, and skips it where the
-// environment names the server to be used. The members notice after a second
-// that one was killed; by default, after five.
+// NewGalera starts a Galera cluster of n MariaDB servers for one test, and stops it at the test's end.
+// It skips the test if there is no Galera library, or if the environment names the server to use; if
+// the start fails, the test fails.
 func NewGalera(tb testing.TB, n int) []*Server {
 	tb.Helper()
 	provider, err := findGalera()
@@ -58,7 +57,7 @@ func NewGalera(tb testing.TB, n int) []*Server {
 	if err := os.WriteFile(filepath.Join(scripts, "wsrep_sst_copy"), []byte(transferScript), 0o755); err != nil {
 		tb.Fatal(err)
 	}
-	var members []string // where each listens to the others
+	var members []string // the addresses at which they listen to each other
 	for range n {
 		members = append(members, freeAddr())
 	}
@@ -76,12 +75,12 @@ func NewGalera(tb testing.TB, n int) []*Server {
 			},
 			env: []string{"PATH=" + scripts + ":" + os.Getenv("PATH")},
 		}
-		lasting := s.flags
+		flags := s.flags // also after a restart
 		if i == 0 {
 			s.flags = append(slices.Clone(s.flags), "--wsrep-new-cluster")
 		}
 		s.launchFor(tb)
-		s.flags = lasting
+		s.flags = flags
 		servers = append(servers, s)
 		if err := s.awaitMembers(i + 1); err != nil {
 			tb.Fatalf("%v\n%s", err, s.Log())
@@ -90,7 +89,7 @@ func NewGalera(tb testing.TB, n int) []*Server {
 	return servers
 }
 
-// findGalera looks where scripts/galera.sh looks, which can fetch what is missing.
+// findGalera searches the same places as scripts/galera.sh, which can fetch a missing library.
 func findGalera() (string, error) {
 	patterns := []string{"/usr/lib/galera/libgalera_smm.so", "/usr/lib*/galera-4/libgalera_smm.so", "/usr/lib/*/galera*/libgalera_smm.so"}
 	if isMariaDB118("mariadb") {
@@ -104,7 +103,7 @@ func findGalera() (string, error) {
 	return "", errors.New("mysqltest: no Galera library found: run scripts/galera.sh")
 }
 
-// awaitMembers waits until the server serves a cluster of n.
+// awaitMembers waits until the server is ready in a cluster of n members.
 func (s *Server) awaitMembers(n int) error {
 	db, err := sql.Open("mysql", s.DSN("", ""))
 	if err != nil {
@@ -125,7 +124,7 @@ FROM information_schema.global_status`).Scan(&ready, &size, &state)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("mysqltest: a member of Galera is not in sync with %d: ready %s, size %s, %s: %w", n, ready, size, state, err)
+			return fmt.Errorf("mysqltest: a Galera node is not in sync in a cluster of %d: ready %s, size %s, %s: %w", n, ready, size, state, err)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

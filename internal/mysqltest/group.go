@@ -9,17 +9,16 @@ import (
 	"time"
 )
 
-// NewGroup starts n MySQL servers with Group Replication for one test, the first of them
-// as the single primary, and stops them at the test's end. It skips the test where the
-// environment names the server to be used, MySQL has no such plugin, or the members, of
-// some 600 MB each, would not fit into memory. A member that was killed is expelled after
-// it has been suspected for the given time; the default is 5 s.
+// NewGroup starts n MySQL servers with Group Replication for one test, and stops them at the test's end.
+// The first one is the single primary. A member that was killed is expelled after it has been suspected
+// for expel; the server's default is 5 s. NewGroup skips the test if the environment names the server to
+// use, if MySQL has no such plugin, or if there is not enough memory: a member needs about 600 MB.
 func NewGroup(tb testing.TB, n int, expel time.Duration) []*Server {
 	tb.Helper()
 	if free, need := freeMemory(), uint64(n)<<30; free < need {
 		tb.Skipf("Group Replication NOT TESTED: %d servers need %d MB of memory, %d MB are free", n, need>>20, free>>20)
 	}
-	var members []string // where each listens to the others
+	var members []string // the addresses at which they listen to each other
 	for range n {
 		members = append(members, freeAddr())
 	}
@@ -27,13 +26,13 @@ func NewGroup(tb testing.TB, n int, expel time.Duration) []*Server {
 	for i, addr := range members {
 		s := New(tb, "mysql",
 			"--log-bin=binlog", fmt.Sprint("--server-id=", i+1), "--gtid-mode=ON", "--enforce-gtid-consistency=ON",
-			"--performance-schema=ON", // has the tables of members
+			"--performance-schema=ON", // for its tables of members
 			"--report-host=127.0.0.1", "--plugin-load-add=group_replication.so",
 			"--loose-group-replication-group-name=1d0c3e5a-2a3b-4c5d-8e9f-000000000001",
 			"--loose-group-replication-local-address="+addr, "--loose-group-replication-group-seeds="+strings.Join(members, ","),
 			"--loose-group-replication-start-on-boot=OFF",
 			fmt.Sprint("--loose-group-replication-member-expel-timeout=", int(expel.Seconds())),
-			"--loose-group-replication-message-cache-size=134217728") // the least
+			"--loose-group-replication-message-cache-size=134217728") // the smallest allowed
 		if !s.hasPlugin("group_replication") {
 			tb.Skipf("Group Replication NOT TESTED: %s has no plugin group_replication.so", s.Version)
 		}
@@ -59,7 +58,7 @@ func (s *Server) hasPlugin(name string) bool {
 	return err == nil && status == "ACTIVE"
 }
 
-// joinGroup makes the server a member of a group that has that many members.
+// joinGroup makes the server a member of a group that already has so many members.
 func (s *Server) joinGroup(members int) error {
 	db, err := sql.Open("mysql", s.DSN("", ""))
 	if err != nil {

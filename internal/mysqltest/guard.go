@@ -9,19 +9,20 @@ import (
 )
 
 // guardScript reads the process id of each server that is started in directory $1, and an empty line when
-// that one has ended. Its input ends when this process ends, however that happens; the script then kills
-// the server and removes the directory.
+// that server has ended. Its input ends when this process ends, however that happens. Then the script
+// kills the server and removes the directory.
 const guardScript = `
 while read -r line; do pid=$line; done
 [ -z "$pid" ] || kill -9 "$pid"
 for i in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$1" && break; sleep 0.1; done
 `
 
-// launchScript sends the guard its process id, and then becomes the server, so that the server is never
+// launchScript sends its process id to the guard, and then executes the server, so the server never runs
 // without a guard.
 const launchScript = `echo $$ >&3; exec "$@" 3>&-`
 
-// A guard is a process that outlives this one, to clean up after it.
+// A guard is a process that outlives this one and cleans up after it: it kills the server and removes
+// its directory.
 type guard struct {
 	cmd   *exec.Cmd
 	input *os.File // closed by release
@@ -35,7 +36,7 @@ func newGuard(dir string) (*guard, error) {
 	defer r.Close()
 	cmd := exec.Command("sh", "-c", guardScript, "sh", dir)
 	cmd.Stdin = r
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // out of reach of ^C
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // so that ^C does not reach it
 	if err := cmd.Start(); err != nil {
 		w.Close()
 		return nil, err
@@ -43,8 +44,8 @@ func newGuard(dir string) (*guard, error) {
 	return &guard{cmd, w}, nil
 }
 
-// command returns the command that runs a server in the guard's care. There is
-// one server at a time; ended must be called after each.
+// command returns a command that runs a server under the guard. Only one server may run at a time, and
+// ended must be called after it has ended.
 func (g *guard) command(argv ...string) *exec.Cmd {
 	cmd := exec.Command("sh", append([]string{"-c", launchScript, "sh"}, argv...)...)
 	cmd.ExtraFiles = []*os.File{g.input}
@@ -57,7 +58,7 @@ func (g *guard) ended() {
 	g.input.WriteString("\n")
 }
 
-// release makes the guard clean up now and waits for it.
+// release makes the guard clean up now, and waits for it.
 func (g *guard) release() {
 	g.input.Close()
 	g.cmd.Wait()

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// roomInMemory returns how many bytes are free in /dev/shm, 0 if there is none.
-func roomInMemory() uint64 {
+// freeSharedMemory returns how many bytes are free in /dev/shm, or 0 if that does not exist.
+func freeSharedMemory() uint64 {
 	var shm syscall.Statfs_t
 	if syscall.Statfs("/dev/shm", &shm) != nil {
 		return 0
@@ -17,7 +17,7 @@ func roomInMemory() uint64 {
 	return uint64(shm.Bavail) * uint64(shm.Bsize)
 }
 
-// freeMemory returns how many bytes of memory are available, as far as that is known.
+// freeMemory returns how many bytes of memory are available, or math.MaxUint64 if that is unknown.
 func freeMemory() uint64 {
 	info, _ := os.ReadFile("/proc/meminfo")
 	_, rest, _ := strings.Cut(string(info), "MemAvailable:")

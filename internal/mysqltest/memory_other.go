@@ -4,6 +4,6 @@ package mysqltest
 
 import "math"
 
-func roomInMemory() uint64 { return 0 }
+func freeSharedMemory() uint64 { return 0 }
 
 func freeMemory() uint64 { return math.MaxUint64 }

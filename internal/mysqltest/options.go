@@ -16,42 +16,42 @@ import (
 )
 
 const (
-	// optionsVariable is the environment variable with flags for every private server.
+	// optionsVariable is the environment variable that has flags for every private server.
 	optionsVariable = "MYSQLLOCK_SERVER_OPTIONS"
 
-	// With requireTLS, a server refuses connections by TCP without TLS.
+	// With requireTLS, a server refuses TCP connections without TLS.
 	requireTLS = "--require-secure-transport=ON"
 )
 
-// allFlags returns the flags of the environment, and then those of the server, without those for
-// another kind: "mysql:--flag" is for MySQL alone.
+// allFlags returns the flags in the environment, followed by those of the server, without the flags for
+// another kind: "mysql:--flag" is only for MySQL.
 func (s *Server) allFlags() []string {
 	product, _, _ := strings.Cut(s.Kind, "-")
 	var flags []string
 	for _, flag := range slices.Concat(strings.Fields(os.Getenv(optionsVariable)), s.flags) {
-		kind, own, limited := strings.Cut(flag, ":--")
+		kind, name, limited := strings.Cut(flag, ":--")
 		switch {
 		case !limited:
 			flags = append(flags, flag)
 		case kind == product:
-			flags = append(flags, "--"+own)
+			flags = append(flags, "--"+name)
 		}
 	}
 	return flags
 }
 
-// initFlags returns the flags with which MySQL starts only if its data directory was initialised
-// with them.
+// initFlags returns the flags that MySQL must have both when it initialises its data directory and when
+// it starts.
 func (s *Server) initFlags() []string {
 	return slices.DeleteFunc(s.allFlags(), func(flag string) bool { return !strings.HasPrefix(flag, "--lower-case-table-names") })
 }
 
 func (s *Server) requiresTLS() bool { return slices.Contains(s.allFlags(), requireTLS) }
 
-// certificate is the path of the server's certificate and key.
+// certificate returns the path of the file with the server's certificate and key.
 func (s *Server) certificate() string { return filepath.Join(s.dir, "certificate.pem") }
 
-// tlsFlags returns the flags for TLS. MariaDB before 11.4 makes no certificate of its own.
+// tlsFlags returns the flags for TLS. MariaDB before 11.4 does not generate a certificate.
 func (s *Server) tlsFlags() []string {
 	if !s.requiresTLS() {
 		return nil
@@ -59,7 +59,7 @@ func (s *Server) tlsFlags() []string {
 	return []string{"--ssl-cert=" + s.certificate(), "--ssl-key=" + s.certificate()}
 }
 
-// certify makes the certificate of a server that requires TLS.
+// certify generates the certificate of a server that requires TLS.
 func (s *Server) certify() error {
 	if !s.requiresTLS() {
 		return nil

@@ -11,7 +11,7 @@ import (
 
 const noHang = syscall.WNOHANG
 
-// Pause stops the server, with all its connections open (SIGSTOP), until Continue. It waits until no thread
+// Pause stops the server (SIGSTOP) until Continue. Its connections stay open. Pause waits until no thread
 // of the server runs, because a busy machine may take some time to stop them.
 func (s *Server) Pause() error {
 	s.mu.Lock()
@@ -24,10 +24,10 @@ func (s *Server) Pause() error {
 			return nil
 		}
 	}
-	return errKilled // it has ended meanwhile
+	return errKilled // it ended before it stopped
 }
 
-// Continue ends a Pause.
+// Continue lets a paused server continue.
 func (s *Server) Continue() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,8 +59,8 @@ func (s *Server) kill() {
 	}
 }
 
-// reap waits until the server has ended, and reports whether it has. With WNOHANG it does not wait; with
-// WUNTRACED it also returns when the server was stopped. The caller holds mu.
+// reap waits until the server has ended, and reports whether it has. With WNOHANG, it does not wait. With
+// WUNTRACED, it also returns when the server has stopped, and sets paused. The caller holds mu.
 func (s *Server) reap(options int) bool {
 	var status syscall.WaitStatus
 	if pid, err := syscall.Wait4(s.pid, &status, options, nil); pid == 0 || errors.Is(err, syscall.EINTR) {
@@ -74,10 +74,10 @@ func (s *Server) reap(options int) bool {
 	return true
 }
 
-// Pause stops the broker, with all its connections open (SIGSTOP), until Continue.
+// Pause stops the broker (SIGSTOP) until Continue. Its connections stay open.
 func (b *Broker) Pause() { b.signal(syscall.SIGSTOP) }
 
-// Continue ends a Pause.
+// Continue lets a paused broker continue.
 func (b *Broker) Continue() { b.signal(syscall.SIGCONT) }
 
 func (b *Broker) signal(sig syscall.Signal) {
@@ -90,7 +90,7 @@ func (b *Broker) signal(sig syscall.Signal) {
 // Suspend stops a process until Resume.
 func Suspend(p *os.Process) error { return p.Signal(syscall.SIGSTOP) }
 
-// Resume ends a Suspend.
+// Resume lets a suspended process continue.
 func Resume(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
 
 // ProcessorTime returns how much processor time this process has used.

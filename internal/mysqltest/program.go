@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// MariaDB118 is a kind of server that is not in Kinds. scripts/mariadb-11.8.sh fetches it.
+// MariaDB118 is a further kind of server, which is not in Kinds. scripts/mariadb-11.8.sh fetches it.
 const MariaDB118 = "mariadb-11.8"
 
-// Find returns an error that names the remedy if there is no server of a kind.
+// Find returns nil if there is a server of a kind, and otherwise an error that names the remedy.
 func Find(kind string) error {
 	if os.Getenv(dsnVariable(kind)) != "" {
 		return nil
@@ -21,21 +21,21 @@ func Find(kind string) error {
 	return err
 }
 
-// isMariaDB118 reports whether servers of a kind are MariaDB 11.8 from the cache:
-// also those of kind "mariadb" if MYSQLLOCK_TEST_MARIADB is 11.8.
+// isMariaDB118 reports whether servers of a kind are MariaDB 11.8 from the cache. Those of kind "mariadb"
+// are, if MYSQLLOCK_TEST_MARIADB is 11.8.
 func isMariaDB118(kind string) bool {
 	return kind == MariaDB118 || kind == "mariadb" && os.Getenv("MYSQLLOCK_TEST_MARIADB") == "11.8"
 }
 
-// program is a server binary that can be run.
+// A program is the binary of a server.
 type program struct {
 	kind    string
 	argv    []string // the command, and the flags that its location requires
-	share   []string // where its SQL files may be
-	version string   // what --version prints
+	share   []string // directories that may have its SQL files
+	version string   // the output of --version
 }
 
-// find looks for a server in the order of scripts/servers.sh, which can fetch what is missing.
+// find searches for a server in the same order as scripts/servers.sh, which can fetch a missing one.
 func find(kind string) (*program, error) {
 	if isMariaDB118(kind) {
 		if p := extracted("mariadb", filepath.Join(cacheDir(), MariaDB118)); p != nil && p.identify() {
@@ -68,7 +68,7 @@ func find(kind string) (*program, error) {
 		"or use Docker with `make integration`", kind, dsnVariable(kind))
 }
 
-// extracted is a server whose packages were unpacked into root.
+// extracted returns a server whose packages were unpacked into root, or nil if they were not.
 func extracted(kind, root string) *program {
 	share, daemon := root+"/usr/share/"+kind, map[string]string{"mysql": "mysqld", "mariadb": "mariadbd"}[kind]
 	argv := extractedArgv(root, "sbin/"+daemon, "mysql/private")
@@ -79,9 +79,9 @@ func extracted(kind, root string) *program {
 		"--no-defaults", "--basedir="+root+"/usr", "--lc-messages-dir="+share, "--plugin-dir="+root+"/usr/lib/mysql/plugin")}
 }
 
-// extractedArgv is the command of a program whose packages were unpacked into root,
-// nil if they were not. Nothing is installed, so it runs with the C library and the
-// loader that came with it, and has libraries of its own in a directory below usr/lib.
+// extractedArgv returns the command of a program whose packages were unpacked into root, or nil if they
+// were not. Since they are not installed, the program runs with the loader and the C library among them.
+// libraries is the directory of its other libraries, below usr/lib.
 func extractedArgv(root, name, libraries string) []string {
 	loaders, _ := filepath.Glob(root + "/usr/lib/*/ld-linux*")
 	if len(loaders) == 0 {
@@ -90,14 +90,14 @@ func extractedArgv(root, name, libraries string) []string {
 	return []string{loaders[0], "--library-path", filepath.Dir(loaders[0]) + ":" + root + "/usr/lib/" + libraries, root + "/usr/" + name}
 }
 
-// identify reports whether the program runs and is of its kind: mysqld is often MariaDB.
+// identify reports whether the program runs and is of the expected kind. A mysqld is often MariaDB.
 func (p *program) identify() bool {
 	out, err := exec.Command(p.argv[0], append(p.argv[1:], "--version")...).Output()
 	p.version = strings.TrimSpace(string(out))
 	return err == nil && kindOf(p.version) == p.kind
 }
 
-// kindOf returns the kind of a server, given its version string.
+// kindOf returns the kind of a server with a version string.
 func kindOf(version string) string {
 	if strings.Contains(version, "MariaDB") {
 		return "mariadb"
@@ -105,7 +105,8 @@ func kindOf(version string) string {
 	return "mysql"
 }
 
-// cacheDir is where scripts/servers.sh puts what it fetched. It survives the tests.
+// cacheDir returns the directory in which scripts/servers.sh keeps what it has fetched. It is kept between
+// test runs.
 func cacheDir() string {
 	if dir := os.Getenv("MYSQLLOCK_CACHE"); dir != "" {
 		return dir

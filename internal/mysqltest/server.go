@@ -1,13 +1,14 @@
 // Package mysqltest runs private MySQL and MariaDB servers for tests and demos.
 //
-// A server lives in a temporary directory of its own, in memory where the
-// system has /dev/shm (StartIn: on a disk of the caller's choice), and ends with
-// the process that started it, even if that is killed. If MYSQLLOCK_TEST_MYSQL_DSN
-// or MYSQLLOCK_TEST_MARIADB_DSN is set, tests use that server instead. Windows has
-// no private servers. With MYSQLLOCK_TEST_MARIADB=11.8, MariaDB is that version,
-// from scripts/mariadb-11.8.sh. MYSQLLOCK_SERVER_OPTIONS has flags for every private server.
+// A server has its own temporary directory, in memory if the system has /dev/shm; StartIn uses a
+// directory of the caller's choice. The server ends when the process that started it ends, even if that
+// is killed. There are no private servers on Windows.
 //
-// A Broker is the same for the message servers of the notifiers, NewBalancer for proxies.
+// If MYSQLLOCK_TEST_MYSQL_DSN or MYSQLLOCK_TEST_MARIADB_DSN is set, tests use that server instead. With
+// MYSQLLOCK_TEST_MARIADB=11.8, MariaDB is that version, which scripts/mariadb-11.8.sh fetches.
+// MYSQLLOCK_SERVER_OPTIONS has flags for every private server.
+//
+// NewBroker starts the message servers of the notifiers in the same way, and NewBalancer starts proxies.
 package mysqltest
 
 import (
@@ -35,58 +36,57 @@ var Kinds = []string{"mysql", "mariadb"}
 const startTimeout = time.Minute
 
 var (
-	errExternal = errors.New("mysqltest: the server is not ours: it was given by a DSN in the environment")
-	errStopped  = errors.New("mysqltest: the server was stopped for good")
+	errExternal = errors.New("mysqltest: the server cannot be controlled: it was given by a DSN in the environment")
+	errStopped  = errors.New("mysqltest: the server was stopped by Stop")
 	errKilled   = errors.New("mysqltest: the server is not running")
 )
 
-// Server is a running server. Its methods may be called from several goroutines.
+// A Server is a running server. Its methods may be called concurrently.
 type Server struct {
 	Kind    string // one of Kinds, or MariaDB118
 	Version string // as SELECT VERSION() returns it
 
-	config  *mysql.Config // how it is reached, without a database
-	program *program      // nil if the server is not ours, then there is neither guard nor directory
+	config  *mysql.Config // of connections to it, without a database
+	program *program      // nil if a DSN names the server, which then has no guard and no directory
 	flags   []string
-	env     []string // beside the environment of this process
+	env     []string // in addition to the environment of this process
 	dir     string
 	guard   *guard
 
-	mu      sync.Mutex // guards the following fields, held while it starts and ends
-	pid     int        // 0 while it does not run
+	mu      sync.Mutex // guards the following fields; held while the server starts and ends
+	pid     int        // 0 while it is not running
 	paused  bool       // stopped by Pause
 	stopped bool       // the guard is released, the directory removed
 }
 
-// Start starts a server of a kind, with flags added to its command line, and
-// returns when it answers. The account root has no password. A flag may be for one kind alone:
-// "mysql:--flag".
+// Start starts a server of a kind with additional flags, and returns when it accepts queries. The account
+// root has no password. A flag such as "mysql:--flag" is only for servers of that kind.
 func Start(kind string, flags ...string) (*Server, error) {
 	return StartIn("", kind, flags...)
 }
 
-// StartIn is Start with the files of the server in a new directory within
-// parent, so that they are on a disk whose fsync counts; "" is Start's choice.
+// StartIn is like Start, but puts the files of the server into a new directory in parent, for example to
+// have them on a disk. "" means the same directory as Start.
 func StartIn(parent, kind string, flags ...string) (*Server, error) {
-	return started(parent, &Server{Kind: kind, flags: flags})
+	return launched(parent, &Server{Kind: kind, flags: flags})
 }
 
-// StartEnv is Start with "name=value" pairs added to the environment of the server.
+// StartEnv is like Start, but adds "name=value" pairs to the environment of the server.
 func StartEnv(env []string, kind string, flags ...string) (*Server, error) {
-	return started("", &Server{Kind: kind, flags: flags, env: env})
+	return launched("", &Server{Kind: kind, flags: flags, env: env})
 }
 
-func started(parent string, s *Server) (*Server, error) {
+func launched(parent string, s *Server) (*Server, error) {
 	if err := s.launch(parent); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// launch makes s a running server.
+// launch starts the server, or connects to the one that the environment names.
 func (s *Server) launch(parent string) (err error) {
 	if dsn := os.Getenv(dsnVariable(s.Kind)); dsn != "" {
-		if err := s.wrap(dsn); err != nil {
+		if err := s.connect(dsn); err != nil {
 			return fmt.Errorf("mysqltest: %s: %w", dsnVariable(s.Kind), err)
 		}
 		return nil
@@ -108,28 +108,28 @@ func (s *Server) launch(parent string) (err error) {
 	return nil
 }
 
-// dsnVariable is the environment variable with the DSN of a server to be used instead of a private one.
+// dsnVariable returns the environment variable with the DSN of a server to use instead of a private one.
 func dsnVariable(kind string) string {
 	return "MYSQLLOCK_TEST_" + strings.ToUpper(kind) + "_DSN"
 }
 
-// wrap makes s a handle to a server that runs already.
-func (s *Server) wrap(dsn string) (err error) {
+// connect makes s a handle to a server that is already running.
+func (s *Server) connect(dsn string) (err error) {
 	if s.config, err = mysql.ParseDSN(dsn); err != nil {
 		return err
 	}
 	s.config.DBName = ""
-	s.Version, err = hello(s.Kind, s.config)
+	s.Version, err = versionOf(s.Kind, s.config)
 	return err
 }
 
-// tempDir is in parent, or in memory if possible, where fsync costs nothing.
-// Containers often have a /dev/shm that is too small for a server.
+// tempDir creates a directory in parent. If that is "", the directory is in memory, where fsync costs
+// nothing, unless /dev/shm is too small for a server, as it often is in containers.
 func tempDir(parent string) (string, error) {
 	if parent != "" {
 		return os.MkdirTemp(parent, "mysqllock-")
 	}
-	if roomInMemory() > 1<<30 {
+	if freeSharedMemory() > 1<<30 {
 		if dir, err := os.MkdirTemp("/dev/shm", "mysqllock-"); err == nil {
 			return dir, nil
 		}
@@ -137,7 +137,7 @@ func tempDir(parent string) (string, error) {
 	return os.MkdirTemp("", "mysqllock-")
 }
 
-// create initialises the server and starts it on a port that nobody else has.
+// create initialises the server and starts it on a free port.
 func (s *Server) create() (err error) {
 	if err := s.program.initDatadir(filepath.Join(s.dir, "data"), s.guard, s.initFlags()); err != nil {
 		return err
@@ -163,9 +163,8 @@ func (s *Server) create() (err error) {
 	return err
 }
 
-// freeAddr returns an address that is free at this moment. Its port is below
-// those that the system gives to outgoing connections, so that nobody gets it
-// by chance between a Kill and a Restart.
+// freeAddr returns an address that is currently free. Its port is below those that the system assigns to
+// outgoing connections, so that it stays free between Kill and Restart.
 func freeAddr() string {
 	for {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(15000+rand.IntN(15000)))
@@ -176,7 +175,7 @@ func freeAddr() string {
 	}
 }
 
-// start runs the server and waits until it answers. The caller holds mu.
+// start runs the server and waits until it accepts queries. The caller holds mu.
 func (s *Server) start() error {
 	log, err := os.OpenFile(s.logFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -191,14 +190,14 @@ func (s *Server) start() error {
 	s.pid = cmd.Process.Pid
 	cmd.Process.Release() // reap waits for it, without a goroutine
 
-	// Asked by its socket, which cannot be another server's, as the port can.
+	// Connect to the socket: another server may listen on the port.
 	socket := mysql.NewConfig()
 	socket.User, socket.Net, socket.Addr = "root", "unix", s.Socket()
 	socket.Logger = &mysql.NopLogger{}
 	for deadline := time.Now().Add(startTimeout); ; time.Sleep(20 * time.Millisecond) {
-		version, err := hello(s.Kind, socket)
+		version, err := versionOf(s.Kind, socket)
 		if err == nil {
-			if s.Version == "" { // at the first start; nobody writes it later
+			if s.Version == "" { // only the first start writes it, because readers do not lock mu
 				s.Version = version
 			}
 			return nil
@@ -210,8 +209,8 @@ func (s *Server) start() error {
 	}
 }
 
-// hello asks a server for its version, which must be of the kind.
-func hello(kind string, config *mysql.Config) (version string, err error) {
+// versionOf returns the version of a running server, or an error if it is of another kind.
+func versionOf(kind string, config *mysql.Config) (version string, err error) {
 	connector, err := mysql.NewConnector(config)
 	if err != nil {
 		return "", err
@@ -224,32 +223,33 @@ func hello(kind string, config *mysql.Config) (version string, err error) {
 		return "", err
 	}
 	if product, _, _ := strings.Cut(kind, "-"); kindOf(version) != product {
-		return "", fmt.Errorf("mysqltest: the server is not %s, it is %s", kind, version)
+		return "", fmt.Errorf("mysqltest: the server is not %s, but %s", kind, version)
 	}
 	return version, nil
 }
 
-// argv is the server's command line.
+// argv returns the server's command line.
 func (s *Server) argv() []string {
 	_, port, _ := net.SplitHostPort(s.Addr())
-	var strict []string
+	var strict []string // flags that managed servers often have
 	if s.Kind == "mysql" {
-		strict = []string{"--sql-require-primary-key=ON"} // as managed servers have it
+		strict = []string{"--sql-require-primary-key=ON"}
 	}
 	return slices.Concat(s.program.argv, s.program.flags(), strict, s.tlsFlags(), []string{
 		"--datadir=" + filepath.Join(s.dir, "data"),
 		"--socket=" + s.Socket(),
-		"--tmpdir=" + s.dir, // in one that it shares, a MariaDB that starts deletes the others' files
+		"--tmpdir=" + s.dir, // its own: when MariaDB starts, it deletes temporary files of other servers in the same directory
 		"--bind-address=127.0.0.1",
 		"--port=" + port,
 	}, s.allFlags())
 }
 
-// flags are those that initialisation and start have in common: a small server without a binary log.
+// flags returns the flags for both initialisation and start. They make the server small, without a binary
+// log.
 func (p *program) flags() []string {
-	// The suite's pools, many at a time, want more connections than the default of 151.
-	// With a buffer pool of 16 MB, statements that need a page waited for up to 0.9 s on MariaDB, and
-	// 0.5 s on MySQL, while four connections created and dropped databases.
+	// The pools of tests that run in parallel need more connections than the default of 151. With a
+	// buffer pool of 16 MB, statements that needed a page waited for up to 0.9 s on MariaDB, and 0.5 s
+	// on MySQL, while four connections created and dropped databases.
 	flags := []string{"--max-connections=1000", "--skip-log-bin", "--performance-schema=OFF", "--innodb-buffer-pool-size=64M"}
 	if p.kind == "mysql" {
 		flags = append(flags, "--innodb-redo-log-capacity=32M", "--mysqlx=OFF", "--secure-file-priv=NULL")
@@ -257,31 +257,31 @@ func (p *program) flags() []string {
 		flags = append(flags, "--innodb-log-file-size=32M")
 	}
 	if os.Getuid() == 0 {
-		flags = append(flags, "--user=root") // else it refuses to run
+		flags = append(flags, "--user=root") // otherwise the server refuses to run as root
 	}
 	return flags
 }
 
-// Addr is the server's TCP address.
+// Addr returns the server's TCP address.
 func (s *Server) Addr() string { return s.config.Addr }
 
-// Socket is the path of the server's socket, "" if the server is not ours.
+// Socket returns the path of the server's socket, or "" if the environment names the server.
 func (s *Server) Socket() string {
 	if s.program == nil {
 		return ""
 	}
-	return filepath.Join(s.dir, "socket") // a socket's path may have 107 characters
+	return filepath.Join(s.dir, "socket") // at most 107 characters are allowed
 }
 
-// PID is the process id of the server, 0 if it does not run or is not ours.
+// PID returns the process id of the server, or 0 if it is not running or the environment names it.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pid
 }
 
-// DSN is a data source name for the driver: the database may be "", as may
-// params, which is like "parseTime=true&loc=UTC".
+// DSN returns a data source name for the driver. The database may be "", as may params, which have the
+// form "parseTime=true&loc=UTC".
 func (s *Server) DSN(dbname, params string) string {
 	config := s.config.Clone()
 	config.DBName = dbname
@@ -307,8 +307,8 @@ func (s *Server) Kill() error {
 	return nil
 }
 
-// Restart kills the server if it runs, starts it with the same address and
-// files, and returns when it answers.
+// Restart kills the server if it is running, starts it with the same address and files, and returns when
+// it accepts queries.
 func (s *Server) Restart() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -330,7 +330,7 @@ func (s *Server) check() error {
 	return nil
 }
 
-// Stop ends the server for good and removes its directory. A second call does nothing.
+// Stop ends the server and removes its directory. It cannot be restarted. A second call does nothing.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -342,7 +342,7 @@ func (s *Server) Stop() {
 	s.stopped = true
 }
 
-// Log is the end of the server's error log, "" if the server is not ours or was stopped.
+// Log returns the end of the server's error log, or "" if the server was stopped or the environment names it.
 func (s *Server) Log() string {
 	const tail = 4096
 	if s.program == nil {

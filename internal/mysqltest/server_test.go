@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	Main(m)
 }
 
-// helper starts a server, tells where it is, and waits to be killed.
+// helper starts a server, prints its address and directory, and waits to be killed.
 func helper(kind string) {
 	s, err := Start(kind)
 	if err != nil {
@@ -53,7 +53,7 @@ func eachKind(t *testing.T, test func(t *testing.T, kind string)) {
 	}
 }
 
-// open returns a database of the test's own.
+// open returns a pool of connections to a new database.
 func open(t *testing.T, s *Server) *sql.DB {
 	db, err := sql.Open("mysql", s.DSN(NewDatabase(t, s), "parseTime=true&loc=UTC"))
 	require.NoError(t, err)
@@ -78,8 +78,7 @@ func TestShared(t *testing.T) {
 	})
 }
 
-// The oldest versions that the library promises to work with; a newer server
-// than expected is welcome, another product is not.
+// A server is not older than the oldest version that the library supports.
 func TestVersion(t *testing.T) {
 	eachKind(t, func(t *testing.T, kind string) {
 		var major, minor int
@@ -90,7 +89,7 @@ func TestVersion(t *testing.T) {
 	})
 }
 
-// MariaDB 11.8 is a kind by itself, or stands for MariaDB, if the environment says so.
+// MariaDB 11.8 is a separate kind. If the environment says so, it is also the server of kind mariadb.
 func TestMariaDB118(t *testing.T) {
 	if err := Find(MariaDB118); err != nil {
 		t.Skip("NOT TESTED: ", err)
@@ -128,7 +127,7 @@ func TestFlags(t *testing.T) {
 	})
 }
 
-// Flags come from the environment too, and may be for one kind.
+// Flags may also come from the environment, and may be for one kind only.
 func TestOptions(t *testing.T) {
 	t.Setenv(optionsVariable, "--max-connections=77 mysql:--wait-timeout=78 mariadb:--wait-timeout=79")
 	for kind, wait := range map[string]int{"mysql": 78, "mariadb": 79} {
@@ -179,7 +178,7 @@ func TestKillAndRestart(t *testing.T) {
 		require.Error(t, s.Pause(), "there is nothing to pause")
 		require.NoError(t, s.Kill(), "killed twice")
 
-		for range 2 { // the second time, Restart itself kills
+		for range 2 { // the second time, Restart itself kills the server
 			require.NoError(t, s.Restart())
 			require.Equal(t, addr, s.Addr())
 			var id int
@@ -220,7 +219,7 @@ func TestPause(t *testing.T) {
 		require.NoError(t, db.Ping())
 
 		require.NoError(t, s.Pause())
-		s.Stop() // also a server that stands still
+		s.Stop() // works for a paused server, too
 		require.NoDirExists(t, s.dir)
 	})
 }
@@ -248,7 +247,7 @@ func TestStartFails(t *testing.T) {
 			t.Skip("starts no server")
 		}
 		_, err := Start(kind, "--no-such-flag")
-		require.ErrorContains(t, err, "no-such-flag", "the log is told")
+		require.ErrorContains(t, err, "no-such-flag", "the error contains the log")
 	})
 }
 
@@ -287,7 +286,7 @@ func TestNothingFound(t *testing.T) {
 	require.ErrorContains(t, err, "make integration")
 }
 
-// A server ends with the process that started it, however that ends.
+// A server ends when the process that started it ends, however that happens.
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]struct {
@@ -318,7 +317,7 @@ func TestGuard(t *testing.T) {
 				require.NoError(t, err)
 				conn.Close()
 
-				require.NoError(t, syscall.Kill(-cmd.Process.Pid, end.signal)) // as ^C does, to all of its group
+				require.NoError(t, syscall.Kill(-cmd.Process.Pid, end.signal)) // to its whole process group, as ^C does
 				require.Error(t, cmd.Wait())
 				require.Eventually(t, func() bool {
 					_, err := os.Stat(dir)
@@ -330,7 +329,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// requireRefused requires that nobody serves an address any more.
+// requireRefused requires that connections to an address are refused.
 func requireRefused(t *testing.T, addr string) {
 	require.Eventually(t, func() bool {
 		conn, err := net.Dial("tcp", addr)

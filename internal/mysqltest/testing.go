@@ -11,20 +11,20 @@ import (
 	"time"
 )
 
-// shared holds the outcome of the one start of each kind.
+// shared has the servers that Shared has started.
 var shared struct {
-	mu     sync.Mutex // held during a start
-	starts map[string]start
+	mu     sync.Mutex       // guards starts; held while a server starts
+	starts map[string]start // by kind
 }
 
+// A start is the result of starting a server.
 type start struct {
 	server *Server
 	err    error
 }
 
-// Shared returns the server of a kind that the tests of a process have in
-// common, and starts it at the first call. It fails the test if it cannot, and skips
-// it under go test -short.
+// Shared returns the server of a kind that all tests of the process share, and starts it at the first
+// call. If that fails, the test fails. With go test -short, the test is skipped.
 func Shared(tb testing.TB, kind string) *Server {
 	tb.Helper()
 	skipIfShort(tb)
@@ -44,7 +44,7 @@ func Shared(tb testing.TB, kind string) *Server {
 	return s.server
 }
 
-// StopShared stops the servers that Shared started. It is for TestMain, after the tests.
+// StopShared stops the servers that Shared has started. TestMain calls it after the tests.
 func StopShared() {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
@@ -56,15 +56,15 @@ func StopShared() {
 	shared.starts = nil
 }
 
-// Main runs the tests of a package that uses Shared, as its TestMain.
+// Main runs the tests of a package that uses Shared. Its TestMain calls it.
 func Main(m *testing.M) {
 	code := m.Run()
 	StopShared()
 	os.Exit(code)
 }
 
-// Open returns a pool on a database of its own, and its DSN; both are for the
-// test alone and end with it.
+// Open creates a database for the test, and returns a pool of connections to it and its DSN. At the
+// test's end, it closes the pool and drops the database.
 func Open(tb testing.TB, kind string) (db *sql.DB, dsn string) {
 	tb.Helper()
 	s := Shared(tb, kind)
@@ -77,8 +77,8 @@ func Open(tb testing.TB, kind string) (db *sql.DB, dsn string) {
 	return db, dsn
 }
 
-// Example stands for the test in an example, which has its server even under go test
-// -short. What is made for it lasts as long as the server.
+// Example is the testing.TB of an example, which has no test. It uses a server even with go test -short,
+// and its databases are not dropped.
 type Example struct{ testing.TB }
 
 func (Example) Helper()           {}
@@ -86,9 +86,8 @@ func (Example) Cleanup(func())    {}
 func (Example) Skip(...any)       {}
 func (Example) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 
-// New starts a server for one test alone and stops it at the test's end. When
-// the environment names the server to be used, there is none to be killed or
-// paused, and the test is skipped.
+// New starts a server for one test, and stops it at the test's end. It skips the test if the environment
+// names the server to use, because that must not be killed or paused.
 func New(tb testing.TB, kind string, flags ...string) *Server {
 	tb.Helper()
 	s := &Server{Kind: kind, flags: flags}
@@ -96,7 +95,7 @@ func New(tb testing.TB, kind string, flags ...string) *Server {
 	return s
 }
 
-// skipIfShort skips a test that needs a server: go test -short is for those that need none.
+// skipIfShort skips a test with go test -short, which runs only tests that need no server.
 func skipIfShort(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() {
@@ -104,7 +103,7 @@ func skipIfShort(tb testing.TB) {
 	}
 }
 
-// launchFor makes s a running server for one test.
+// launchFor starts the server for one test, and stops it at the test's end.
 func (s *Server) launchFor(tb testing.TB) {
 	tb.Helper()
 	skipIfShort(tb)
@@ -122,7 +121,7 @@ func (s *Server) launchFor(tb testing.TB) {
 	})
 }
 
-// NewDatabase creates a database for the test and drops it at the test's end.
+// NewDatabase creates a database for the test, and drops it at the test's end.
 func NewDatabase(tb testing.TB, s *Server) (dbname string) {
 	tb.Helper()
 	dbname = fmt.Sprintf("mysqllock_test_%08x", rand.Uint32())
@@ -130,18 +129,18 @@ func NewDatabase(tb testing.TB, s *Server) (dbname string) {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		if err := s.exec("DROP DATABASE " + dbname); err != nil && s.runs() {
-			tb.Errorf("mysqltest: drop the test's database: %v", err)
+		if err := s.exec("DROP DATABASE " + dbname); err != nil && s.running() {
+			tb.Errorf("mysqltest: drop the database of the test: %v", err)
 		}
 	})
 	return dbname
 }
 
-// exec executes a statement on a connection of its own.
+// exec executes a statement on a new connection.
 func (s *Server) exec(statement string) error {
 	params := ""
 	if kindOf(s.Version) == "mariadb" {
-		params = "max_statement_time=0" // the server may have a limit, and DROP DATABASE waits for what the test left
+		params = "max_statement_time=0" // DROP DATABASE may wait for transactions of the test for longer than the server's limit
 	}
 	db, err := sql.Open("mysql", s.DSN("", params))
 	if err != nil {
@@ -154,8 +153,8 @@ func (s *Server) exec(statement string) error {
 	return err
 }
 
-// runs reports whether the server is thought to run.
-func (s *Server) runs() bool {
+// running reports whether the server is running, as far as this process knows.
+func (s *Server) running() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.program == nil || s.pid != 0
