@@ -86,7 +86,7 @@ func (b *batch) probe() (again time.Duration) {
 // undo releases whatever the batch has acquired or may have acquired, and leaves the queues.
 func (b *batch) undo() {
 	if b.err == nil {
-		b.l.releaseLater(b.grant.Unwanted, b.req.Lease, false)
+		b.l.releaseUnused(b.grant.Unwanted, b.req.Lease)
 		b.giveBack(0)
 		return
 	}
@@ -102,7 +102,7 @@ func (b *batch) undo() {
 // giveBack releases the names that were granted, from the i-th on, and leaves their queues.
 func (b *batch) giveBack(i int) {
 	unused := b.req.Claims(b.grant.Granted)[i:]
-	b.l.releaseLater(unused, b.req.Lease, false)
+	b.l.releaseUnused(unused, b.req.Lease)
 	for range unused {
 		b.l.repo.HoldEnded()
 	}
@@ -116,8 +116,24 @@ func (b *batch) leave(i int) {
 	}
 }
 
-// releaseLater releases rows in the background, which no hold uses. mayBeGranted means that they may
-// yet be granted.
+// releaseUnused releases granted rows that no hold uses, so that they are free when the call returns. What
+// the database does not confirm in time is released in the background.
+func (l *Locker) releaseUnused(claims []store.Claim, lease time.Duration) {
+	if len(claims) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), confirmTimeout)
+	defer cancel()
+	freed, next, err := l.repo.ReleaseAll(ctx, claims)
+	if freed > 0 {
+		l.waker.Freed(store.Names(claims), next)
+	}
+	if err != nil || freed < int64(len(claims)) {
+		l.releaseLater(claims, lease, false)
+	}
+}
+
+// releaseLater releases rows in the background. mayBeGranted means that they may yet be granted.
 func (l *Locker) releaseLater(claims []store.Claim, lease time.Duration, mayBeGranted bool) {
 	for _, c := range claims {
 		l.releaser.Add(c, lease, mayBeGranted, time.Now())

@@ -330,7 +330,7 @@ func (c *setCall) beginHolds(b *batch) error {
 		}
 		return nil
 	}
-	l.releaseLater(b.grant.Unwanted, b.req.Lease, false)
+	l.releaseUnused(b.grant.Unwanted, b.req.Lease)
 	for i, claim := range b.req.Claims(b.grant.Granted) {
 		one := b.calls[i]
 		one.observed = c.observe(one.name)
