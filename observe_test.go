@@ -425,7 +425,7 @@ func TestLogTable(t *testing.T) {
 	below, err := filepath.Glob("internal/*/*.go")
 	require.NoError(t, err)
 	files = append(files, below...)
-	call := regexp.MustCompile(`log\.(Debug|Info|Warn|Error|Log)\(.*?"mysqllock: ([^"]+)", (.*)\)\n`)
+	call := regexp.MustCompile(`[lL]og\.(Debug|Info|Warn|Error|Log)\(.*?"mysqllock: ([^"]+)", (.*)\)\n`)
 	written := map[string]string{}
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
@@ -434,7 +434,7 @@ func TestLogTable(t *testing.T) {
 		source, err := os.ReadFile(file)
 		require.NoError(t, err)
 		calls := call.FindAllStringSubmatch(string(source), -1)
-		require.Len(t, calls, len(regexp.MustCompile(`\blog\.(Debug|Info|Warn|Error|Log)\(`).FindAllString(string(source), -1)), file)
+		require.Len(t, calls, len(regexp.MustCompile(`\b[lL]og\.(Debug|Info|Warn|Error|Log)\(`).FindAllString(string(source), -1)), file)
 		for _, m := range calls {
 			var keys []string
 			for _, key := range regexp.MustCompile(`"(\w+)", `).FindAllStringSubmatch(m[3], -1) {
