@@ -38,7 +38,7 @@ func (t *testRun) runCycle(ctx context.Context, kind string) error {
 	if kind == calm {
 		sleep(ctx, time.Second)
 		killServer(ctx, r, t)
-		t.recordFault(faults[0].name, 0)
+		t.recordFault("server killed and restarted", 0)
 		t.overloaded = overloaded(ctx, t.served+time.Second)
 	} else {
 		t.injectFaults(ctx, r, kind)
@@ -95,11 +95,14 @@ func (t *testRun) beginCycle(kind string) {
 	t.events, t.drained, t.closed, t.restarts = nil, map[string]bool{}, map[string]bool{}, nil
 	t.beginOrder = order{
 		Do: "begin", Names: t.names, Calm: kind == calm,
-		Pool: []int{4, 5, 8, 12}[t.random.IntN(4)], Lease: time.Second << t.random.IntN(3),
+		Pool: []int{4, 5, 8, 12, largePool}[t.random.IntN(5)], Lease: time.Second << t.random.IntN(3),
+	}
+	if t.beginOrder.Pool == largePool {
+		t.beginOrder.Lease = 4 * time.Second // so that releases grant locks to waiting processes
 	}
 	switch kind {
 	case calm:
-		t.beginOrder.Pool = 2 * clientsPerWorker
+		t.beginOrder.Pool = largePool
 	case queued:
 		t.beginOrder.Pool, t.beginOrder.KeepLocker = queuedPool, true
 	}

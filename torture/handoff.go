@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -19,30 +20,59 @@ var handoffFaults = []fault{
 	{"half of the rows locked", "rows", lockRows, 3 * time.Second},
 }
 
-// killGrantee stops a worker, so that it cannot learn of a grant, and kills it when a release has
-// granted it a lock. It kills the worker in any case.
+// killGrantee stops a worker to which the next release of a lock would grant it, so that it cannot
+// learn of the grant, and kills it when a release has granted it a lock. Once it has stopped a worker,
+// it kills it in any case.
 func killGrantee(ctx context.Context, r *rand.Rand, t *testRun) bool {
-	w := t.workers[r.IntN(len(t.workers))]
+	w := t.awaitDirectHead(ctx)
+	if w == nil {
+		return false
+	}
 	p := w.process.Load()
 	from := now()
 	if p.cmd.Process.Signal(syscall.SIGSTOP) != nil {
 		return false
 	}
+	known, err := t.grantsTo(ctx, p)
 	granted := false
-	for !granted && ctx.Err() == nil {
-		locks, err := t.locker.List(ctx)
-		if err != nil {
-			break
-		}
-		for _, lock := range locks {
-			grantedByRelease := strings.Contains(lock.Owner, "=")
-			granted = granted || grantedByRelease && workerOf(lock.Holder) == p.name
-		}
+	for !granted && err == nil {
 		sleep(ctx, 2*time.Millisecond)
+		var grants []string
+		grants, err = t.grantsTo(ctx, p)
+		granted = slices.ContainsFunc(grants, func(owner string) bool { return !slices.Contains(known, owner) })
 	}
 	p.kill()
 	t.record(event{Kind: "stall", Holder: p.name, Call: from, Ret: now().add(20 * time.Millisecond)})
 	return t.replace(w, p) && granted
+}
+
+// awaitDirectHead waits until a worker is the head of a wait queue under an id that accepts grants by
+// releases, and returns its slot. It returns nil if ctx ends before.
+func (t *testRun) awaitDirectHead(ctx context.Context) *workerSlot {
+	for ctx.Err() == nil {
+		var holder string // of the session of the process
+		err := t.db.QueryRowContext(ctx, `SELECT p.holder FROM mysqllock AS l
+			JOIN mysqllock AS p ON p.name = CONCAT(x'00', IF(l.waiters < '8', '5', '6'), SUBSTRING(l.waiters, 2, 18))
+			WHERE l.waiters >= '7' LIMIT 1`).Scan(&holder)
+		for _, w := range t.workers {
+			if err == nil && w.process.Load().name == workerOf(holder) {
+				return w
+			}
+		}
+		sleep(ctx, 2*time.Millisecond)
+	}
+	return nil
+}
+
+// grantsTo returns the owner ids of the locks that releases have granted to a worker.
+func (t *testRun) grantsTo(ctx context.Context, p *process) (owners []string, err error) {
+	locks, err := t.locker.List(ctx)
+	for _, lock := range locks {
+		if strings.Contains(lock.Owner, "=") && workerOf(lock.Holder) == p.name {
+			owners = append(owners, lock.Owner)
+		}
+	}
+	return owners, err
 }
 
 // killReleaser waits until a worker signals another process by KILL QUERY, drops the signal, and

@@ -57,6 +57,10 @@ const (
 	jobVariable          = "MYSQLLOCK_TORTURE_JOB"
 	clientsPerWorker     = 16 // goroutines that run operations of all kinds
 	fastClientsPerWorker = 2  // goroutines that acquire and release, with short pauses
+
+	// largePool is a pool in which a connection can be spared for listening, most of the time. Only a
+	// process that listens is granted locks by the releases of others.
+	largePool = 2 * clientsPerWorker
 )
 
 // workerOf returns the worker that has a Locker's identity.
