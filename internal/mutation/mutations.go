@@ -484,14 +484,24 @@ var general = []mutation{
 		"TestKilledStatement",
 	},
 	{
+		"a release is retried while the server is read-only", "internal/undo/release.go",
+		" || store.Demoted(err)", "",
+		"TestReleaseDuringASwitchover",
+	},
+	{
 		"a background release repeats separately the rows that a batch skips", "internal/undo/undo.go",
 		"if skipped, err := r.release(r.group.Ctx, part); err == nil {", "if skipped, err := r.release(r.group.Ctx, part); false && err == nil {",
 		"TestKilledStatement",
 	},
 	{
 		"a read prolongs no trust", "internal/lease/renew.go",
-		"case len(o.kept)+len(o.longer) == count:", "case true:",
+		"case len(o.kept)+len(o.longer) == count &&", "case true ||",
 		"TestUncommittedRenewal",
+	},
+	{
+		"a renewal that may have counted an ended lease binds no row that expires later", "internal/lease/renew.go",
+		" || !o.ended)", " || true)",
+		"TestLeaseOfALockedRowIsNotBound",
 	},
 	{
 		"an uncommitted change of owner is no loss", "internal/store/sql/read_committed.sql",
