@@ -605,7 +605,7 @@ var general = []mutation{
 	},
 	{
 		"a first grant that waits keeps its connection", "internal/store/acquire.go",
-		"own, cancel := context.WithTimeout(s.lifetime, s.firstGrantTimeout())\n\tbegan := time.Now()\n\tdead", "own, cancel := context.WithCancel(ctx)\n\tbegan := time.Now()\n\tdead",
+		"own, cancel := context.WithTimeout(s.lifetime, s.firstGrantTimeout())\n\tbegan := time.Now()\n\tvar dead", "own, cancel := context.WithCancel(ctx)\n\tbegan := time.Now()\n\tvar dead",
 		"TestFirstGrantsBehindLockedRows",
 	},
 	{
@@ -620,7 +620,7 @@ var general = []mutation{
 	},
 	{
 		"a first grant on a dead connection gives up its slot", "internal/store/acquire.go",
-		"if missed < 2 {", "if missed < 1000 {",
+		"missed < 2;", "missed < 1000;",
 		"TestFirstGrantOnADeadConnection",
 	},
 	{
