@@ -629,6 +629,11 @@ var general = []mutation{
 		"TestFirstGrantPassesItsSlotOn",
 	},
 	{
+		"a slot that is freed twice frees no other's", "internal/store/waiting.go",
+		"\tif !ok {\n\t\treturn\n\t}\n\tdelete(w.rows, name)", "\tif !ok {\n\t}\n\tdelete(w.rows, name)",
+		"TestSlotIsFreedOnce",
+	},
+	{
 		"a session that has expired stays dead", "internal/store/sql/fragments/alive.sql",
 		" AND expires_at > {>now}", "",
 		"TestDeadSessionStaysDead",

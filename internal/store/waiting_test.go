@@ -232,3 +232,14 @@ func TestFirstGrantPassesItsSlotOn(t *testing.T) {
 		require.True(t, <-entered)
 	})
 }
+
+// A slot that is freed twice frees no slot of another class.
+func TestSlotIsFreedOnce(t *testing.T) {
+	var w rowWaits
+	require.True(t, w.enter(acquireWaits, "x", 1))
+	require.True(t, w.enter(holdWaits, "y", 1))
+	w.leave("y")
+	w.leave("y")
+	require.False(t, w.enter(acquireWaits, "z", 1))
+	require.True(t, w.enter(holdWaits, "y", 1))
+}
