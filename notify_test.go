@@ -15,6 +15,7 @@ import (
 	"github.com/mysqllock/mysqllock/internal/outage"
 	"github.com/mysqllock/mysqllock/internal/store"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 )
 
@@ -1079,6 +1080,34 @@ func TestCloseDrainsReleasesOfLockedRows(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// During a switchover, the server refuses all writes until the pool has connections to the new primary.
+// Close and the Unlock of a set wait for that.
+func TestReleaseDuringASwitchover(t *testing.T) {
+	for name, err := range map[string]error{
+		"option":    &mysql.MySQLError{Number: 1290, Message: "The server is running with the --read-only option"},
+		"mode":      &mysql.MySQLError{Number: 1836, Message: "Running in read-only mode"},
+		"read-only": store.ErrDemoted,
+	} {
+		for op, release := range map[string]func(l *Locker, s *LockSet) error{
+			"Close":  func(l *Locker, _ *LockSet) error { return l.Close() },
+			"Unlock": func(_ *Locker, s *LockSet) error { return s.Unlock() },
+		} {
+			t.Run(name+"/"+op, func(t *testing.T) {
+				inBubble(t, func(t *testing.T, f *fakeRepo) {
+					l := f.locker()
+					s, tryErr := l.TryLockAll(bg, []string{"x", "y"}, 0, AutoRenew)
+					require.NoError(t, tryErr)
+					f.meet(fails(err), "releaseAll")
+					time.AfterFunc(500*ms, func() { f.meet(none, "releaseAll") })
+					require.NoError(t, release(l, s))
+					require.Equal(t, 630*ms, f.now())
+					require.Zero(t, f.left("x")+f.left("y"))
+				})
+			})
+		}
 	}
 }
 

@@ -231,8 +231,9 @@ func (d *Watchdog) renewBatch(b batch) {
 	switch {
 	case b.length == 0:
 		d.renewed(b, o.kept)
-	case len(o.kept)+len(o.longer) == count:
-		// The statement counted exactly these, so it has renewed them.
+	case len(o.kept)+len(o.longer) == count && (len(o.longer) == 0 || !o.ended):
+		// The statement counted exactly these, so it has renewed them. But if a lease has ended since, it
+		// may have counted that one instead of one in longer, whose row does not show the renewal.
 		d.extendedAll(b, append(o.kept, o.longer...), sent)
 	default:
 		// The read may have seen an uncommitted change, or the write of another statement. Only
@@ -270,6 +271,7 @@ type outcome struct {
 	kept    []*Lease // renewed by the statement, or by another one at the same time; or only read
 	longer  []*Lease // unchanged by the statement, because the row expires later anyway
 	skipped []*Lease // not renewed, because the row was locked
+	ended   bool     // some of the leases have ended, or are in gone
 }
 
 // classify compares rows, which were read at looked, with a renewal that was sent at sent.
@@ -279,9 +281,11 @@ func (d *Watchdog) classify(b batch, sent time.Time, rows map[string]store.Row, 
 	for _, ls := range b.leases {
 		r, ok := rows[ls.Claim.Name]
 		if ls.ended {
+			o.ended = true
 			continue
 		}
 		if !ok || r.Owner != ls.Claim.Owner {
+			o.ended = true
 			o.gone = append(o.gone, ls)
 			continue
 		}

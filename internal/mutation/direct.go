@@ -127,4 +127,14 @@ var directHandoffs = []mutation{
 		"w.signaller.drain()", "",
 		"TestCloseLeavesALockedWaitQueue",
 	},
+	{
+		"a process that closes leaves the wait queues before it publishes", "internal/wake/wake.go",
+		"\tw.signaller.drain()", "\tw.publisher.drain()\n\tw.signaller.drain()",
+		"TestCloseLeavesBeforeItPublishes",
+	},
+	{
+		"the release of a grant that no hold uses leaves the reserved connection to others", "internal/wake/signaller.go",
+		"store.NotHeld(s.sending)", "s.sending",
+		"TestGrantIsGivenBackBesideTheReservedConnection",
+	},
 }

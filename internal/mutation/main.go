@@ -102,7 +102,7 @@ func (m mutation) pattern() string {
 }
 
 // packagesWithTests are the packages whose tests a mutation may name.
-var packagesWithTests = []string{".", "./internal/store", "./internal/queue", "./internal/wake", "./internal/undo"}
+var packagesWithTests = []string{".", "./internal/store", "./internal/queue", "./internal/wake", "./internal/undo", "./internal/lease"}
 
 var testName = regexp.MustCompile(`\bTest\w+`)
 

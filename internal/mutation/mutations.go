@@ -484,14 +484,24 @@ var general = []mutation{
 		"TestKilledStatement",
 	},
 	{
+		"a release is retried while the server is read-only", "internal/undo/release.go",
+		" || store.Demoted(err)", "",
+		"TestReleaseDuringASwitchover",
+	},
+	{
 		"a background release repeats separately the rows that a batch skips", "internal/undo/undo.go",
 		"if skipped, err := r.release(r.group.Ctx, part); err == nil {", "if skipped, err := r.release(r.group.Ctx, part); false && err == nil {",
 		"TestKilledStatement",
 	},
 	{
 		"a read prolongs no trust", "internal/lease/renew.go",
-		"case len(o.kept)+len(o.longer) == count:", "case true:",
+		"case len(o.kept)+len(o.longer) == count &&", "case true ||",
 		"TestUncommittedRenewal",
+	},
+	{
+		"a renewal that may have counted an ended lease binds no row that expires later", "internal/lease/renew.go",
+		" || !o.ended)", " || true)",
+		"TestLeaseOfALockedRowIsNotBound",
 	},
 	{
 		"an uncommitted change of owner is no loss", "internal/store/sql/read_committed.sql",
@@ -595,7 +605,7 @@ var general = []mutation{
 	},
 	{
 		"a first grant that waits keeps its connection", "internal/store/acquire.go",
-		"own, cancel := context.WithTimeout(s.lifetime, s.firstGrantTimeout())\n\tbegan := time.Now()\n\tdead", "own, cancel := context.WithCancel(ctx)\n\tbegan := time.Now()\n\tdead",
+		"own, cancel := context.WithTimeout(s.lifetime, s.firstGrantTimeout())\n\tbegan := time.Now()\n\tvar dead", "own, cancel := context.WithCancel(ctx)\n\tbegan := time.Now()\n\tvar dead",
 		"TestFirstGrantsBehindLockedRows",
 	},
 	{
@@ -610,13 +620,18 @@ var general = []mutation{
 	},
 	{
 		"a first grant on a dead connection gives up its slot", "internal/store/acquire.go",
-		"if missed < 2 {", "if missed < 1000 {",
+		"missed < 2;", "missed < 1000;",
 		"TestFirstGrantOnADeadConnection",
 	},
 	{
 		"a first grant that does not use its slot gives it to the next", "internal/store/waiting.go",
 		"\t\t\tif taken {\n\t\t\t\tw.wakeNext()", "\t\t\tif taken && name == \"\" {\n\t\t\t\tw.wakeNext()",
 		"TestFirstGrantPassesItsSlotOn",
+	},
+	{
+		"a slot that is freed twice frees no other's", "internal/store/waiting.go",
+		"\tif !ok {\n\t\treturn\n\t}\n\tdelete(w.rows, name)", "\tif !ok {\n\t}\n\tdelete(w.rows, name)",
+		"TestSlotIsFreedOnce",
 	},
 	{
 		"a session that has expired stays dead", "internal/store/sql/fragments/alive.sql",

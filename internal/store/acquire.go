@@ -334,6 +334,8 @@ func (s *Store) firstGrant(ctx context.Context, name string, claims []Claim, cmd
 		switch {
 		case granted:
 			s.holdsBegan(len(claims))
+		case isToken(r.answer) && len(claims) == 1: // by a statement that does not skip the row if another one has it locked
+			_, err = s.exec(ctx, conn, s.releaseCommand(claims[0]))
 		case isToken(r.answer):
 			_, err = s.exec(ctx, conn, s.releaseAllCommand(claims))
 		}
@@ -364,8 +366,18 @@ func (s *Store) runFirst(ctx context.Context, name, owner string, fn func(contex
 	}
 	own, cancel := context.WithTimeout(s.lifetime, s.firstGrantTimeout())
 	began := time.Now()
-	dead := s.cancelIfDead(own, cancel, owner)
-	return s.detach(ctx, own, cancel, false, fn, func(sent bool, err error) {
+	var dead atomic.Bool
+	return s.detach(ctx, own, cancel, false, func(ctx context.Context, conn *sqlx.Conn) (reply, error) {
+		executing, stop := context.WithCancel(own)
+		defer stop()
+		s.detached.Go(func() {
+			if s.findsDead(executing, owner) {
+				dead.Store(true)
+				cancel()
+			}
+		})
+		return fn(ctx, conn)
+	}, func(sent bool, err error) {
 		if sent && isTimeout(err) && !dead.Load() {
 			s.leaveAfter(name, began, owner)
 		} else {
@@ -374,7 +386,7 @@ func (s *Store) runFirst(ctx context.Context, name, owner string, fn func(contex
 	})
 }
 
-// firstGrantTimeout limits a first grant. A pool of one connection has no other one on which cancelIfDead
+// firstGrantTimeout limits a first grant. A pool of one connection has no other one on which findsDead
 // could find out that it is dead.
 func (s *Store) firstGrantTimeout() time.Duration {
 	if s.db.Stats().MaxOpenConnections == 1 {
@@ -383,28 +395,24 @@ func (s *Store) firstGrantTimeout() time.Duration {
 	return LockWaitTimeout
 }
 
-// cancelIfDead checks until own ends whether the server executes the statement of owner. If two
-// successive checks do not find it, the connection is dead: cancelIfDead sets dead and calls cancel.
-func (s *Store) cancelIfDead(own context.Context, cancel context.CancelFunc, owner string) (dead *atomic.Bool) {
-	dead = new(atomic.Bool)
-	missed := 0
-	background.AfterFunc(waitCheckInterval, func() time.Duration {
-		if own.Err() != nil {
-			return 0
+// findsDead checks, until ctx ends, whether the server executes the statement of owner, which was sent.
+// If two successive checks do not find it, the connection is dead, and findsDead returns true.
+func (s *Store) findsDead(ctx context.Context, owner string) bool {
+	ticker := time.NewTicker(waitCheckInterval)
+	defer ticker.Stop()
+	for missed := 0; missed < 2; {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-ticker.C:
 		}
-		if executes, err := s.executes(own, owner); err != nil || executes {
+		if executes, err := s.executes(ctx, owner); err != nil || executes {
 			missed = 0
 		} else {
 			missed++
 		}
-		if missed < 2 {
-			return waitCheckInterval
-		}
-		dead.Store(true)
-		cancel()
-		return 0
-	})
-	return dead
+	}
+	return ctx.Err() == nil
 }
 
 // leaveAfter frees the slot of a first grant that was cut off, for example in a pool of one connection, when the

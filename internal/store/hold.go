@@ -276,10 +276,11 @@ func (s *Store) Owned(ctx context.Context, cs []Claim) (owned []Claim, err error
 // never if it returns true. The end of ctx ends the call, but not the statement.
 func (s *Store) Confirm(ctx context.Context, c Claim) (owned bool, sent time.Time, err error) {
 	own, cancel := WithRetryLimit(s.lifetime, min(s.onlyConnTimeout, 5*time.Second))
-	r, err := s.detach(ctx, own, cancel, true, func(ctx context.Context, conn *sqlx.Conn) (r reply, err error) {
+	r, err := s.detach(ctx, own, cancel, true, func(ctx context.Context, conn *sqlx.Conn) (reply, error) {
 		rows, sent, err := s.lookOn(ctx, conn, []string{c.Name})
-		if r.sent = sent; rows[c.Name].Owner == c.Owner {
-			r.rows = 1
+		r := reply{sent: sent}
+		if rows[c.Name].Owner == c.Owner {
+			r.rows = 1 // the number of rows that the claim owns
 		}
 		return r, err
 	}, func(bool, error) {})

@@ -105,10 +105,13 @@ func (w *rowWaits) wakeNext() {
 func (w *rowWaits) leave(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	class := w.rows[name].class
+	wait, ok := w.rows[name]
+	if !ok {
+		return
+	}
 	delete(w.rows, name)
-	w.count[class]--
-	if class == firstGrantWaits {
+	w.count[wait.class]--
+	if wait.class == firstGrantWaits {
 		w.wakeNext()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"io"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -106,6 +107,69 @@ func TestTimeLimitWhileThePoolIsInUse(t *testing.T) {
 	}
 }
 
+// executesNothing is a deadEnd whose server executes no statement of the owner that it is asked for.
+type executesNothing struct{ deadEnd }
+
+func (d *executesNothing) Connect(context.Context) (driver.Conn, error) { return d, nil }
+
+func (d *executesNothing) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
+	return new(falseRow), nil
+}
+
+// falseRow is one row with one column, which is false.
+type falseRow struct{ read bool }
+
+func (*falseRow) Columns() []string { return []string{"executes"} }
+func (*falseRow) Close() error      { return nil }
+
+func (r *falseRow) Next(values []driver.Value) error {
+	if r.read {
+		return io.EOF
+	}
+	values[0], r.read = int64(0), true
+	return nil
+}
+
+// A first grant that waits for a connection of the pool keeps its place there: the server does not
+// execute it, but its connection is not dead. The check of one that was sent ends with it.
+func TestFirstGrantWaitsForTheExhaustedPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := sql.OpenDB(new(executesNothing))
+		defer db.Close()
+		db.SetMaxOpenConns(2)
+		tbl, err := New(db, "", "mysqllock", "label", NewProcess(), 30*time.Second)
+		require.NoError(t, err)
+		tbl.sessionsChecked.Store(true)
+		tbl.held = 1
+		reserved, err := tbl.db.Connx(t.Context())
+		require.NoError(t, err)
+		tbl.reservedConn <- reserved
+		application, err := db.Conn(t.Context())
+		require.NoError(t, err)
+		time.AfterFunc(10*time.Second, func() { application.Close() })
+
+		began := time.Now()
+		_, err = tbl.runFirst(t.Context(), "x", "owner", func(ctx context.Context, _ *sqlx.Conn) (reply, error) {
+			select {
+			case <-ctx.Done():
+				return reply{}, ctx.Err()
+			case <-time.After(1500 * time.Millisecond):
+				return reply{}, nil
+			}
+		})
+		require.NoError(t, err)
+		require.Equal(t, 11500*time.Millisecond, time.Since(began))
+		_, err = tbl.runFirst(t.Context(), "x", "owner", func(ctx context.Context, _ *sqlx.Conn) (reply, error) {
+			<-ctx.Done()
+			return reply{}, ctx.Err()
+		})
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, 13500*time.Millisecond, time.Since(began))
+		tbl.HoldEnded()
+		tbl.Close()
+	})
+}
+
 // leaving is a deadEnd that knows whether its connection is back in the pool.
 type leaving struct {
 	deadEnd
@@ -167,4 +231,15 @@ func TestFirstGrantPassesItsSlotOn(t *testing.T) {
 		require.False(t, <-entered)
 		require.True(t, <-entered)
 	})
+}
+
+// A slot that is freed twice frees no slot of another class.
+func TestSlotIsFreedOnce(t *testing.T) {
+	var w rowWaits
+	require.True(t, w.enter(acquireWaits, "x", 1))
+	require.True(t, w.enter(holdWaits, "y", 1))
+	w.leave("y")
+	w.leave("y")
+	require.False(t, w.enter(acquireWaits, "z", 1))
+	require.True(t, w.enter(holdWaits, "y", 1))
 }

@@ -38,9 +38,10 @@ func ReleaseAll(ctx context.Context, repo Repository, claims []store.Claim, free
 	return r.released, r.unknown, err
 }
 
-// Drain stops the background goroutines, and sends all pending releases. After a transient error it
-// retries until ctx ends, because a transaction may have a row locked, or a connection may be dead. It
-// returns the name of an acquisition that may still be granted, or "".
+// Drain stops the background goroutines, and sends all pending releases. It retries until ctx ends
+// after a transient error, because a transaction may have a row locked, or a connection may be dead;
+// and while the server is read-only. It returns the name of an acquisition that may still be granted,
+// or "".
 func (r *Releaser) Drain(ctx context.Context) (mayBeGranted string, err error) {
 	r.group.Stop()
 	r.group.Wait()
@@ -57,7 +58,8 @@ func (r *Releaser) Drain(ctx context.Context) (mayBeGranted string, err error) {
 		case err == nil:
 			err = store.ErrRowLocked
 		}
-		if !store.Transient(err) || !pause.Wait(ctx) {
+		retry := store.Transient(err) || store.Demoted(err) // the next connection may lead to the new primary
+		if !retry || !pause.Wait(ctx) {
 			return "", fmt.Errorf("%d not released, the first %q: %w", r.Pending(), store.NameOf(cmp.Or(held, mayBeGranted)), err)
 		}
 	}

@@ -30,7 +30,7 @@ type poller struct {
 	watched  map[string]*watch
 	running  bool          // the goroutine run exists; it ends when nothing is watched
 	nextLook time.Time     // when run reads the rows next
-	interval time.Duration // between the look before that and nextLook
+	pause    time.Duration // between the look before that and nextLook
 	expiries int           // leases that have ended since lookAgain began; 0 if it does not run
 }
 
@@ -182,15 +182,15 @@ func (p *poller) stop() bool {
 // lookIn schedules the next look. Each further interval is twice as long, up to the configured one. The
 // caller holds mu.
 func (p *poller) lookIn(d time.Duration) {
-	p.interval = min(d, p.Interval)
-	p.nextLook = time.Now().Add(p.interval)
+	p.pause = min(d, p.Interval)
+	p.nextLook = time.Now().Add(p.pause)
 }
 
 // lookLater schedules the next look, when one is due now.
 func (p *poller) lookLater() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lookIn(2 * p.interval)
+	p.lookIn(2 * p.pause)
 }
 
 // listen waits for a signal.
@@ -241,7 +241,7 @@ func (p *poller) wake(wakeup store.Wakeup, granted []string) (unexplained bool) 
 	}
 	switch {
 	case wakeup.Signalled:
-		p.interval = p.Interval
+		p.pause = p.Interval
 		unexplained = len(p.watched) > 1 && len(granted) == 0
 		if len(p.watched) == 1 {
 			for name := range p.watched {

@@ -22,7 +22,7 @@ type publisher struct {
 	env
 	outbox     chan string // names to publish
 	subscribed sync.Once
-	lastWarned warned // about errors of Publish; used by the goroutine of serve
+	lastWarned warned // about errors of Publish; used by the goroutine of serve, and then by drain
 }
 
 // publish announces that names were released.
@@ -71,17 +71,21 @@ func (p *publisher) released(name string) {
 	p.queues.Wake(store.QueueName(store.Permit, name))
 }
 
-// serve publishes names until the group has stopped and outbox is empty.
+// serve publishes names until the group has stopped.
 func (p *publisher) serve() {
-	for {
+	for p.group.Ctx.Err() == nil {
 		select {
 		case name := <-p.outbox:
 			p.send(name)
 		case <-p.group.Ctx.Done():
-			if len(p.outbox) == 0 {
-				return
-			}
 		}
+	}
+}
+
+// drain publishes the names that are still in outbox after serve has ended.
+func (p *publisher) drain() {
+	for len(p.outbox) > 0 {
+		p.send(<-p.outbox)
 	}
 }
 

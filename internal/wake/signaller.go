@@ -347,7 +347,7 @@ func (s *signaller) removeFrom(names []string) (left []string, next store.Proces
 }
 
 // drainTimeout is how long Close tries again to leave the wait queues of locked rows.
-const drainTimeout = 300 * time.Millisecond
+const drainTimeout = 500 * time.Millisecond
 
 // drain removes this process from the wait queues that still list it, and gives back the rows that
 // were granted to it. The listener is closed, so no release grants it more.
@@ -385,9 +385,10 @@ func (s *signaller) giveBack(c store.Claim) {
 	}
 }
 
-// release releases a row that was granted to this process. It retries for GrantLease.
+// release releases a row that was granted to this process, and that no hold uses. It retries for
+// GrantLease.
 func (s *signaller) release(c store.Claim) {
-	ctx, cancel := context.WithTimeout(s.sending, store.GrantLease)
+	ctx, cancel := context.WithTimeout(store.NotHeld(s.sending), store.GrantLease)
 	defer cancel()
 	grant := store.NewGrantID()
 	for pause := removeBackoff; ; {

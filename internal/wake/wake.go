@@ -80,10 +80,11 @@ func New(repo Repository, queues Queues, c Config) *Waker {
 	return w
 }
 
-// Close ends the goroutines and waits for them, until the remaining releases are published.
+// Close ends the goroutines and waits for them, leaves the wait queues, and then publishes the
+// remaining releases.
 func (w *Waker) Close() {
-	listening := w.open.Load() // before the poller closes the listener
 	w.group.Stop()
+	listening := w.open.Load() // after Stop: if the poller is between two Listens, it closes the listener itself
 	defer w.stopListening()
 	defer time.AfterFunc(StopTimeout, w.stopListening).Stop()
 	if listening {
@@ -94,7 +95,8 @@ func (w *Waker) Close() {
 	defer w.stopSending()
 	defer time.AfterFunc(time.Second, w.stopSending).Stop()
 	w.group.Wait()
-	w.signaller.drain()
+	w.signaller.drain() // first, because others wait until this process has left their wait queues
+	w.publisher.drain()
 }
 
 // Signals reports whether waiters join the wait queues of rows.
