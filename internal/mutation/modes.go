@@ -528,6 +528,16 @@ var shared = []mutation{
 		"TestCallsDuringADowngradeThatHangs",
 	},
 	{
+		"an Extend of a hold that has ended does not end the share", "hold.go",
+		"case ended != nil:", "case false:",
+		"TestExtendOfAnEndedHold",
+	},
+	{
+		"an Extend of a hold that has ended does not wait for a downgrade", "hold.go",
+		"for {\n\t\tif err := k.Err(); err != nil {", "for {\n\t\tif err := k.Err(); false {",
+		"TestExtendAfterUnlockDuringADowngrade",
+	},
+	{
 		"an Extend during a downgrade is no loss", "hold.go",
 		"case (err == nil || err == ErrLost) && l.becameShared(h, ls):", "case false:",
 		"TestExtendDuringADowngrade",

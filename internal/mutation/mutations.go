@@ -850,7 +850,7 @@ var general = []mutation{
 	},
 	{
 		"an Attach with unknown outcome is undone", "detach.go",
-		"if err != nil && maybe {\n\t\tl.releaser.Add(to, lease,", "if false {\n\t\tl.releaser.Add(to, lease,",
+		"if maybe { // after attachError", "if false { // after attachError",
 		"TestAttachGivenUp",
 	},
 	{
@@ -860,7 +860,7 @@ var general = []mutation{
 	},
 	{
 		"a Detach with unknown outcome is undone", "detach.go",
-		"if err != nil && maybe {\n\t\tl.releaser.Add(to, lease,", "if false {\n\t\tl.releaser.Add(to, lease,",
+		"if maybe {\n\t\tl.releaser.Add(store.Claim", "if false {\n\t\tl.releaser.Add(store.Claim",
 		"TestDetachWithUnknownOutcome",
 	},
 	{
