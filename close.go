@@ -72,7 +72,9 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 		}
 	}
 	clear(l.holds)
-	l.unlockMu()
+	losses := l.losses
+	l.losses = nil
+	l.mu.Unlock()
 
 	freed, _, err := undo.ReleaseAll(ctx, l.repo, claims, l.waker.Released)
 	l.released.Add(freed)
@@ -82,6 +84,9 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 	for _, h := range held {
 		l.serveNext(h)
 		l.observers.holdEnd(h, ErrClosed)
+	}
+	for _, h := range losses { // last: observers must not delay the releases
+		l.finishLoss(h)
 	}
 	return err
 }
