@@ -147,6 +147,21 @@ func TestBatchWithAGap(t *testing.T) {
 	})
 }
 
+// A set that did not wait is returned, and its Context has ended, if a lock that it re-entered is lost.
+func TestSetOfLostLocks(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, s := locker()
+		owner := WithOwner(bg)
+		a, err := l.TryLock(owner, "a", 0, AutoRenew)
+		require.NoError(t, err)
+		s.slow.Store(int64(time.Second))
+		time.AfterFunc(time.Second/2, func() { l.watchdog.OwnerChanged(a.hold.lease.Load().Claim) })
+		set, err := l.TryLockAll(owner, []string{"a", "b", "c"}, time.Minute, AutoRenew)
+		require.NoError(t, err)
+		require.ErrorIs(t, context.Cause(set.Context()), ErrLost)
+	})
+}
+
 // A batch whose reply is late is not refused because of the names that it has taken itself.
 func TestBatchWithALateReply(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fakeRepo) {

@@ -556,6 +556,17 @@ func TestEndDuringTheCheckOfAShare(t *testing.T) {
 	}
 }
 
+// DoTx returns an error if it has begun nothing, whatever the reason.
+func TestBeginFailed(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, _ := locker()
+		k, err := l.TryLock(bg, "x", 0, AutoRenew)
+		require.NoError(t, err)
+		require.ErrorIs(t, k.beginFailed(bg, io.EOF), io.EOF)
+		require.ErrorIs(t, k.beginFailed(bg, nil), ErrLost)
+	})
+}
+
 // A hold whose downgrade has no reply is trusted no longer than the shared lease lasts.
 func TestDowngradeThatHangs(t *testing.T) {
 	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {

@@ -951,6 +951,11 @@ var batches = []mutation{
 		"TestLossWhileASetWaits",
 	},
 	{
+		"a set that did not wait is returned although a lock is lost", "multi.go",
+		"if !c.waited {", "if false {",
+		"TestSetOfLostLocks",
+	},
+	{
 		"a set waits no longer than its call", "multi.go",
 		"return max(c.wait-time.Since(c.began), time.Millisecond)", "return c.wait",
 		"TestWaitOfASet",

@@ -504,6 +504,11 @@ var general = []mutation{
 		"TestHandoffOfARowTakenAway",
 	},
 	{
+		"a release whose next try would be too late goes to the background", "hold.go",
+		"time.Until(end) <= pause.Delay", "time.Until(end) <= 0",
+		"TestUnlockThatFails",
+	},
+	{
 		"an Unlock that matched nothing reads the row", "hold.go",
 		"if err == nil && !matched || errors.Is(err, store.ErrRowLocked) {", "if !matched && errors.Is(err, store.ErrRowLocked) {",
 		"TestKilledStatement",
