@@ -375,17 +375,6 @@ func (c *call) sleep(a *attempt) error {
 	return await(c, c.waiter.Woken, c.timeout)
 }
 
-// look reads rows, in at most confirmTimeout, and in the time that the call has left.
-func (c *call) look(names ...string) (rows map[string]store.Row, sent time.Time, err error) {
-	limit := confirmTimeout
-	if !c.cutoffTime.IsZero() {
-		limit = max(minTimeout, min(limit, time.Until(c.cutoffTime)))
-	}
-	ctx, cancel := context.WithTimeout(c.ctx, limit)
-	defer cancel()
-	return c.l.repo.Look(ctx, names)
-}
-
 // reenter returns another handle if the owner of the call holds the lock, and an error if the
 // owner has lost it. Otherwise it returns nil, nil.
 func (c *call) reenter() (*Lock, error) {

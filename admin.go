@@ -46,13 +46,16 @@ func infoOf(i store.Info) Info {
 // Holds. Inspect blocks for one round trip. It returns [ErrInvalidName], [ErrNoTable],
 // [ErrClosed], or the error of ctx or the database.
 func (l *Locker) Inspect(ctx context.Context, name string) (info Info, err error) {
-	if err = checkName(name); err == nil {
-		err = l.admin(func() error {
-			found, err := l.table.Inspect(ctx, name)
-			info = infoOf(found)
+	err = l.admin(func() error {
+		if err := checkName(name); err != nil {
 			return err
-		})
-	}
+		}
+		found, err := l.table.Inspect(ctx, name)
+		if err == nil {
+			info = infoOf(found)
+		}
+		return err
+	})
 	return info, opError("inspect", name, err)
 }
 

@@ -46,7 +46,8 @@ func (l *Locker) close() error {
 	return nil
 }
 
-// releaseHolds ends all holds and releases their rows. It retries until ctx ends.
+// releaseHolds ends all holds and releases their rows. It retries transient errors, and those of a
+// read-only server, until ctx ends.
 func (l *Locker) releaseHolds(ctx context.Context) error {
 	var held []*hold
 	var claims []store.Claim
@@ -72,7 +73,9 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 		}
 	}
 	clear(l.holds)
-	l.unlockMu()
+	losses := l.losses
+	l.losses = nil
+	l.mu.Unlock()
 
 	freed, _, err := undo.ReleaseAll(ctx, l.repo, claims, l.waker.Released)
 	l.released.Add(freed)
@@ -82,6 +85,9 @@ func (l *Locker) releaseHolds(ctx context.Context) error {
 	for _, h := range held {
 		l.serveNext(h)
 		l.observers.holdEnd(h, ErrClosed)
+	}
+	for _, h := range losses { // last: observers must not delay the releases
+		l.finishLoss(h)
 	}
 	return err
 }

@@ -92,7 +92,7 @@ func (k *Lock) detach(ctx context.Context, length time.Duration) (Ticket, error)
 func (l *Locker) detachRow(ctx context.Context, req store.DetachRequest, span time.Duration) error {
 	var next store.Process
 	var sent time.Time
-	err := l.changeOwner(ctx, req.Claim, store.Claim{Name: req.Name, Owner: req.Ticket}, req.Lease, func(ctx context.Context) (detached bool, err error) {
+	maybe, err := l.changeOwner(ctx, req.Claim, func(ctx context.Context) (detached bool, err error) {
 		detached, next, sent, err = l.repo.Detach(ctx, req)
 		return detached, err
 	})
@@ -106,26 +106,25 @@ func (l *Locker) detachRow(ctx context.Context, req store.DetachRequest, span ti
 		l.releaser.Add(req.Claim, span, false, time.Now())
 		err = l.handoverError(ctx, err)
 	}
+	if maybe {
+		l.releaser.Add(store.Claim{Name: req.Name, Owner: req.Ticket}, req.Lease, true, time.Now())
+	}
 	return err
 }
 
 // changeOwner sends a statement that replaces the claim that owns a row, and repeats it until its
-// outcome is known, or ctx, Close or unlockTimeout ends that. After an error, the releaser releases
-// the row, with the given lease, if the new claim may own it.
-func (l *Locker) changeOwner(ctx context.Context, from, to store.Claim, lease time.Duration, send func(ctx context.Context) (changed bool, err error)) error {
-	limited, cancel := context.WithTimeout(ctx, unlockTimeout)
+// outcome is known, or ctx, Close or unlockTimeout ends that. maybe means that, in spite of the error,
+// the new claim may own the row now, or later.
+func (l *Locker) changeOwner(ctx context.Context, from store.Claim, send func(ctx context.Context) (changed bool, err error)) (maybe bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, unlockTimeout)
 	defer cancel()
 	defer context.AfterFunc(l.background, cancel)()
-	maybe := false // the new claim may own the row now, or later
-	err := l.onRow(limited, from, func(ctx context.Context) (changed bool, err error) {
+	err = l.onRow(ctx, time.Time{}, from, func(ctx context.Context) (changed bool, err error) {
 		changed, err = send(ctx)
 		maybe = maybe || err != ErrLost && err != ErrClosed && store.OutcomeUnknown(err)
 		return changed, err
 	})
-	if err != nil && maybe {
-		l.releaser.Add(to, lease, true, time.Now())
-	}
-	return err
+	return maybe && err != nil, err
 }
 
 // handoverError describes the last error of a Detach or an Attach that gives up, and adds the
@@ -214,17 +213,25 @@ func (l *Locker) requireNoHold(key holdKey) error {
 // row if the claim may own it.
 func (l *Locker) attachRow(ctx context.Context, req store.AttachRequest) (g store.Grant, err error) {
 	detached := store.Claim{Name: req.Name, Owner: req.Ticket}
-	err = l.changeOwner(ctx, detached, req.Claim, req.Lease, func(ctx context.Context) (attached bool, err error) {
-		if l.isClosed() {
+	var last error // of the last try
+	maybe, err := l.changeOwner(ctx, detached, func(ctx context.Context) (attached bool, err error) {
+		if last != nil && l.isClosed() {
 			return false, ErrClosed
 		}
 		if g, err = l.repo.Attach(ctx, req); err == store.ErrTicketExpired {
 			return false, ErrLost
 		}
+		last = cmp.Or(err, errNotMatched)
 		return g.Token > 0, err
 	})
-	if err != nil && err != ErrLost && err != ErrClosed {
+	if err == ErrClosed {
+		err = last
+	}
+	if err != nil && err != ErrLost {
 		err = l.attachError(ctx, detached, err)
+	}
+	if maybe { // after attachError, whose probe must not find the row locked by this release
+		l.releaser.Add(req.Claim, req.Lease, true, time.Now())
 	}
 	return g, err
 }

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/mysqllock/mysqllock/internal/fakestore"
 	"github.com/mysqllock/mysqllock/internal/store"
 
 	"github.com/stretchr/testify/require"
@@ -445,6 +447,54 @@ func TestAttachGivenUp(t *testing.T) {
 		require.Equal(t, time.Second, f.now())
 		f.until(2 * time.Second)
 		require.Zero(t, f.left("x"))
+	})
+}
+
+// A muteStore has no reply to Attach. Its releases keep the row locked for a while.
+type muteStore struct {
+	*fakestore.Store
+	locked atomic.Bool
+}
+
+func (s *muteStore) Attach(ctx context.Context, req store.AttachRequest) (store.Grant, error) {
+	s.Store.Attach(ctx, req)
+	<-ctx.Done()
+	return store.Grant{}, ctx.Err()
+}
+
+func (s *muteStore) ReleaseAll(ctx context.Context, cs []store.Claim) (int64, store.Process, error) {
+	s.locked.Store(true)
+	defer s.locked.Store(false)
+	time.Sleep(30 * time.Millisecond)
+	return s.Store.ReleaseAll(ctx, cs)
+}
+
+func (s *muteStore) Probe(ctx context.Context, c store.Claim) (store.RowState, error) {
+	time.Sleep(time.Millisecond)
+	if s.locked.Load() {
+		return store.RowLocked, nil
+	}
+	return s.Store.Probe(ctx, c)
+}
+
+// An Attach without a reply is not refused because of the release of its own row.
+func TestAttachWithoutReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		self := store.NewProcess()
+		s := &muteStore{Store: fakestore.NewTable().NewStore(self)}
+		l := onStore(t, self, s)
+		k, err := l.TryLock(bg, "x", 0, AutoRenew)
+		require.NoError(t, err)
+		ticket, err := k.Detach(bg, time.Hour)
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		_, err = l.Attach(ctx, ticket, AutoRenew)
+		require.ErrorIs(t, err, ErrUnavailable)
+		require.NotErrorIs(t, err, ErrNotAcquired)
+		time.Sleep(time.Second)
+		_, err = l.TryLock(bg, "x", 0, AutoRenew)
+		require.NoError(t, err)
 	})
 }
 

@@ -108,12 +108,38 @@ func (c *call) replaceGrant(granted store.Claim) {
 // findGrant is called after an attempt was refused because a release has granted the row to this
 // process, and the signal was lost or has not arrived yet. It reads the row to find the grant.
 func (c *call) findGrant() error {
-	rows, _, err := c.look(c.queueName)
+	rows, _, ended := c.look(c.queueName)
+	if ended != nil {
+		return ended
+	}
 	row := rows[c.queueName]
-	if granted := (store.Claim{Name: c.queueName, Owner: row.Owner}); err == nil && row.Grantee == c.l.process && c.l.waker.ClaimGrant(granted) {
+	if granted := (store.Claim{Name: c.queueName, Owner: row.Owner}); row.Grantee == c.l.process && c.l.waker.ClaimGrant(granted) {
 		c.replaceGrant(granted)
 		return nil
 	}
 	// The grant was taken or has ended, or the read failed.
 	return await(c, time.After(c.pause.Next()), c.timeout)
+}
+
+// look reads rows, in at most confirmTimeout, and in the time that the call has left. rows is nil if that
+// fails. If the call must end first, look returns the reason, and does not cut off the statement, which
+// would cost the pool a connection.
+func (c *call) look(names ...string) (rows map[string]store.Row, sent time.Time, ended error) {
+	limit := confirmTimeout
+	if !c.cutoffTime.IsZero() {
+		limit = max(minTimeout, min(limit, time.Until(c.cutoffTime)))
+	}
+	looked := make(chan struct{})
+	var found map[string]store.Row
+	var at time.Time
+	c.l.working.Go(func() {
+		defer close(looked)
+		ctx, cancel := context.WithTimeout(c.l.background, limit)
+		defer cancel()
+		found, at, _ = c.l.repo.Look(ctx, names)
+	})
+	if ended = await(c, looked, c.cutoff); ended != nil {
+		return nil, time.Time{}, ended
+	}
+	return found, at, nil
 }

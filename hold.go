@@ -287,23 +287,32 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 	}
 	l, h := k.locker, k.hold
 	for {
+		if err := k.Err(); err != nil {
+			return err
+		}
 		if err := l.lockAfterDowngrade(ctx, h); err != nil {
 			return cmp.Or(k.Err(), err)
 		}
 		holds, ls := len(h.handles), h.lease.Load()
 		l.mu.Unlock()
 		var sent time.Time
-		err := l.onRow(ctx, ls.Claim, func(ctx context.Context) (owned bool, err error) {
-			if err := k.Err(); err != nil {
-				return false, err
+		var ended error // of the handle, whose lease others may share
+		var stale bool  // the hold is lost, or has another lease
+		err := l.onRow(ctx, time.Time{}, ls.Claim, func(ctx context.Context) (owned bool, err error) {
+			if ended = k.Err(); ended != nil {
+				return false, ended
 			}
-			if !l.watchdog.Extending(ls, lease) {
-				return false, ErrLost // or shared by now
+			if stale = !l.watchdog.Extending(ls, lease); stale {
+				return false, ErrLost
 			}
 			owned, sent, err = l.repo.Extend(ctx, ls.Claim, lease, holds, 0)
 			return owned, err
 		})
 		switch {
+		case ended != nil:
+			return ended
+		case stale:
+			continue
 		case (err == nil || err == ErrLost) && l.becameShared(h, ls): // extend its new row instead
 			continue
 		case err == nil:
@@ -336,18 +345,23 @@ func (k *Lock) extend(ctx context.Context, lease time.Duration) error {
 var errNotMatched = errors.New("the statement matched nothing, although the row is this lock's")
 
 const (
-	tryTimeout   = unlockTimeout / 2 // limits each try of onRow
-	maxUnmatched = 10                // tries of onRow that end with errNotMatched
+	tryTimeout     = unlockTimeout / 2      // limits each try of onRow
+	maxUnmatched   = 10                     // tries of onRow that end with errNotMatched
+	maxLockedPause = 200 * time.Millisecond // limits the delay of onRow after a row lock, perhaps a short one
 )
 
 // onRow sends a statement that should match the row of a claim, and repeats it after transient errors
-// until ctx ends. It returns nil if the statement matched the row, ErrLost if the claim has lost the
-// row, and otherwise the last error. send may return the error of a handle that has ended, which onRow
-// then returns.
-func (l *Locker) onRow(ctx context.Context, c store.Claim, send func(ctx context.Context) (matched bool, err error)) error {
+// until ctx ends, or until end, unless that is zero. It returns nil if the statement matched the row,
+// ErrLost if the claim has lost the row, and otherwise the last error. send may return the error of a
+// handle that has ended, which onRow then returns.
+func (l *Locker) onRow(ctx context.Context, end time.Time, c store.Claim, send func(ctx context.Context) (matched bool, err error)) error {
 	unmatched := 0
 	for pause := firstBackoff; ; {
-		limited, cancel := context.WithTimeout(ctx, tryTimeout)
+		limit := time.Now().Add(tryTimeout)
+		if !end.IsZero() && end.Before(limit) {
+			limit = end
+		}
+		limited, cancel := context.WithDeadline(ctx, limit) // one timer: every release pays for it
 		matched, err := send(limited)
 		if err == nil && !matched || errors.Is(err, store.ErrRowLocked) {
 			err = l.notMatched(limited, c, err)
@@ -359,7 +373,11 @@ func (l *Locker) onRow(ctx context.Context, c store.Claim, send func(ctx context
 		case errNotMatched:
 			unmatched++
 		}
-		if !store.Transient(err) || unmatched == maxUnmatched || !pause.Wait(ctx) {
+		if errors.Is(err, store.ErrRowLocked) {
+			pause.Delay = min(pause.Delay, maxLockedPause)
+		}
+		late := !end.IsZero() && time.Until(end) <= pause.Delay
+		if !store.Transient(err) || unmatched == maxUnmatched || late || !pause.Wait(ctx) {
 			return err
 		}
 	}
@@ -383,11 +401,9 @@ func (l *Locker) notMatched(ctx context.Context, c store.Claim, skipped error) e
 // granted to the next process. If no try until end succeeds, the releaser repeats the release until a
 // lease of the given length has ended.
 func (l *Locker) releaseBy(end time.Time, c store.Claim, lease time.Duration, m store.MinHold, grant string) error {
-	ctx, cancel := context.WithDeadline(context.Background(), end)
-	defer cancel()
 	var next store.Process
 	maybe := false // an earlier try may have freed the row
-	err := l.onRow(ctx, c, func(ctx context.Context) (freed bool, err error) {
+	err := l.onRow(context.Background(), end, c, func(ctx context.Context) (freed bool, err error) {
 		if maybe {
 			ctx = store.Repeated(ctx)
 		}

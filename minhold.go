@@ -79,9 +79,7 @@ func (l *Locker) keepShared(end time.Time, h *hold) error {
 		return nil
 	}
 	id := store.NewOwnerID(l.process)
-	ctx, cancel := context.WithDeadline(context.Background(), end)
-	defer cancel()
-	err := l.onRow(ctx, c, func(ctx context.Context) (kept bool, err error) {
+	err := l.onRow(context.Background(), end, c, func(ctx context.Context) (kept bool, err error) {
 		return l.repo.KeepShared(ctx, c, id, h.holder, m)
 	})
 	if err == nil {

@@ -129,6 +129,7 @@ type setCall struct {
 	began     time.Time
 	names     []string // not acquired yet
 	locks     []*Lock
+	waited    bool // for a name
 }
 
 func (c *setCall) acquireAll() error {
@@ -181,6 +182,7 @@ func (c *setCall) one(name string) *call {
 // acquireNext acquires the first of the remaining names with TryLock, which waits, unlike a batch.
 func (c *setCall) acquireNext() error {
 	if len(c.locks) > 0 || len(c.names) > 1 {
+		c.waited = true
 		c.setLease(AutoRenew)
 	}
 	k, err := c.l.TryLock(c.ctx, c.names[0], c.left(), c.lease)
@@ -222,6 +224,9 @@ func (c *setCall) setLease(length time.Duration) {
 // finish ends the AutoRenew of a call that has waited, and returns an error if a lock was lost
 // meanwhile.
 func (c *setCall) finish() error {
+	if !c.waited {
+		return nil
+	}
 	c.setLease(c.requested)
 	for _, k := range c.locks {
 		if err := k.Err(); err != nil {
@@ -370,8 +375,9 @@ func (l *Locker) unlockAll(locks []*Lock) error {
 	return errors.Join(errs...)
 }
 
-// endHandles ends each handle that is the only one of its hold, and with it the hold. The caller must
-// release the rows of these holds, and then call working.Done; and unlock the other handles one by one.
+// endHandles ends each of several handles that is the only one of its hold, and with it the hold. The
+// caller must release the rows of these holds, and then call working.Done; and unlock the other handles,
+// or a single one, one by one.
 func (l *Locker) endHandles(locks []*Lock) (held []*hold, others []*Lock) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

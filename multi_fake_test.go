@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/mysqllock/mysqllock/internal/fakestore"
 	"github.com/mysqllock/mysqllock/internal/store"
 )
 
@@ -107,6 +108,58 @@ func TestBatchWithoutReply(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A gappyStore grants the first and the last name of a set, as if the row between them had been locked for
+// a moment. Its releases are slower than its acquires.
+type gappyStore struct{ *fakestore.Store }
+
+func (s gappyStore) AcquireAll(ctx context.Context, req store.BatchRequest) (store.BatchGrant, error) {
+	first, last := req, req
+	first.Names, last.Names = req.Names[:1], req.Names[len(req.Names)-1:]
+	g, err := s.Store.AcquireAll(ctx, last)
+	if err != nil || g.Granted == 0 {
+		return g, err
+	}
+	g, err = s.Store.AcquireAll(ctx, first)
+	g.Unwanted = last.Claims(1)
+	return g, err
+}
+
+func (s gappyStore) Acquire(ctx context.Context, req store.AcquireRequest) (store.Grant, error) {
+	time.Sleep(time.Millisecond)
+	return s.Store.Acquire(ctx, req)
+}
+
+func (s gappyStore) ReleaseAll(ctx context.Context, cs []store.Claim) (int64, store.Process, error) {
+	time.Sleep(4 * time.Millisecond)
+	return s.Store.ReleaseAll(ctx, cs)
+}
+
+// A set that does not wait is not refused because of a name that its own batch was granted and did not use.
+func TestBatchWithAGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		self := store.NewProcess()
+		l := onStore(t, self, gappyStore{fakestore.NewTable().NewStore(self)})
+		set, err := l.TryLockAll(bg, []string{"a", "b", "c"}, 0, AutoRenew)
+		require.NoError(t, err)
+		require.NoError(t, set.Unlock())
+	})
+}
+
+// A set that did not wait is returned, and its Context has ended, if a lock that it re-entered is lost.
+func TestSetOfLostLocks(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, s := locker()
+		owner := WithOwner(bg)
+		a, err := l.TryLock(owner, "a", 0, AutoRenew)
+		require.NoError(t, err)
+		s.slow.Store(int64(time.Second))
+		time.AfterFunc(time.Second/2, func() { l.watchdog.OwnerChanged(a.hold.lease.Load().Claim) })
+		set, err := l.TryLockAll(owner, []string{"a", "b", "c"}, time.Minute, AutoRenew)
+		require.NoError(t, err)
+		require.ErrorIs(t, context.Cause(set.Context()), ErrLost)
+	})
 }
 
 // A batch whose reply is late is not refused because of the names that it has taken itself.

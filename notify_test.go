@@ -789,7 +789,7 @@ func TestUnlockThatFails(t *testing.T) {
 		"denied for a while":    {fails(errDenied), first(5, fails(errDenied), none), 0, errDenied, 1, 3 * s},
 		"hangs":                 {hangs, none, 3 * s, outage.ErrNoAnswer, 2, 3 * s},
 		"hangs for a while":     {hangs, first(3, hangs, none), 3 * s, outage.ErrNoAnswer, 2, 20 * s},
-		"broken for a while":    {fails(errBroken), first(5, fails(errBroken), none), 3 * s, errBroken, 11, 6 * s},
+		"broken for a while":    {fails(errBroken), first(5, fails(errBroken), none), 2630 * ms, errBroken, 11, 6 * s},
 		"answers are not heard": {mute, mute, 3 * s, outage.ErrNoAnswer, 2, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -40,8 +40,11 @@ func (l *Locker) canceled(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", ErrNotAcquired, causeOf(ctx))
 }
 
-// causeOf returns the cause of ctx. It also matches ctx.Err().
+// causeOf returns the cause of ctx, which also matches ctx.Err(), or nil if ctx has not ended.
 func causeOf(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
 	cause := context.Cause(ctx)
 	if err := ctx.Err(); !errors.Is(cause, err) {
 		cause = fmt.Errorf("%w (%w)", cause, err)

@@ -50,13 +50,14 @@ func (k *Lock) Slot() int { return store.SlotOf(k.hold.lease.Load().Claim.Name) 
 // database.
 func (s *Semaphore) Holders(ctx context.Context) (infos []Info, err error) {
 	l := s.locker
-	if err = checkName(s.name); err == nil {
-		err = l.admin(func() error {
-			found, err := l.table.Permits(ctx, s.name)
-			infos = infosOf(found)
+	err = l.admin(func() error {
+		if err := checkName(s.name); err != nil {
 			return err
-		})
-	}
+		}
+		found, err := l.table.Permits(ctx, s.name)
+		infos = infosOf(found)
+		return err
+	})
 	return infos, opError("holders", s.name, err)
 }
 

@@ -106,8 +106,8 @@ func (c *call) joinShareAsHead() (*Lock, error) {
 		return c.joinShare(true), nil
 	}
 	claim := s.lease.Claim
-	rows, sent, err := c.look(s.name, claim.Name)
-	if ended := c.ended(); err != nil && ended != nil {
+	rows, sent, ended := c.look(s.name, claim.Name)
+	if ended != nil {
 		return nil, ended
 	}
 	l.mu.Lock()
@@ -315,14 +315,14 @@ func (l *Locker) downgrade(h *hold, pause background.Backoff) {
 		l.watchdog.Stop(ls)
 	}
 	close(h.downgraded)
-	l.checkLoss(h)
-	l.unlockMu()
 	if unused {
 		l.releaser.Add(g.Claim, length, err != nil, time.Now())
 	}
 	if gone {
 		l.releaser.Add(ls.Claim, lease.UntilReleased, false, time.Now())
 	}
+	l.checkLoss(h)
+	l.unlockMu()
 	l.leaveQueue(waiter)
 	switch {
 	case err == nil:

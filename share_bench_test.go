@@ -24,6 +24,20 @@ func BenchmarkFurtherSharedHold(b *testing.B) {
 	}
 }
 
+// BenchmarkLockUnlock acquires and releases a lock that nobody else wants.
+func BenchmarkLockUnlock(b *testing.B) {
+	self := store.NewProcess()
+	l := onStore(b, self, fakestore.NewTable().NewStore(self))
+	b.ReportAllocs()
+	for b.Loop() {
+		k, err := l.TryLock(bg, "x", 0, AutoRenew)
+		if err != nil {
+			b.Fatal(err)
+		}
+		k.Unlock()
+	}
+}
+
 // BenchmarkReentry re-enters a lock, and unlocks that handle.
 func BenchmarkReentry(b *testing.B) {
 	self := store.NewProcess()

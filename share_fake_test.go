@@ -30,18 +30,25 @@ type faultyStore struct {
 	release    time.Duration         // how long a request of Release takes
 	downgrade  func(calls int) error // called before Downgrade, or, if it returns NotSent, instead; may be nil
 	downgrades int                   // calls of Downgrade
-	extend     func()                // called before the next Extend; may be nil
+	extend     func() error          // called before the next Extend, or, if it returns an error, instead; may be nil
+	hang       atomic.Bool           // Look has no reply
 }
 
 func (s *faultyStore) Extend(ctx context.Context, c store.Claim, lease time.Duration, holds int, session store.SessionID) (bool, time.Time, error) {
 	if extend := s.extend; extend != nil {
 		s.extend = nil
-		extend()
+		if err := extend(); err != nil {
+			return false, time.Time{}, err
+		}
 	}
 	return s.Store.Extend(ctx, c, lease, holds, session)
 }
 
 func (s *faultyStore) Look(ctx context.Context, names []string) (map[string]store.Row, time.Time, error) {
+	if s.hang.Load() {
+		<-ctx.Done()
+		return nil, time.Now(), ctx.Err()
+	}
 	if s.noLooks.Load() {
 		return nil, time.Now(), errors.New("no reply")
 	}
@@ -449,7 +456,7 @@ func TestExtendDuringADowngrade(t *testing.T) {
 		l, s := locker()
 		other, _ := locker()
 		exclusive, shared := both(t, l)
-		s.extend = func() { exclusive.Unlock() }
+		s.extend = exclusive.Unlock
 		require.NoError(t, shared.Extend(bg, time.Hour))
 		require.NoError(t, shared.Err())
 		require.Greater(t, shared.Remaining(), 59*time.Minute-time.Second)
@@ -461,6 +468,102 @@ func TestExtendDuringADowngrade(t *testing.T) {
 		_, err = other.TryRLock(bg, "x", time.Second, AutoRenew)
 		require.NoError(t, err)
 		require.NoError(t, shared.Unlock())
+	})
+}
+
+// An Extend of a hold that has ended, before or during the call, changes nothing for the other holds of
+// the share.
+func TestExtendOfAnEndedHold(t *testing.T) {
+	for name, ends := range map[string]func(s *faultyStore){
+		"before": func(*faultyStore) { time.Sleep(200 * time.Millisecond) },
+		"during": func(s *faultyStore) {
+			s.extend = func() error {
+				time.Sleep(200 * time.Millisecond)
+				return io.ErrUnexpectedEOF
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+				l, s := locker()
+				kept, err := l.RLock(bg, "x", AutoRenew)
+				require.NoError(t, err)
+				short, err := l.RLock(bg, "x", 100*time.Millisecond)
+				require.NoError(t, err)
+				ends(s)
+				require.ErrorIs(t, short.Extend(bg, time.Minute), ErrLost)
+				synctest.Wait()
+				require.NoError(t, kept.Err())
+				require.NoError(t, kept.Unlock())
+			})
+		})
+	}
+}
+
+// An Extend of a handle that was unlocked does not wait for a downgrade.
+func TestExtendAfterUnlockDuringADowngrade(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, s := locker()
+		exclusive, shared := both(t, l)
+		s.downgrade = func(int) error {
+			time.Sleep(2 * time.Second)
+			return nil
+		}
+		unlocked := make(chan error, 1)
+		go func() { unlocked <- exclusive.Unlock() }()
+		synctest.Wait()
+		start := time.Now()
+		require.ErrorIs(t, exclusive.Extend(bg, time.Minute), ErrNotHeld)
+		require.Zero(t, time.Since(start))
+		require.NoError(t, <-unlocked)
+		require.NoError(t, shared.Unlock())
+	})
+}
+
+// Close and the end of the context end at once a shared request whose check for exclusive requests has no
+// reply.
+func TestEndDuringTheCheckOfAShare(t *testing.T) {
+	for name, wanted := range map[string]error{"Close": ErrClosed, "ctx": context.Canceled} {
+		t.Run(name, func(t *testing.T) {
+			onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+				l, s := locker()
+				_, err := l.RLock(bg, "x", AutoRenew)
+				require.NoError(t, err)
+				time.Sleep(2 * lookInterval)
+				s.hang.Store(true)
+				ctx, cancel := context.WithCancel(bg)
+				defer cancel()
+				errs := make(chan error)
+				go func() {
+					_, err := l.RLock(ctx, "x", AutoRenew)
+					errs <- err
+				}()
+				synctest.Wait()
+				start := time.Now()
+				closed := make(chan error, 1)
+				if wanted == ErrClosed {
+					go func() { closed <- l.Close() }()
+				} else {
+					cancel()
+					closed <- nil
+				}
+				require.ErrorIs(t, <-errs, wanted)
+				require.LessOrEqual(t, time.Since(start), probeWait)
+				s.hang.Store(false)
+				require.NoError(t, <-closed)
+			})
+		})
+	}
+}
+
+// DoTx returns an error if it has begun nothing, whatever the reason.
+func TestBeginFailed(t *testing.T) {
+	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
+		l, _ := locker()
+		k, err := l.TryLock(bg, "x", 0, AutoRenew)
+		require.NoError(t, err)
+		require.ErrorIs(t, k.beginFailed(bg, io.EOF), io.EOF)
+		require.ErrorIs(t, k.beginFailed(bg, nil), ErrLost)
 	})
 }
 

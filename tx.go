@@ -73,5 +73,5 @@ func (k *Lock) inTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx contex
 
 // beginFailed returns why a transaction could not be begun and guarded.
 func (k *Lock) beginFailed(ctx context.Context, err error) error {
-	return opError("begin", k.Name(), cmp.Or(k.Err(), causeOf(ctx), err))
+	return opError("begin", k.Name(), cmp.Or(k.Err(), causeOf(ctx), err, ErrLost)) // never nil: nothing was committed
 }

@@ -528,6 +528,16 @@ var shared = []mutation{
 		"TestCallsDuringADowngradeThatHangs",
 	},
 	{
+		"an Extend of a hold that has ended does not end the share", "hold.go",
+		"case ended != nil:", "case false:",
+		"TestExtendOfAnEndedHold",
+	},
+	{
+		"an Extend of a hold that has ended does not wait for a downgrade", "hold.go",
+		"for {\n\t\tif err := k.Err(); err != nil {", "for {\n\t\tif err := k.Err(); false {",
+		"TestExtendAfterUnlockDuringADowngrade",
+	},
+	{
 		"an Extend during a downgrade is no loss", "hold.go",
 		"case (err == nil || err == ErrLost) && l.becameShared(h, ls):", "case false:",
 		"TestExtendDuringADowngrade",
@@ -939,6 +949,11 @@ var batches = []mutation{
 		"a lock that is lost while the set waits ends the call", "multi.go",
 		"if err := k.Err(); err != nil {\n\t\t\treturn opError(\"acquire\"", "if err := k.Err(); false {\n\t\t\treturn opError(\"acquire\"",
 		"TestLossWhileASetWaits",
+	},
+	{
+		"a set that did not wait is returned although a lock is lost", "multi.go",
+		"if !c.waited {", "if false {",
+		"TestSetOfLostLocks",
 	},
 	{
 		"a set waits no longer than its call", "multi.go",

@@ -514,6 +514,11 @@ var general = []mutation{
 		"TestHandoffOfARowTakenAway",
 	},
 	{
+		"a release whose next try would be too late goes to the background", "hold.go",
+		"time.Until(end) <= pause.Delay", "time.Until(end) <= 0",
+		"TestUnlockThatFails",
+	},
+	{
 		"an Unlock that matched nothing reads the row", "hold.go",
 		"if err == nil && !matched || errors.Is(err, store.ErrRowLocked) {", "if !matched && errors.Is(err, store.ErrRowLocked) {",
 		"TestKilledStatement",
@@ -865,7 +870,7 @@ var general = []mutation{
 	},
 	{
 		"an Attach with unknown outcome is undone", "detach.go",
-		"if err != nil && maybe {\n\t\tl.releaser.Add(to, lease,", "if false {\n\t\tl.releaser.Add(to, lease,",
+		"if maybe { // after attachError", "if false { // after attachError",
 		"TestAttachGivenUp",
 	},
 	{
@@ -875,7 +880,7 @@ var general = []mutation{
 	},
 	{
 		"a Detach with unknown outcome is undone", "detach.go",
-		"if err != nil && maybe {\n\t\tl.releaser.Add(to, lease,", "if false {\n\t\tl.releaser.Add(to, lease,",
+		"if maybe {\n\t\tl.releaser.Add(store.Claim", "if false {\n\t\tl.releaser.Add(store.Claim",
 		"TestDetachWithUnknownOutcome",
 	},
 	{
