@@ -7,6 +7,12 @@ import (
 
 type holderKey struct{}
 
+// A holderLabel is the argument of WithHolder, checked once.
+type holderLabel struct {
+	label string
+	err   error
+}
+
 // WithHolder returns a context with a label, such as a request id or the name of a job, which
 // operators see as the holder of the locks that are acquired with the context; it replaces the
 // label of [WithIdentity]. The label must have 1 to 255 bytes of UTF-8 without control characters;
@@ -14,17 +20,15 @@ type holderKey struct{}
 // the holder. A local handoff, and a shared lock that another goroutine of the process holds
 // already, cost no statement only between calls with the same label.
 func WithHolder(ctx context.Context, label string) context.Context {
-	return context.WithValue(ctx, holderKey{}, label)
+	h := holderLabel{label: label}
+	if err := checkText(label); err != nil {
+		h.err = fmt.Errorf("WithHolder: %w", err)
+	}
+	return context.WithValue(ctx, holderKey{}, h)
 }
 
 // holderOf returns the label of ctx, or "" if it has none.
 func holderOf(ctx context.Context) (label string, err error) {
-	label, found := ctx.Value(holderKey{}).(string)
-	if !found {
-		return "", nil
-	}
-	if err := checkText(label); err != nil {
-		return "", fmt.Errorf("WithHolder: %w", err)
-	}
-	return label, nil
+	h, _ := ctx.Value(holderKey{}).(holderLabel)
+	return h.label, h.err
 }
