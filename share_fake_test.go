@@ -418,18 +418,25 @@ func TestNoWaitBehindAnExclusiveAttempt(t *testing.T) {
 	})
 }
 
+// downgradeThatHangs unlocks the exclusive handle of an owner that holds x in both modes, and returns while
+// the downgrade waits for its reply, for 2 s. It returns both handles, and a channel for the error of Unlock.
+func downgradeThatHangs(t *testing.T, l *Locker, s *faultyStore) (exclusive, shared *Lock, unlocked chan error) {
+	exclusive, shared = both(t, l)
+	s.downgrade = func(int) error {
+		time.Sleep(2 * time.Second)
+		return nil
+	}
+	unlocked = make(chan error, 1)
+	go func() { unlocked <- exclusive.Unlock() }()
+	synctest.Wait()
+	return exclusive, shared, unlocked
+}
+
 // Calls with a context do not wait for a downgrade that hangs beyond its end, and change nothing.
 func TestCallsDuringADowngradeThatHangs(t *testing.T) {
 	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
 		l, s := locker()
-		exclusive, shared := both(t, l)
-		s.downgrade = func(int) error {
-			time.Sleep(2 * time.Second)
-			return nil
-		}
-		unlocked := make(chan error, 1)
-		go func() { unlocked <- exclusive.Unlock() }()
-		synctest.Wait()
+		_, shared, unlocked := downgradeThatHangs(t, l, s)
 		for name, call := range map[string]func(ctx context.Context) error{
 			"Extend": func(ctx context.Context) error { return shared.Extend(ctx, time.Hour) },
 			"Guard":  func(ctx context.Context) error { return shared.Guard(ctx, new(sql.Tx)) },
@@ -504,14 +511,7 @@ func TestExtendOfAnEndedHold(t *testing.T) {
 func TestExtendAfterUnlockDuringADowngrade(t *testing.T) {
 	onFakeStore(t, func(t *testing.T, locker func() (*Locker, *faultyStore)) {
 		l, s := locker()
-		exclusive, shared := both(t, l)
-		s.downgrade = func(int) error {
-			time.Sleep(2 * time.Second)
-			return nil
-		}
-		unlocked := make(chan error, 1)
-		go func() { unlocked <- exclusive.Unlock() }()
-		synctest.Wait()
+		exclusive, shared, unlocked := downgradeThatHangs(t, l, s)
 		start := time.Now()
 		require.ErrorIs(t, exclusive.Extend(bg, time.Minute), ErrNotHeld)
 		require.Zero(t, time.Since(start))
