@@ -37,8 +37,8 @@ func (t *testRun) runCycle(ctx context.Context, kind string) error {
 	r := rand.New(rand.NewPCG(t.random.Uint64(), 0))
 	if kind == calm {
 		sleep(ctx, time.Second)
-		killServer(ctx, r, t)
-		t.recordFault("server killed and restarted", 0)
+		serverKill.do(ctx, r, t)
+		t.recordFault(serverKill.name, 0)
 		t.overloaded = overloaded(ctx, t.served+time.Second)
 	} else {
 		t.injectFaults(ctx, r, kind)

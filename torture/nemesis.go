@@ -27,8 +27,11 @@ type fault struct {
 	longest time.Duration
 }
 
+// serverKill is also the only fault of a calm cycle.
+var serverKill = fault{"server killed and restarted", "server", killServer, 0}
+
 var faults = append(slices.Clone(handoffFaults), []fault{
-	{"server killed and restarted", "server", killServer, 0},
+	serverKill,
 	{"server stopped (SIGSTOP)", "server", pauseServer, 5 * time.Second},
 	{"worker stopped (SIGSTOP)", "worker", pauseWorker, 6 * time.Second},
 	{"worker killed (SIGKILL)", "worker", killWorker, 0},
